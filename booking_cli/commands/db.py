@@ -1,5 +1,7 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from booking_cli.framework.command import command, command_group
@@ -8,18 +10,30 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
 from booking_cli.operator import schema, storage
 
+if TYPE_CHECKING:
+    from booking_core.db.engine import Database
+
 app = command_group("Create, upgrade, check and purge the database (operator).")
 
 PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "stored_answers", "events")
 """The kinds of rows that retention deletes."""
 
 
-@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
-def upgrade(ctx: typer.Context) -> None:
+@command(app, "upgrade", "booking db upgrade", "booking db upgrade --backfill", shape="revision", changes=True)
+def upgrade(
+    ctx: typer.Context,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Also fill the rows that the upgrade leaves to the worker.")
+    ] = False,
+) -> int:
     """Upgrade the database to this release's schema.
 
     An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
     upgrade goes on where it stopped.
+
+    Rows that an upgrade leaves to be filled are filled by the worker, while the service uses them; `booking db
+    backfills` counts them. With --backfill the command fills them itself before it returns, in short transactions too,
+    without pauses. Exit code 1 if locked rows are left.
     """
     settings = storage.load_settings()
     cli: Cli = ctx.obj
@@ -28,9 +42,16 @@ def upgrade(ctx: typer.Context) -> None:
         cli.render.warn(warning)
     before = schema.revision(settings)
     schema.upgrade(settings)
-    if before != schema.revision(settings):
+    shown = {"previous": before, "revision": schema.revision(settings)}
+    if shown["previous"] != shown["revision"]:
         storage.record_change(cli)
-    cli.render.one({"previous": before, "revision": schema.revision(settings)})
+    if not backfill:
+        cli.render.one(shown)
+        return ExitCode.OK
+    with storage.open_database(cli) as database:
+        filled = {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)}
+    cli.render.one(shown | filled)
+    return ExitCode.FAILED if filled["rows_left"] else ExitCode.OK
 
 
 @command(app, "current", "booking db current -o json")
@@ -40,6 +61,19 @@ def current(ctx: typer.Context) -> None:
     settings = storage.load_settings()
     storage.note_database(cli, settings)
     cli.render.one(schema.state(settings))
+
+
+@command(app, "backfills", "booking db backfills", "booking db backfills -o json")
+def backfills(ctx: typer.Context) -> None:
+    """Count the rows that upgrades have left to the worker, by the revision of the schema that has left them.
+
+    The service uses such rows as it uses filled ones. Before a release that ends a back-fill is installed, no rows
+    should be left: its upgrade would have to fill them.
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        found = schema.backfills(database)
+    cli.render.many(found, ("revision", "table", "rows_left"), empty="No upgrade leaves rows to the worker.")
 
 
 @command(app, "check", "booking db check || booking db upgrade")

@@ -10,7 +10,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import OrgFilter
-from booking_cli.operator import secret_keys, storage
+from booking_cli.operator import schema, secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
@@ -60,6 +60,9 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
         _check_secret_keys(cli, settings, database)
         for sentence in find_connections(settings, database).sentences():
             cli.render.note(sentence)
+        for each in schema.backfills(database):
+            if each["rows_left"]:
+                cli.render.note(f"{each['rows_left']} rows of {each['table']} are left to the worker to be filled")
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         found = database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
     return found + _settings_findings(settings)

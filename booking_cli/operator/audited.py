@@ -35,8 +35,7 @@ class AuditedDatabase(Database):
 
     def write(self, fn: Callable[[Tx], T], *, lane: Pool | None = None) -> T:
         with self._entry() as entry:
-            work = entry.writing(fn)
-            return super().write(work, lane=lane) if lane else super().write(work)
+            return super().write(entry.writing(fn), lane=lane)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
         with self._entry() as entry:

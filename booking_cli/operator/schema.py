@@ -1,6 +1,5 @@
 """Compare the database schema with this release, and upgrade it."""
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.errors import CliError
@@ -8,6 +7,7 @@ from booking_cli.framework.files import is_there
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
+    from booking_core.db.engine import Database
     from booking_core.settings import Settings
 
 
@@ -22,27 +22,12 @@ def upgrade(settings: "Settings") -> None:
 
         from booking_core.db import migrate
 
-        _require_session(settings)
         try:
             migrate.upgrade(settings.session_url)
+        except migrate.SessionRequired as error:
+            raise CliError(str(error), code=error.code, hint=error.hint) from error
         except CommandError as error:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
-
-
-def _require_session(settings: "Settings") -> None:
-    """Refuse a pooler in transaction mode: the lock of upgrades would stay in a session that others get next."""
-    if settings.is_sqlite:
-        return
-    from booking_core.db.engine import Database
-    from booking_core.db.pooling import PoolerMode, find_pooling
-
-    with contextlib.closing(Database(settings.session_url)) as database:
-        if find_pooling(database).mode is PoolerMode.TRANSACTION:
-            raise CliError(
-                "The database cannot be upgraded through a pooler in transaction mode.",
-                code="pooler",
-                hint="set BOOKING_DATABASE_DIRECT_URL to a URL that leads past it",
-            )
 
 
 def require_usable(settings: "Settings") -> None:
@@ -95,3 +80,29 @@ def differences(settings: "Settings") -> list[str]:
         from booking_core.db import migrate
 
         return migrate.differences(settings.database_url)
+
+
+def backfills(database: "Database") -> list[dict[str, Any]]:
+    """Return the back-fills of this release, each with the number of rows that are left."""
+    from booking_core.db import migrate
+
+    with database.reading() as tx, tx.without_statement_timeout():
+        return [
+            {"revision": revision, "table": each.table, "rows_left": each.count(tx)}
+            for revision, each in migrate.backfills().items()
+        ]
+
+
+def rows_left(database: "Database") -> int:
+    """Return the number of rows that are left of all back-fills."""
+    return sum(each["rows_left"] for each in backfills(database))
+
+
+def fill(database: "Database") -> int:
+    """Fill the rows that upgrades have left, and return how many were filled."""
+    import asyncio
+
+    from booking_core.db import migrate
+    from booking_server.worker.jobs.backfill import BackfillJob
+
+    return asyncio.run(BackfillJob(database, migrate.backfills()).run_all())

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from booking_core.backups import copy_format, postgres_tools
 from booking_core.backups.errors import BackupError, damaged
 from booking_core.backups.postgres_tools import Tools
+from booking_core.backups.progress import Advance
 from booking_core.clock import system_clock
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
@@ -28,7 +29,6 @@ _LOCK_WAIT_MS = 60_000
 _LOOKS, _LOOK_AGAIN_S = 10, 0.1
 _REVISIONS = "alembic_version"
 
-Advance = Callable[[int, int], None]
 _SQL = sql_files.load(__name__)
 _ANALYZE = Statement(text("ANALYZE"))
 

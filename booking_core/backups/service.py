@@ -7,12 +7,11 @@ from pathlib import Path
 from booking_core import private_files
 from booking_core.backups import postgres, sqlite
 from booking_core.backups.errors import BackupError, damaged
+from booking_core.backups.progress import Advance
 from booking_core.db import migrate
 from booking_core.secret_keys import Problem
 from booking_core.settings import Settings
 
-Advance = Callable[[int, int], None]
-"""Takes the number of copied pages and their total. `pg_dump` does not report any."""
 Refuse = Callable[[Problem], None]
 """Raises an error for a secret key that does not open the values of a backup, or warns."""
 
@@ -63,6 +62,10 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
         found = Backup(_checked(settings, file, refuse), file.stat().st_size)
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}.", code="bad_file") from error
+    try:
+        migrate.require_session(settings.session_url)  # before the data is replaced: an older schema is upgraded then
+    except migrate.SessionRequired as error:
+        raise BackupError(str(error), code=error.code, hint=error.hint) from error
     _store(settings).load(settings, file, force, advance)
     migrate.upgrade(settings.session_url)
     return found

@@ -4,12 +4,13 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from booking_core import private_files
 from booking_core.backups.errors import BackupError, damaged
+from booking_core.backups.progress import Advance
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.db.tables import OF_INSTALLATION
@@ -19,8 +20,6 @@ from booking_core.settings import Settings
 _PAGES_AT_ONCE = 1024
 """Pages between two calls of `advance`, so that Ctrl-C is noticed after a few milliseconds."""
 _BUSY_TIMEOUT_S = 10.0
-
-Advance = Callable[[int, int], None]
 
 
 class SqliteStore:

@@ -465,6 +465,11 @@ class Database:
         self._pools.append(pool)
         return Readers(self, pool)
 
+    def has_own_sessions(self) -> bool:
+        """Return whether a connection of the pool is the only client of its session: no pooler is between."""
+        with self.translating_errors(), self._readers.connection() as connection:
+            return connection.is_own_session
+
     def reading(self) -> AbstractContextManager[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
         return self._shared_readers.reading()

@@ -4,8 +4,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from booking_core import database_urls, private_files
-from booking_core.db.engine import Tx
+from booking_core.db.backfills import Backfill
+from booking_core.db.engine import Database, Tx
+from booking_core.db.pooling import PoolerMode, find_pooling
 from booking_core.db.statements import Statement
 from booking_core.db.tables import metadata
 
@@ -47,7 +50,7 @@ def _config() -> Config:
     return config
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, *, writes: bool) -> Engine:
     parsed = database_urls.parse(url)
     if parsed.get_backend_name() == "postgresql":
         return create_engine("postgresql+psycopg://", creator=lambda: _postgres_connection(parsed), poolclass=NullPool)
@@ -58,6 +61,12 @@ def _engine(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def manual(connection: Any, _: Any) -> None:
         connection.isolation_level = None
+
+    if writes:
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
@@ -74,26 +83,15 @@ def _postgres_connection(url: URL) -> Any:
 
 
 @contextmanager
-def _connection(url: str) -> Iterator[Connection]:
-    """Open a connection that reads, without a lock."""
-    engine = _engine(url)
+def _connection(url: str, *, writes: bool = False) -> Iterator[Connection]:
+    """Open a connection.
+
+    Args:
+        writes: whether a transaction takes SQLite's lock when it begins; on PostgreSQL nothing is locked.
+    """
+    engine = _engine(url, writes=writes)
     try:
         with engine.connect() as connection:
-            yield connection
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def _sqlite_transaction(url: str) -> Iterator[Connection]:
-    engine = _engine(url)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    try:
-        with engine.begin() as connection:
             yield connection
     finally:
         engine.dispose()
@@ -131,6 +129,15 @@ def head() -> str:
 def is_known(revision: str) -> bool:
     """Return whether this release has the revision: an earlier one, or its own."""
     return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+@cache
+def backfills() -> dict[str, Backfill]:
+    """Return the back-fills that a revision of this release has begun and none has ended, by that revision."""
+    modules = [script.module for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+    ended = {module.completes for module in modules if hasattr(module, "completes")}
+    begun = {module.revision: module.backfill for module in reversed(modules) if hasattr(module, "backfill")}
+    return {revision: backfill for revision, backfill in begun.items() if revision not in ended}
 
 
 def current(url: str) -> str | None:
@@ -206,6 +213,30 @@ def _note_oldest_usable(*, ctx: MigrationContext, step: Any, **_: Any) -> None:
     connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_USABLE_FROM}{oldest}'"))
 
 
+class SessionRequired(Exception):
+    """A schema cannot be upgraded through a pooler in transaction mode: the lock of upgrades would stay in a session
+    that others get next."""
+
+    code = "pooler"
+    hint = "set BOOKING_DATABASE_DIRECT_URL to a URL that leads past it"
+
+    def __init__(self) -> None:
+        super().__init__("The database cannot be upgraded through a pooler in transaction mode.")
+
+
+def require_session(url: str) -> None:
+    """Check that the URL gives a client a session of its own, as an upgrade needs.
+
+    Raises:
+        SessionRequired: it does not.
+    """
+    if database_urls.parse(url).get_backend_name() == "sqlite":
+        return
+    with closing(Database(url)) as database:
+        if find_pooling(database).mode is PoolerMode.TRANSACTION:
+            raise SessionRequired
+
+
 def upgrade(url: str, revision: str = "head", *, pause: Callable[[float], None] = time.sleep) -> None:
     """Upgrade the database to this release's schema, or to that of an earlier revision.
 
@@ -214,12 +245,14 @@ def upgrade(url: str, revision: str = "head", *, pause: Callable[[float], None] 
     Without anything to upgrade no lock is taken.
 
     Raises:
+        SessionRequired: the URL leads through a pooler in transaction mode.
         OperationalError: a table was still locked after all attempts; the revisions before are done.
     """
+    require_session(url)
     if revision == "head" and current(url) == head():
         return
     if database_urls.parse(url).get_backend_name() == "sqlite":
-        with _sqlite_transaction(url) as connection:
+        with _connection(url, writes=True) as connection, connection.begin():
             _run(connection, revision)
         return
     with _connection(url) as connection, _upgrade_lock(connection):

@@ -98,10 +98,12 @@ def find_connections(settings: Settings, database: Database) -> Connections:
 def find_pooling(database: Database) -> Pooling:
     """Find out which pooler the database's URL leads through.
 
+    Without a pooler a connection of the pool says so; only behind one are others opened, to be compared.
+
     Raises:
         Unavailable: the database cannot be reached.
     """
-    if database.is_sqlite:
+    if database.is_sqlite or database.has_own_sessions():
         return Pooling(PoolerMode.NONE)
     with database.translating_errors():
         return _find(database.driver)  # type: ignore[arg-type]  # the driver of a database that is not SQLite

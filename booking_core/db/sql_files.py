@@ -8,7 +8,8 @@ that says what it does; the header is not sent to the database:
 
 A statement that the databases need in two forms stands there twice, as `-- name: claim (postgresql)` and
 `-- name: claim (sqlite)`. At the end of a line, `-- include: NAME` stands for the text of another statement of the
-file.
+file, or of a part: a piece of SQL that is no statement by itself, with the header `-- part: NAME`. That of another
+module of the package is `-- include: MODULE.NAME`.
 """
 
 import re
@@ -22,8 +23,8 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db.statements import Statement
 
-_HEADER = re.compile(r"^-- name: (\w+)(?: \((postgresql|sqlite)\))?\n((?:--.*\n)+)", re.MULTILINE)
-_INCLUDE = re.compile(r"-- include: (\w+)$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (name|part): (\w+)(?: \((postgresql|sqlite)\))?\n((?:--.*\n)+)", re.MULTILINE)
+_INCLUDE = re.compile(r"-- include: (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,18 @@ class SqlFile:
     """The statements of one file, by name and dialect. The dialect is None for a statement of both databases."""
 
     texts: Mapping[tuple[str, str | None], str]
+    parts: frozenset[str]
+    """The names of texts that are no statements by themselves."""
+    package: str
 
     def text(self, name: str, dialect: Dialect | None = None) -> str:
         """Return the text of a statement. Raises KeyError when the file has none of that name for the dialect."""
         own = self.texts.get((name, dialect.name)) if dialect is not None else None
         found = self.texts[name, None] if own is None else own
-        return _INCLUDE.sub(lambda match: "\n" + self.text(match[1], dialect), found)
+        return _INCLUDE.sub(lambda match: "\n" + self._of(match[1]).text(match[2], dialect), found)
+
+    def _of(self, module: str | None) -> "SqlFile":
+        return load(f"{self.package}.{module}") if module else self
 
     def statement(self, name: str) -> Statement:
         """Return a statement for `Tx`, which compiles the text of the database that runs it."""
@@ -47,15 +54,18 @@ class SqlFile:
 def load(module: str) -> SqlFile:
     """Read the statements of a module, given as its `__name__`."""
     package, _, name = module.rpartition(".")
-    return parse(files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+    return parse(files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"), package)
 
 
-def parse(content: str) -> SqlFile:
+def parse(content: str, package: str = "") -> SqlFile:
     """Split the content of a file into its statements. What stands before the first header is a comment."""
     _, *parts = _HEADER.split(content)
     texts: dict[tuple[str, str | None], str] = {}
-    for name, dialect, _sentence, body in zip(*(iter(parts),) * 4, strict=True):
+    fragments: set[str] = set()
+    for kind, name, dialect, _sentence, body in zip(*(iter(parts),) * 5, strict=True):
         if (name, dialect) in texts:
             raise ValueError(f"the statement {name} is defined twice")
         texts[name, dialect] = body.strip()
-    return SqlFile(texts)
+        if kind == "part":
+            fragments.add(name)
+    return SqlFile(texts, frozenset(fragments), package)

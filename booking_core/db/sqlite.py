@@ -122,6 +122,10 @@ class SqliteConnection:
     def was_closed_by_server(self) -> bool:
         return False
 
+    @property
+    def is_own_session(self) -> bool:
+        return True
+
     def without_statement_timeout(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core import events
+from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import (
@@ -30,7 +31,6 @@ from booking_core.db.tables import (
     webhook_subscriptions,
 )
 from booking_core.db.unit_of_work import InsertFromSelect, Update
-from booking_core.webhooks import picking
 
 _ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
 _ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}
@@ -244,29 +244,7 @@ def forget(tx: Tx, organization_id: str, endpoint_id: str) -> None:
 
 # Skipping, and clearing the flags ------------------------------------------------------------------------------------
 
-_IDLE = """
-WITH {behind}
-SELECT b.organization_id, b.endpoint_id, b.served_sequence, b.last_sequence
-  FROM behind b
- WHERE (SELECT e.status FROM webhook_endpoints e
-         WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) <> 'enabled'
-    OR NOT EXISTS (
-       SELECT 1 FROM webhook_subscriptions s
-        WHERE s.organization_id = b.organization_id AND s.endpoint_id = b.endpoint_id
-          AND EXISTS (SELECT 1 FROM events v
-                       WHERE v.organization_id = b.organization_id AND v.type = s.event_type
-                         AND v.sequence > b.served_sequence AND v.sequence > s.from_sequence
-                         AND v.sequence <= coalesce(s.until_sequence, b.last_sequence)
-                         AND v.sequence <= b.last_sequence
-                         AND (v.resource_id IS NULL OR v.resource_id <> b.endpoint_id)))
- LIMIT :limit"""
-IDLE = Statement(
-    lambda dialect: text(
-        _IDLE.format(
-            behind=picking.BEHIND_POSTGRESQL if dialect.name == "postgresql" else picking.BEHIND_SQLITE,
-        )
-    )
-)
+IDLE = sql_files.load(__name__).statement("idle")
 
 
 def _skip(dialect: Dialect) -> Any:

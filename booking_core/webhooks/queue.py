@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, and_, bindparam, literal_column, select, text, true
+from sqlalchemy import Integer, and_, bindparam, literal_column, select, true
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
@@ -16,11 +16,6 @@ from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
-
-
-def for_each(postgresql: str, sqlite: str) -> Statement:
-    """Return a statement that is written once for each database."""
-    return Statement(lambda dialect: text(postgresql if dialect.name == "postgresql" else sqlite))
 
 
 def clock_parameter(now: int | None) -> dict[str, int]:

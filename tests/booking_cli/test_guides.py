@@ -78,7 +78,7 @@ def test_the_operators_commands_work_on_a_new_database(stored: Booking) -> None:
             assert (program, done.code) == ("booking", 0), (command, done.err)
 
 
-RUNBOOKS = ("install", "sizing", "upgrade", "backup", "keys")
+RUNBOOKS = ("install", "sizing", "upgrade", "backup", "keys", "failover", "alerts")
 
 
 def test_the_commands_of_the_runbooks_work_one_after_the_other(stored: Booking) -> None:

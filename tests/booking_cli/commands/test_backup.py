@@ -1,5 +1,9 @@
-"""`booking backup` and `booking restore`: the whole database in one file, checked before and after."""
+"""`booking backup` and `booking restore`: the whole database in one file, checked before and after.
 
+BOOKING_TEST_RESTORES is the number of backups under load that are taken and restored.
+"""
+
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -23,6 +27,8 @@ from booking_core.tokens import SecretKeys, new_id
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 Environment = Callable[[str, str], None]
+RESTORES = int(os.environ.get("BOOKING_TEST_RESTORES", "1"))
+SOLD_PER_SECOND = 50
 
 
 @pytest.fixture
@@ -95,10 +101,11 @@ def selling(world: World) -> Iterator[list[str]]:
     departure, sold, is_over = world.departure(world.experience(), seats=50_000), [], threading.Event()
 
     def sell() -> None:
-        while not is_over.is_set() and len(sold) < 2_000:
+        while not is_over.is_set() and len(sold) < 2_000 * RESTORES:
             key = new_id()
             created(world.database, [create(world, departure, key)])
             sold.append(key)
+            is_over.wait(1 / SOLD_PER_SECOND)  # the load has a rate, so that the databases stay small
 
     thread = threading.Thread(target=sell, daemon=True)
     thread.start()
@@ -110,18 +117,33 @@ def selling(world: World) -> Iterator[list[str]]:
 
 
 def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_clean(
-    sold: World, booking: Booking, file: Path, empty: Callable[[], str]
+    sold: World,
+    booking: Booking,
+    file: Path,
+    empty: Callable[[], str],
+    environment: Environment,
+    fresh_database_url: str,
 ) -> None:
+    """Seats are sold on while a backup is restored into another database."""
+    figures: list[str] = []
     with selling(sold) as keys:
-        wait_until(lambda: len(keys) > 20, "seats are sold")
-        before = list(keys)
-        assert booking("backup", str(file)).code == 0
-    url = empty()
-    restored = booking("restore", str(file), "--json")
-    assert (restored.code, restored.json["findings"]) == (0, [])
-    with databases.connect(url) as connection:
-        found = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
-    assert set(before) <= found
+        for _ in range(RESTORES):
+            sold_before = len(keys)
+            wait_until(lambda more=sold_before: len(keys) > more + 20, "seats are sold")
+            environment("BOOKING_DATABASE_URL", fresh_database_url)
+            before = list(keys)
+            assert booking("backup", str(file), "--force").code == 0
+            during = len(keys) - len(before)
+            url = empty()
+            restored = booking("restore", str(file), "--json")
+            assert (restored.code, restored.json["findings"]) == (0, [])
+            with databases.connect(url) as connection:
+                found = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
+            assert set(before) <= found
+            if databases.is_sqlite(url):
+                Path(url.removeprefix("sqlite:///")).unlink()
+            figures.append(f"{len(found)} bookings restored, {during} made during the backup")
+    print("\n".join(figures))
 
 
 def test_a_database_with_rows_is_replaced_only_by_force(

@@ -3,16 +3,15 @@
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 from support import databases
 from support.api import booking_body
+from support.releases import COLUMN, INDEX, TABLE, Release
 from support.world import SECRET, FixedClock, make_world
 
 from booking_core.clock import system_clock
@@ -26,49 +25,11 @@ REVIEWED = "0012"
 """Earlier revisions were written for a service that is stopped."""
 BLOCKING = {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock"}
 """A plain CREATE INDEX and a foreign key, which keep writers out for as long as the table is read."""
-_OF_NEXT = """
-import sqlalchemy as sa
-from alembic import op
-from booking_core.db.migrations import online
-revision, down_revision, branch_labels, depends_on = "{revision}", "{before}", None, None
-is_additive = {additive}
-def upgrade():
-    {body}
-"""
-COLUMN = 'op.add_column("bookings", sa.Column("colour", sa.Text()))'
-INDEX = 'online.create_index("ix_bookings_colour", "bookings", ["colour"], where="colour IS NOT NULL")'
-
-Release = Callable[..., None]
 
 
 @pytest.fixture
 def url(new_database_url: Callable[[str], str]) -> str:
     return new_database_url("postgresql")
-
-
-@pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
-    """Return a function that makes this process a newer release, with one revision for each body."""
-    config_of = migrate._config
-    own = Path(migrate.__file__).parent / "migrations" / "versions"
-
-    def make(*bodies: str, additive: bool = True) -> None:
-        before = migrate.head()
-        for former in tmp_path.glob("*_next.py"):
-            former.unlink()
-        for number, body in enumerate(bodies, start=9001):
-            text = _OF_NEXT.format(revision=number, before=before, additive=additive, body=body)
-            (tmp_path / f"{number}_next.py").write_text(text)
-            before = str(number)
-
-        def config() -> Config:
-            made = config_of()
-            made.set_main_option("version_locations", f"{own}:{tmp_path}")
-            return made
-
-        monkeypatch.setattr(migrate, "_config", config)
-
-    return make
 
 
 def test_a_schema_that_is_newer_by_additions_is_used_and_any_other_is_refused(
@@ -103,7 +64,7 @@ def test_nothing_to_upgrade_takes_no_lock(url: str) -> None:
 def test_a_table_in_use_is_tried_again_and_the_revisions_before_are_kept(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release('op.create_table("of_next", sa.Column("id", sa.Integer(), primary_key=True))', COLUMN)
+    release(TABLE, COLUMN)
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT_MS", 20)
     pauses: list[float] = []
     with databases.connect(url) as other:
@@ -155,7 +116,7 @@ def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release)
 
         thread = threading.Thread(target=book, daemon=True)
         thread.start()
-        release(COLUMN, INDEX, 'op.create_table("of_next", sa.Column("id", sa.Integer(), primary_key=True))')
+        release(COLUMN, INDEX, TABLE)
         migrate.upgrade(url)
         is_over.set()
         thread.join()

@@ -40,7 +40,7 @@ def test_a_file_and_its_statements_begin_with_a_comment_that_says_what_they_are(
     lines = content(module).splitlines()
     name = module.rpartition(".")[2]
     assert lines[0].startswith(f"-- The statements of {name}.py")
-    headers = [at for at, line in enumerate(lines) if line.startswith("-- name: ")]
+    headers = [at for at, line in enumerate(lines) if line.startswith(("-- name: ", "-- part: "))]
     assert len(headers) == len(statements(module))
     for at in headers:
         assert re.match(r"-- [A-Z][a-z]+ ", lines[at + 1]), f"{module}: {lines[at]} has no sentence"
@@ -52,23 +52,26 @@ def test_every_statement_is_named_by_the_module_beside_its_file(module: str) -> 
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     importlib.import_module(module)
     assert "sql_files.load(__name__)" in source
-    used = set(re.findall(r'"(\w+)"', source)) | set(re.findall(r"-- include: (\w+)", content(module)))
-    assert {name for name, _ in statements(module)} <= used
+    used, included = set(re.findall(r'"(\w+)"', source)), set(re.findall(r"-- include: (\w+)", content(module)))
+    parts = sql_files.load(module).parts
+    assert {name for name, _ in statements(module)} <= used | included
+    assert parts <= included - used
 
 
 @pytest.mark.parametrize("module", [each for each in FILES if each not in PLACEHOLDERS])
 def test_every_statement_parses_on_its_database(database: Database, module: str) -> None:
     file = sql_files.load(module)
     for name, only in statements(module):
-        if only in (None, database.dialect.name):
+        if only in (None, database.dialect.name) and name not in file.parts:
             written = _ALIAS.sub("true", file.text(name, database.dialect))
             database.read(partial(explain, written))
 
 
 def explain(written: str, tx: Tx) -> None:
-    explained = Statement(text("EXPLAIN " + written))
-    values: dict[str, Any] = {"organization_id": tokens.new_id()} | dict(doctor.CheckOptions().parameters(tx.now()))
-    assert tx.all(explained, **values)
+    explained = text("EXPLAIN " + written)
+    values: dict[str, Any] = dict.fromkeys(explained.compile().params)
+    values |= {"organization_id": tokens.new_id()} | dict(doctor.CheckOptions().parameters(tx.now()))
+    assert tx.all(Statement(explained), **values)
 
 
 def test_a_statement_has_a_form_for_each_database_where_they_differ() -> None:
@@ -88,6 +91,21 @@ def test_a_statement_includes_another_of_its_file() -> None:
         "-- name: count\n-- Count the due rows.\nSELECT count(*) FROM (-- include: due\n) d\n"
     )
     assert file.text("count") == "SELECT count(*) FROM (\nSELECT id FROM rows\n) d"
+
+
+def test_a_part_is_included_and_no_statement_by_itself() -> None:
+    file = sql_files.parse(
+        "-- part: due\n-- Select by this condition the due rows.\nWHERE at < 1\n\n"
+        "-- name: count\n-- Count the due rows.\nSELECT count(*) FROM rows\n-- include: due\n"
+    )
+    assert file.text("count") == "SELECT count(*) FROM rows\n\nWHERE at < 1"
+    assert file.parts == {"due"}
+
+
+def test_a_statement_includes_a_part_of_another_module_of_its_package() -> None:
+    file = sql_files.parse("-- name: next\n-- Select.\nSELECT (-- include: picking.waiting\n)", "booking_core.webhooks")
+    waiting = sql_files.load("booking_core.webhooks.picking").text("waiting", SQLITE)
+    assert file.text("next", SQLITE) == f"SELECT (\n{waiting}\n)"
 
 
 def test_two_statements_of_one_name_are_an_error() -> None:

@@ -34,6 +34,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
 DASHBOARD = DEPLOY / "grafana" / "booking.json"
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "operators" / "watching.md"
+RUNBOOK = Path(__file__).parents[3] / "docs" / "operations" / "alerts.md"
 METRIC = re.compile(r"\b((?:booking|process)_[a-z0-9_]+)\b")
 
 
@@ -76,6 +77,12 @@ def test_the_guide_explains_every_alert_and_every_metric(world: World) -> None:
     own = {name for name in exported(world) if name.startswith("booking_")}
     families = {name for name in own if not name.endswith(("_bucket", "_sum", "_count"))}
     assert [name for name in sorted(families) if f"`{name}`" not in guide] == []
+
+
+def test_the_runbook_has_a_section_for_each_alert_with_its_severity() -> None:
+    rules = re.findall(r"alert: (\w+).*?severity: (\w+)", RULES.read_text(), re.DOTALL)
+    assert len(rules) > 12
+    assert re.findall(r"^## (\w+)\n\n\*(\w+)\.\*", RUNBOOK.read_text(), re.MULTILINE) == rules
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is in the Debian package prometheus")

@@ -1,0 +1,148 @@
+"""Other releases: the previous one, from the repository's history, and a newer one with revisions of a test."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from booking_core.db import migrate
+
+ROOT = Path(__file__).parents[2]
+PREVIOUS = "BOOKING_PREVIOUS_RELEASE"
+"""The variable that names another commit or tag as the previous release."""
+_REVISIONS = "booking_core/db/migrations/versions"
+_FOLDERS = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "tests", "pyproject.toml")
+
+# The previous release ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousRelease:
+    """The code of the previous release, in a folder of its own."""
+
+    folder: Path
+    head: str
+    """The newest revision of its schema."""
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        """Return the environment of an interpreter that imports this code, and the packages installed here."""
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return own | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.tests}"} | settings
+
+    @property
+    def tests(self) -> Path:
+        return self.folder / "tests"
+
+    def run(self, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+        """Run this interpreter there."""
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=self.environment(**settings),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def previous_release(folder: Path) -> PreviousRelease:
+    """Write the code of the previous release into a folder.
+
+    That is the commit that BOOKING_PREVIOUS_RELEASE names; else the newest tag before this commit; else the commit
+    before the one that brought the newest revision of the schema. The test is skipped where the history does not reach
+    so far, and where the schema has changed so that the previous release cannot use it.
+    """
+    files = subprocess.run(["git", "archive", _commit(), *_FOLDERS], cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", folder], input=files.stdout, check=True)
+    known = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
+    stopping = [script.revision for script in _since(known) if not getattr(script.module, "is_additive", False)]
+    if stopping:
+        pytest.skip(f"revisions {stopping} stop processes of the previous release: a deployment has to be stopped")
+    return PreviousRelease(folder, max(known))
+
+
+def _since(known: set[str]) -> list[object]:
+    scripts = ScriptDirectory.from_config(migrate._config()).walk_revisions()
+    return [script for script in scripts if script.revision not in known]
+
+
+def _commit() -> str:
+    if named := os.environ.get(PREVIOUS):
+        return named
+    tagged = _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
+    added = "" if tagged else _git("log", "--first-parent", "--diff-filter=A", "--format=%H", "-1", "--", _REVISIONS)
+    commit = tagged or _git("rev-parse", "--verify", "--quiet", f"{added or 'HEAD'}^")
+    if not commit:
+        pytest.skip(
+            "the history of this clone does not reach the previous release (git fetch --unshallow --tags), and"
+            f" {PREVIOUS} names none"
+        )
+    return commit
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of git; nothing where it fails, as in a folder that is no repository."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# A newer release -----------------------------------------------------------------------------------------------------
+
+COLUMN = 'op.add_column("bookings", sa.Column("colour", sa.Text()))'
+INDEX = 'online.create_index("ix_bookings_colour", "bookings", ["colour"], where="colour IS NOT NULL")'
+TABLE = 'op.create_table("of_next", sa.Column("id", sa.Integer(), primary_key=True))'
+_REVISION = """
+import sqlalchemy as sa
+from alembic import op
+from booking_core.db.migrations import online
+revision, down_revision, branch_labels, depends_on = "{revision}", "{before}", None, None
+is_additive = {additive}
+{attributes}
+def upgrade():
+    {body}
+"""
+
+Release = Callable[..., None]
+"""Makes this process a newer release, with one revision for each body of `upgrade`, from 9001 on.
+
+A body is a text, or a pair with the attributes of its revision. `additive=False` says so of all of them.
+"""
+
+
+@contextmanager
+def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+    """Yield a function that makes this process a newer release until the block ends."""
+    config_of, own_head = migrate._config, migrate.head()
+    own = Path(migrate.__file__).parent / "migrations" / "versions"
+
+    def make(*bodies: str | tuple[str, str], additive: bool = True) -> None:
+        before = own_head
+        for former in folder.glob("*_next.py"):
+            former.unlink()
+        for number, each in enumerate(bodies, start=9001):
+            body, attributes = (each, "") if isinstance(each, str) else each
+            of: Mapping[str, object] = {"revision": number, "before": before, "additive": additive}
+            text = _REVISION.format(**of, body=body, attributes=attributes)
+            (folder / f"{number}_next.py").write_text(text)
+            before = str(number)
+
+        def config() -> Config:
+            made = config_of()
+            made.set_main_option("version_locations", f"{own}:{folder}")
+            return made
+
+        monkeypatch.setattr(migrate, "_config", config)
+        migrate.backfills.cache_clear()
+
+    yield make
+    migrate.backfills.cache_clear()

@@ -1,0 +1,44 @@
+"""The previous release on the schema of this one, as its processes meet it while a deployment is upgraded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+from support.releases import previous_release
+
+from booking_core.db import migrate
+
+SUITE = ("tests/contract/test_bookings.py", "tests/contract/test_webhooks.py", "tests/contract/test_lists.py")
+CHOSEN = "postgresql and (not test_lists or events) and not 50_000 and not pages_of_one"
+"""The contract of bookings, webhooks and the feed, without the tests of many rows. SQLite has one process, which
+upgrades its file before it serves it."""
+PLUGIN = '''
+import psycopg
+from sqlalchemy.engine import make_url
+from booking_core.db import migrate
+
+def copy_upgraded(url, *_):
+    """Make the database a copy of the one that the newer release has upgraded."""
+    name = make_url(url).database
+    with psycopg.connect("{server}", autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {{name}}")
+        connection.execute(f"CREATE DATABASE {{name}} TEMPLATE {template}")
+    assert migrate.current(url) == "{head}"
+
+migrate.upgrade = copy_upgraded
+'''
+
+
+@pytest.mark.slow
+def test_the_suite_of_the_previous_release_passes_on_the_schema_of_this_one(
+    new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path
+) -> None:
+    previous = previous_release(tmp_path)
+    template = make_url(new_database_url("postgresql")).database
+    text = PLUGIN.format(server=postgres_server, template=template, head=migrate.head())
+    (tmp_path / "newer_schema.py").write_text(text)
+    options = ("-p", "newer_schema", "-p", "no:cacheprovider", "-q", "-x", "-k", CHOSEN)
+    done = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 100, done.stdout[-500:]
