@@ -1,6 +1,6 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,9 +9,6 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
 from booking_cli.operator import schema, storage
-
-if TYPE_CHECKING:
-    from booking_core.db.engine import Database
 
 app = command_group("Create, upgrade, check and purge the database (operator).")
 
