@@ -44,9 +44,14 @@ Address = tuple[str, str]
 
 
 class Connector:
-    """Opens connections to one of the servers of a URL."""
+    """Opens connections to one of the servers of a URL.
 
-    def __init__(self, url: URL) -> None:
+    Args:
+        timeout_s: seconds for a connection to the only server.
+    """
+
+    def __init__(self, url: URL, timeout_s: int = CONNECT_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self.parameters = database_urls.parameters(url)
         self.is_several = len(database_urls.each_host(self.parameters)) > 1
         self._worked: Parameters | None = None
@@ -59,7 +64,7 @@ class Connector:
             psycopg.OperationalError: no server took it, or none that is as `target_session_attrs` wants it.
         """
         attempts = [address for host in self._hosts() for address in _addresses(host)]
-        timeout_s = HOST_TIMEOUT_S if len(attempts) > 1 else CONNECT_TIMEOUT_S
+        timeout_s = HOST_TIMEOUT_S if len(attempts) > 1 else self._timeout_s
         error: psycopg.OperationalError | None = None
         for attempt in attempts:
             try:

