@@ -78,6 +78,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
+            stack.push_async_callback(service.authenticator.limiter.aclose)
             stack.push_async_callback(asyncio.to_thread, service.close)
             await stack.enter_async_context(monitor.running())
             if settings.metrics_address:

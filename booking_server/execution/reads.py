@@ -22,7 +22,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.replica import PAUSED, Position, ReadFromPrimary, Replica
 from booking_core.errors import BookingError, Unavailable
 from booking_core.idempotency import Answer
-from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
 from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver
 from booking_server.execution.queues import OwnerQueue, Place
@@ -99,7 +99,7 @@ class Reads:
 
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
-        caller: Caller = await self._submit(credentials, Read(credentials, None))
+        caller: Caller = await self._submit_counted(credentials, Read(credentials, None))
         return caller
 
     async def read(self, query: Callable[[Tx], object]) -> Answer:
@@ -124,8 +124,18 @@ class Reads:
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        answer: Answer = await self._submit(credentials, Read(credentials, query, is_list, may_use_replica))
+        answer: Answer = await self._submit_counted(credentials, Read(credentials, query, is_list, may_use_replica))
         return answer
+
+    async def _submit_counted(self, credentials: Credentials, read: Read) -> Any:
+        """Run a read that is counted before it, or beside it when it costs no more than the look-up of its key."""
+        if read.is_list:
+            if coming := self._authenticator.count_ahead(credentials):
+                await counted(credentials, coming)
+            return await self._submit(credentials, read)
+        result = self._submit(credentials, read)
+        coming = self._authenticator.count_ahead(credentials)
+        return await (joined(credentials, coming, result) if coming else result)
 
     def _submit(self, credentials: Credentials, read: Read) -> "asyncio.Future[Any]":
         organization_id = self._authenticator.known_organization(credentials)

@@ -13,7 +13,7 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard
-from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.authenticator import Authenticator, Credentials, counted
 from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor
 from booking_server.execution.key_usage import KeyUsage
@@ -108,6 +108,8 @@ class Service:
         if organization_id is None:
             caller = await self.authenticate(credentials)
             organization_id = caller.organization.id
+        elif coming := self.authenticator.count_ahead(credentials):
+            await counted(credentials, coming)
         answer = await self.creations.create(credentials, prepare, organization_id=organization_id, caller=caller)
         self.committed()
         return answer
