@@ -1,4 +1,5 @@
-"""Connects to the servers of a URL: to the one that worked last first, each attempt with a timeout of its own.
+"""Connects to the servers of a URL: to the one that worked last first, each attempt with a timeout of its own, and to one
+that was found frozen last.
 
 A server that stops is noticed at once, since its sockets close. One that is frozen, with its kernel or without, says
 nothing: a statement would be waited for until it must have been ended, and so would the next one on each connection. So
@@ -31,6 +32,8 @@ SIGN_OF_LIFE_S = 1.5
 """Seconds in which it has to give one."""
 _SIGNS = 2
 """Signs of life that must be missing: the first may be late on a machine that is very busy."""
+FROZEN_S = 30.0
+"""Seconds for which a server that was found frozen is tried after all others."""
 _AGE_S = 0.5
 """Seconds for which a sign of life counts for all connections that wait."""
 TCP_TIMEOUT_MS = 15_000
@@ -64,6 +67,7 @@ class Connector:
             psycopg.OperationalError: no server took it, or none that is as `target_session_attrs` wants it.
         """
         attempts = [address for host in self._hosts() for address in _addresses(host)]
+        attempts.sort(key=lambda attempt: self.signs.was_found_frozen(_address(attempt)))
         timeout_s = HOST_TIMEOUT_S if len(attempts) > 1 else self._timeout_s
         error: psycopg.OperationalError | None = None
         for attempt in attempts:
@@ -108,6 +112,10 @@ def _addresses(host: Parameters) -> list[Parameters]:
     return [host | {"hostaddr": str(each[4][0])} for each in found]
 
 
+def _address(attempt: Parameters) -> Address:
+    return attempt.get("hostaddr") or attempt.get("host", ""), attempt.get("port") or _DEFAULT_PORT
+
+
 def _connect(parameters: Parameters, timeout_s: int) -> psycopg.Connection:
     options: dict[str, Any] = parameters | {
         "connect_timeout": timeout_s,
@@ -132,10 +140,15 @@ class SignsOfLife:
         self._missing: dict[Address, int] = {}
         self._asked_s: dict[Address, float] = {}
         self._losses: dict[Address, int] = {}
+        self._lost_s: dict[Address, float] = {}
 
     def losses(self, address: Address) -> int:
         """Return how often the server was found frozen: a connection from before the last time is lost."""
         return self._losses.get(address, 0)
+
+    def was_found_frozen(self, address: Address) -> bool:
+        """Return whether the server was found frozen a moment ago: a connection to it would wait in vain."""
+        return address in self._lost_s and self._clock() - self._lost_s[address] < FROZEN_S
 
     def is_lost(self, address: Address, losses: int) -> bool:
         """Ask the server for a sign of life, unless another thread just did, and return whether it counts as lost.
@@ -155,6 +168,7 @@ class SignsOfLife:
         if self._missing[address] == _SIGNS:
             self._missing[address] = 0
             self._losses[address] = self.losses(address) + 1
+            self._lost_s[address] = self._clock()
 
 
 def gives_sign_of_life(address: Address) -> bool:
