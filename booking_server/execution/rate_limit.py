@@ -305,7 +305,8 @@ class _LoopCounter:
 
         self.loop = loop
         self._lost = exceptions.ConnectionError
-        self._connection: Any = redis_asyncio.ConnectionPool.from_url(url).make_connection()
+        connections: Any = redis_asyncio.ConnectionPool.from_url(url)
+        self._connection = connections.make_connection()
         self._taken = taken
         self._waiting: list[tuple[Ask, asyncio.Future[Reading]]] = []
         self._task: asyncio.Task[None] | None = None
