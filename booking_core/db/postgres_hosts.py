@@ -1,10 +1,9 @@
-"""Connects to the servers of a URL: to the one that worked last first, each attempt with a timeout of its own, and to one
-that was found frozen last.
+"""Connects to the servers of a URL: first to the one that worked last, last to one that was found frozen.
 
-A server that stops is noticed at once, since its sockets close. One that is frozen, with its kernel or without, says
-nothing: a statement would be waited for until it must have been ended, and so would the next one on each connection. So
-a server that is silent for a moment is asked for a sign of life on a socket of its own, and when it gives none twice,
-all connections to it count as lost (`decisions/0043`).
+Each attempt has a timeout of its own. A server that stops is noticed at once, since its sockets close. One that is
+frozen, with its kernel or without, says nothing: a statement would be waited for until it must have been ended, and so
+would the next one on each connection. So a server that is silent for a moment is asked for a sign of life on a socket
+of its own, and when it gives none twice, all connections to it count as lost (`decisions/0043`).
 """
 
 import contextlib
