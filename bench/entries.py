@@ -7,6 +7,7 @@ from bench import (
     embedded,
     feed,
     idle,
+    limiting,
     listing,
     neighbours,
     overload,
@@ -19,6 +20,7 @@ from bench.kinds import Entry
 
 ENTRIES: tuple[Entry, ...] = (
     *reads.ENTRIES,
+    *limiting.ENTRIES,
     *creates.ENTRIES,
     *embedded.ENTRIES,
     *delivering.ENTRIES,

@@ -265,6 +265,7 @@ class Settings:
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
     database_direct_url: str | None = _setting("DATABASE_DIRECT_URL", _postgres_url, None, secret=True)
+    database_read_url: str | None = _setting("DATABASE_READ_URL", _postgres_url, None, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
     secret_key_check: str = _setting("SECRET_KEY_CHECK", _secret_key_check, "refuse")
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
@@ -299,6 +300,12 @@ class Settings:
     metrics_token: str | None = _setting("METRICS_TOKEN", _token, None, secret=True)
     tracing: bool = _setting("TRACING", _switch, False)
     shutdown_delay_s: float = _setting("SHUTDOWN_DELAY", _delay, 0.0)
+
+    def __post_init__(self) -> None:
+        if self.database_read_url and self.is_sqlite:
+            raise SettingError(
+                "BOOKING_DATABASE_READ_URL needs postgresql:// in BOOKING_DATABASE_URL: SQLite has no replicas"
+            )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":

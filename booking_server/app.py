@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from booking_core import secret_keys
-from booking_core.db import migrate
+from booking_core.db import migrate, replica
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
 from booking_core.errors import Unavailable
@@ -82,6 +82,7 @@ def create_app(
     _verify_secret_keys(settings, database)
     _log_pooling(settings, database)
     service = Service(settings, database)
+    _log_replica(service)
     monitor = _monitor_of(service)
     tracing = _tracing_of(service, tracer_provider)
     observing = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
@@ -92,6 +93,7 @@ def create_app(
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             if tracing:
                 stack.push_async_callback(asyncio.to_thread, tracing.close)
+            stack.push_async_callback(service.authenticator.limiter.aclose)
             stack.push_async_callback(asyncio.to_thread, service.close)
             await stack.enter_async_context(monitor.running())
             if settings.metrics_address:
@@ -133,7 +135,13 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
 
 def _monitor_of(service: Service) -> Monitor:
     limiter = service.authenticator.limiter
-    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=processes_folder())
+    monitor = Monitor(
+        service.settings,
+        service.database,
+        store=limiter.ping,
+        replica=service.reads.replica,
+        folder=processes_folder(),
+    )
     monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
     return monitor
 
@@ -153,6 +161,12 @@ def _log_pooling(settings: Settings, database: Database) -> None:
     with contextlib.suppress(Unavailable):  # requests are refused until the database is there
         for sentence in find_connections(settings, database).sentences():
             log.info("%s", sentence)
+
+
+def _log_replica(service: Service) -> None:
+    """Log whether lists are read from the replica, if there is one; it logs by itself that they are."""
+    if service.reads.replica and (problem := service.reads.replica.probe()):
+        log.warning("%s", replica.sentence(problem))
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:

@@ -54,11 +54,12 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     with storage.open_database(cli) as database, cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
+        from booking_core.db import replica
         from booking_core.db.pooling import find_connections
 
         settings = storage.load_settings()
         _check_secret_keys(cli, settings, database)
-        for sentence in find_connections(settings, database).sentences():
+        for sentence in (*find_connections(settings, database).sentences(), *replica.sentences(settings, database)):
             cli.render.note(sentence)
         for each in schema.backfills(database):
             if each["rows_left"]:

@@ -461,9 +461,14 @@ class Database:
             name: of the pool, for metrics.
             statement_timeout_s: seconds after which a statement is ended; by default as for every connection.
         """
-        pool = Pool(name, size, lambda: self.driver.connect(False, statement_timeout_s=statement_timeout_s))
-        self._pools.append(pool)
+        pool = self.open_pool(name, size, lambda: self.driver.connect(False, statement_timeout_s=statement_timeout_s))
         return Readers(self, pool)
+
+    def open_pool(self, name: str, size: int, connect: Callable[[], Connection]) -> Pool:
+        """Return at most so many connections, opened by `connect` when needed and closed with the database."""
+        pool = Pool(name, size, connect)
+        self._pools.append(pool)
+        return pool
 
     def has_own_sessions(self) -> bool:
         """Return whether a connection of the pool is the only client of its session: no pooler is between."""
@@ -538,9 +543,7 @@ class Database:
         """
         if self.is_sqlite:
             return self._writers
-        lane = Pool(name, size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
-        self._pools.append(lane)
-        return lane
+        return self.open_pool(name, size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
 
     def read(self, fn: Callable[[Tx], T]) -> T:
         """Return the result of `fn`, run with a connection for reads."""

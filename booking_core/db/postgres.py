@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of
-from booking_core.db.postgres_hosts import SILENCE_S, Connector, address_of
+from booking_core.db.postgres_hosts import CONNECT_TIMEOUT_S, SILENCE_S, Connector, address_of
 from booking_core.db.postgres_session import (
     LOCK_TIMEOUT_MS,
     STATEMENT_TIMEOUT_MS,
@@ -95,9 +95,10 @@ def _encoded(value: Any) -> Any:
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, server: "Server", settings: SessionSettings) -> None:
+    def __init__(self, server: "Server", settings: SessionSettings, response_timeout_s: float) -> None:
         self._server = server
         self._settings = settings
+        self._response_timeout_s: float | None = response_timeout_s
         token = new_token()
         self._raw = server.connect(settings, token)
         self._address = address_of(self._raw)
@@ -111,7 +112,6 @@ class PostgresConnection:
         self._begin_is_due = False
         self._executed = 0
         self._is_unusable = False
-        self._response_timeout_s: float | None = RESPONSE_TIMEOUT_S
         self._plans_until = _FIRST_PLANS
         self.is_own_session = False
         """Its settings are those of the session, which has no other client; else each transaction sets them."""
@@ -311,13 +311,13 @@ class PostgresConnection:
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:
         """Lift the statement timeout inside the block."""
-        before, self._settings = self._settings, self._settings.without_statement_timeout()
-        self._response_timeout_s = None
+        before, timeout_s = self._settings, self._response_timeout_s
+        self._settings, self._response_timeout_s = before.without_statement_timeout(), None
         self._apply_statement_timeout()
         try:
             yield
         finally:
-            self._settings, self._response_timeout_s = before, RESPONSE_TIMEOUT_S
+            self._settings, self._response_timeout_s = before, timeout_s
             if not self.broken and self._libpq.transaction_status != pq.TransactionStatus.INERROR:
                 self._apply_statement_timeout()
 
@@ -341,8 +341,8 @@ class PostgresConnection:
 class Server:
     """The server of a URL, or the pooler before it, and what was found out about it."""
 
-    def __init__(self, url: URL) -> None:
-        self._connector = Connector(url)
+    def __init__(self, url: URL, connect_timeout_s: int) -> None:
+        self._connector = Connector(url, connect_timeout_s)
         self.signs = self._connector.signs
         self.keeps_prepared = True
         """It keeps the prepared statements of a connection: PgBouncer does from 1.21 on, if it is configured to."""
@@ -375,17 +375,24 @@ class PostgresDriver:
     """The same, with those that have waited for the server for a while."""
     writers = 8
 
-    def __init__(self, url: URL) -> None:
-        self.server = Server(url)
+    def __init__(self, url: URL, *, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> None:
+        self.server = Server(url, connect_timeout_s)
 
     def connect(
-        self, writable: bool, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
+        self,
+        writable: bool,
+        *,
+        statement_timeout_s: float | None = None,
+        lock_timeout_ms: int | None = None,
+        response_timeout_s: float | None = None,
     ) -> PostgresConnection:
         """Open a connection.
 
         Args:
             statement_timeout_s: seconds after which the server ends a statement.
             lock_timeout_ms: how long a statement waits for a lock; `LOCK_TIMEOUT_MS` by default.
+            response_timeout_s: seconds without a response after which none is expected; `RESPONSE_TIMEOUT_S` by
+                default.
 
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
@@ -393,7 +400,7 @@ class PostgresDriver:
         statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
         settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS)
         try:
-            return PostgresConnection(self.server, settings)
+            return PostgresConnection(self.server, settings, response_timeout_s or RESPONSE_TIMEOUT_S)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error

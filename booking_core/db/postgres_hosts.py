@@ -1,9 +1,9 @@
-"""Connects to the servers of a URL: to the one that worked last first, each attempt with a timeout of its own.
+"""Connects to the servers of a URL: first to the one that worked last, last to one that was found frozen.
 
-A server that stops is noticed at once, since its sockets close. One that is frozen, with its kernel or without, says
-nothing: a statement would be waited for until it must have been ended, and so would the next one on each connection. So
-a server that is silent for a moment is asked for a sign of life on a socket of its own, and when it gives none twice,
-all connections to it count as lost (`decisions/0043`).
+Each attempt has a timeout of its own. A server that stops is noticed at once, since its sockets close. One that is
+frozen, with its kernel or without, says nothing: a statement would be waited for until it must have been ended, and so
+would the next one on each connection. So a server that is silent for a moment is asked for a sign of life on a socket
+of its own, and when it gives none twice, all connections to it count as lost (`decisions/0043`).
 """
 
 import contextlib
@@ -31,6 +31,8 @@ SIGN_OF_LIFE_S = 1.5
 """Seconds in which it has to give one."""
 _SIGNS = 2
 """Signs of life that must be missing: the first may be late on a machine that is very busy."""
+FROZEN_S = 30.0
+"""Seconds for which a server that was found frozen is tried after all others."""
 _AGE_S = 0.5
 """Seconds for which a sign of life counts for all connections that wait."""
 TCP_TIMEOUT_MS = 15_000
@@ -44,9 +46,14 @@ Address = tuple[str, str]
 
 
 class Connector:
-    """Opens connections to one of the servers of a URL."""
+    """Opens connections to one of the servers of a URL.
 
-    def __init__(self, url: URL) -> None:
+    Args:
+        timeout_s: seconds for a connection to the only server.
+    """
+
+    def __init__(self, url: URL, timeout_s: int = CONNECT_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self.parameters = database_urls.parameters(url)
         self.is_several = len(database_urls.each_host(self.parameters)) > 1
         self._worked: Parameters | None = None
@@ -59,7 +66,8 @@ class Connector:
             psycopg.OperationalError: no server took it, or none that is as `target_session_attrs` wants it.
         """
         attempts = [address for host in self._hosts() for address in _addresses(host)]
-        timeout_s = HOST_TIMEOUT_S if len(attempts) > 1 else CONNECT_TIMEOUT_S
+        attempts.sort(key=lambda attempt: self.signs.was_found_frozen(_address(attempt)))
+        timeout_s = HOST_TIMEOUT_S if len(attempts) > 1 else self._timeout_s
         error: psycopg.OperationalError | None = None
         for attempt in attempts:
             try:
@@ -103,6 +111,10 @@ def _addresses(host: Parameters) -> list[Parameters]:
     return [host | {"hostaddr": str(each[4][0])} for each in found]
 
 
+def _address(attempt: Parameters) -> Address:
+    return attempt.get("hostaddr") or attempt.get("host", ""), attempt.get("port") or _DEFAULT_PORT
+
+
 def _connect(parameters: Parameters, timeout_s: int) -> psycopg.Connection:
     options: dict[str, Any] = parameters | {
         "connect_timeout": timeout_s,
@@ -127,10 +139,15 @@ class SignsOfLife:
         self._missing: dict[Address, int] = {}
         self._asked_s: dict[Address, float] = {}
         self._losses: dict[Address, int] = {}
+        self._lost_s: dict[Address, float] = {}
 
     def losses(self, address: Address) -> int:
         """Return how often the server was found frozen: a connection from before the last time is lost."""
         return self._losses.get(address, 0)
+
+    def was_found_frozen(self, address: Address) -> bool:
+        """Return whether the server was found frozen a moment ago: a connection to it would wait in vain."""
+        return address in self._lost_s and self._clock() - self._lost_s[address] < FROZEN_S
 
     def is_lost(self, address: Address, losses: int) -> bool:
         """Ask the server for a sign of life, unless another thread just did, and return whether it counts as lost.
@@ -150,6 +167,7 @@ class SignsOfLife:
         if self._missing[address] == _SIGNS:
             self._missing[address] = 0
             self._losses[address] = self.losses(address) + 1
+            self._lost_s[address] = self._clock()
 
 
 def gives_sign_of_life(address: Address) -> bool:

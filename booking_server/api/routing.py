@@ -3,15 +3,16 @@
 FastAPI runs a plain `def` path operation in a thread, and so does `ApiRoute`: in one of the service's executors, in one
 hop with the look-up of its key, on one connection, together with the requests that wait beside it.
 
-- A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads; its result is the JSON to respond
-  with, as a dict or as bytes, and is not validated on the way out. One whose path ends with an id, or that takes no
-  transaction, is answered where its key is looked up; any other one is a list, with two seconds for a statement.
+- A `def` operation that takes `tx: ReadTx` or `tx: ListTx`, or no transaction, runs among the reads; its result is the
+  JSON to respond with, as a dict or as bytes, and is not validated on the way out. One whose path ends with an id, or
+  that takes no transaction, is answered where its key is looked up; any other one is a list, with two seconds for a
+  statement. With `ListTx` it may be read from a replica.
 - A `def` operation that returns a `CreateRequest` is carried out in the batch of those bookings that wait.
 - An `async def` operation runs on the event loop, after its dependencies, and returns a `Response`.
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from enum import Enum
 from typing import Any
 
@@ -26,7 +27,15 @@ from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
 from booking_core.idempotency import Answer
-from booking_server.api.dependencies import api_key, counted, credentials_of, get_read_tx, mark_of, service_of
+from booking_server.api.dependencies import (
+    api_key,
+    counted,
+    credentials_of,
+    get_list_tx,
+    get_read_tx,
+    mark_of,
+    service_of,
+)
 from booking_server.api.requests import ApiRequest
 from booking_server.api.resolver import Plan, effective_dependant, is_covered
 from booking_server.api.responses import respond
@@ -34,6 +43,9 @@ from booking_server.api.responses import respond
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved; it takes those that an executor gives it."""
+
+_TRANSACTIONS = (get_read_tx, get_list_tx)
+"""Dependencies that a read is given by its executor."""
 
 
 class ApiRouter(APIRouter):
@@ -84,7 +96,7 @@ class Operation:
         """Respond to a request."""
         body = await request.body() if self._reads_body else None
         if overrides := request.app.dependency_overrides:
-            operate = await Plan(self._dependant, (get_read_tx,), overrides).resolve(request, body)
+            operate = await Plan(self._dependant, _TRANSACTIONS, overrides).resolve(request, body)
             return await self._kind.finish(request, operate)
         return await self._kind.run(request, self._plan, body)
 
@@ -107,22 +119,26 @@ class Reads:
 
     Args:
         is_list: the operation may cost more than the look-up of a row, and runs in the lanes of lists.
+        may_use_replica: the list may be read from a replica.
     """
 
-    given = (api_key, get_read_tx)
+    given = (api_key, *_TRANSACTIONS)
 
-    def __init__(self, *, is_list: bool) -> None:
+    def __init__(self, *, is_list: bool, may_use_replica: bool) -> None:
         self._is_list = is_list
+        self.may_use_replica = may_use_replica
 
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         def run(tx: Tx, caller: Caller) -> Any:
-            return plan.run(request, body, {api_key: caller, get_read_tx: tx})
+            return plan.run(request, body, {api_key: caller, get_read_tx: tx, get_list_tx: tx})
 
         with counted(request) as credentials:
-            return respond(await service_of(request).reads.read_for(credentials, run, is_list=self._is_list))
+            reads = service_of(request).reads
+            answer = await reads.read_for(credentials, run, is_list=self._is_list, may_use_replica=self.may_use_replica)
+            return respond(answer)
 
     async def finish(self, request: Request, operate: Operate) -> Response:
-        return respond(await service_of(request).reads.read(lambda tx: operate({get_read_tx: tx})))
+        return respond(await service_of(request).reads.read(lambda tx: operate(dict.fromkeys(_TRANSACTIONS, tx))))
 
 
 class Creates:
@@ -157,8 +173,9 @@ def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | 
         return Loop()
     if inspect.signature(endpoint).return_annotation is CreateRequest:
         return Creates()
-    return Reads(is_list=_reads(dependant) and not (dependant.path or "").endswith("}"))
+    is_list = _takes(dependant, _TRANSACTIONS) and not (dependant.path or "").endswith("}")
+    return Reads(is_list=is_list, may_use_replica=is_list and _takes(dependant, (get_list_tx,)))
 
 
-def _reads(dependant: Dependant) -> bool:
-    return any(sub.call is get_read_tx or _reads(sub) for sub in dependant.dependencies)
+def _takes(dependant: Dependant, calls: Collection[Any]) -> bool:
+    return any(sub.call in calls or _takes(sub, calls) for sub in dependant.dependencies)

@@ -1,7 +1,9 @@
 """Authentication of API keys and their rate limit: all keys that wait are looked up with one statement."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from booking_core import keys
 from booking_core.context import Caller, Installation
@@ -19,6 +21,8 @@ from booking_server.execution.clients import SeenKeys
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket
 
+T = TypeVar("T")
+
 _SCHEME = b"bearer"
 
 
@@ -30,6 +34,8 @@ class Credentials:
     address: str
     reading: Reading | None = None
     """The state of the rate limit that goes on the answer; set by the authenticator."""
+    counted: str | None = None
+    """The bucket of the reading, where the request was counted before its key was looked up."""
 
 
 class Authenticator:
@@ -65,6 +71,24 @@ class Authenticator:
         except BookingError:
             return None
 
+    def count_ahead(self, credentials: Credentials) -> "asyncio.Future[Reading] | None":
+        """Count a request on the event loop, before or while its key is looked up, and return the coming reading.
+
+        Only where the store is asked over a socket, and for a key that was valid when it was last looked up: any other
+        request is counted after its look-up, or refused for its address before. A key that turns out to be invalid
+        has no use for the token.
+        """
+        if self._rate_limit is None or not self.limiter.is_remote:
+            return None
+        try:
+            key_id = self.seen_keys.id_of(bearer_token(credentials.headers))
+        except BookingError:
+            return None
+        if key_id is None:
+            return None
+        credentials.counted = _key_bucket(key_id)
+        return self.limiter.take_ahead((credentials.counted, self._rate_limit))
+
     def count_address(self, credentials: Credentials) -> None:
         """Count a request without a valid key against its address.
 
@@ -89,12 +113,16 @@ class Authenticator:
             return [token for token in tokens if isinstance(token, BookingError)]
         callers = keys.identify_many(tx, known, self._installation)
         for text, caller in zip(known, callers, strict=True):
-            self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
+            if isinstance(caller, Caller):
+                self.seen_keys.note(text, caller.organization.id, caller.key.id)
+            else:
+                self.seen_keys.note(text, None)
         found = iter(callers)
         return [next(found) if isinstance(token, str) else token for token in tokens]
 
     def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
-        """Count all requests of a batch at once, except those that their address was refused for."""
+        """Count all requests of a batch at once, except those that their address was refused for, and those that were
+        counted ahead."""
         buckets = [self._bucket(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
         readings = iter(self.limiter.take_many([bucket for bucket in buckets if bucket]))
         for credentials, bucket in zip(requests, buckets, strict=True):
@@ -106,7 +134,8 @@ class Authenticator:
             return None
         if isinstance(caller, BookingError):
             return anonymous_bucket(credentials.address), ANONYMOUS
-        return f"key:{caller.key.id}", self._rate_limit
+        bucket = _key_bucket(caller.key.id)
+        return None if credentials.counted == bucket else (bucket, self._rate_limit)
 
     def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
         try:
@@ -133,6 +162,42 @@ class Authenticator:
         credentials.reading = self.limiter.take(bucket, limit)
         if credentials.reading.retry_after_s:
             raise RateLimited(credentials.reading.retry_after_s)
+
+
+async def counted(credentials: Credentials, coming: "asyncio.Future[Reading]") -> None:
+    """Wait for the reading of a request.
+
+    Raises:
+        RateLimited: it is one too many.
+    """
+    credentials.reading = await coming
+    if credentials.reading.retry_after_s:
+        raise RateLimited(credentials.reading.retry_after_s)
+
+
+async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", result: Awaitable[T]) -> T:
+    """Return the result of a request that was counted meanwhile.
+
+    Raises:
+        RateLimited: it is one too many, and its key is valid: this comes before any other refusal.
+    """
+    reading = await coming
+    try:
+        found = await result
+    except Exception:
+        if credentials.reading is None:  # else its key is invalid, and it was counted against its address
+            credentials.reading = reading
+            if reading.retry_after_s:
+                raise RateLimited(reading.retry_after_s) from None
+        raise
+    credentials.reading = reading
+    if reading.retry_after_s:
+        raise RateLimited(reading.retry_after_s)
+    return found
+
+
+def _key_bucket(key_id: str) -> str:
+    return f"key:{key_id}"
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:

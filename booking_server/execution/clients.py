@@ -46,18 +46,24 @@ class SeenKeys:
     def __init__(self, size: int = _REMEMBERED_MAX) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._seen: dict[int, str] = {}
-        """The organization of each key."""
+        self._seen: dict[int, tuple[str, str]] = {}
+        """The organization and the id of each key."""
 
     def __contains__(self, key: str) -> bool:
         return hash(key) in self._seen
 
     def organization_of(self, key: str) -> str | None:
         """Return the organization that the key belonged to; none for a key that was not seen."""
-        return self._seen.get(hash(key))
+        found = self._seen.get(hash(key))
+        return found[0] if found else None
 
-    def note(self, key: str, organization_id: str | None) -> None:
-        """Remember a valid key and its organization; forget one that is not valid, which has none."""
+    def id_of(self, key: str) -> str | None:
+        """Return the id of the key; none for a key that was not seen."""
+        found = self._seen.get(hash(key))
+        return found[1] if found else None
+
+    def note(self, key: str, organization_id: str | None, key_id: str = "") -> None:
+        """Remember a valid key, its id and its organization; forget one that is not valid, which has none."""
         number = hash(key)
         if organization_id is None:
             self._seen.pop(number, None)
@@ -65,4 +71,4 @@ class SeenKeys:
             with self._lock:
                 if len(self._seen) >= self._size:
                     self._seen = dict(list(self._seen.items())[self._size // 2 :])
-                self._seen[number] = organization_id
+                self._seen[number] = organization_id, key_id

@@ -4,6 +4,8 @@ Three executors, each with connections of its own, all of them fair between orga
 callers of requests are looked up, all that wait with one statement, and reads that cost one row are answered too: `GET
 /me`, one resource by its id. Lists run in lanes of their own, of which an organization has a part. Both know the
 organization of a key from when it was valid last; whether it is valid now is looked up on the connection of the read.
+A list that may come from a replica is read there, after its key was looked up on the primary, and otherwise on the
+connection of its key (`decisions/0048`).
 A key that was never seen valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
 """
 
@@ -17,9 +19,10 @@ import orjson
 
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable
+from booking_core.db.replica import PAUSED, Position, ReadFromPrimary, Replica
+from booking_core.errors import BookingError, Unavailable
 from booking_core.idempotency import Answer
-from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
 from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver
 from booking_server.execution.queues import OwnerQueue, Place
@@ -43,6 +46,7 @@ class Read:
     """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, or JSON bytes. Without
     it the caller itself is the result."""
     is_list: bool = False
+    may_use_replica: bool = False
     caller: Caller | None = None
     """The caller, once its key was looked up."""
 
@@ -51,13 +55,23 @@ Result = Answer | Caller | Exception | HandOver
 
 
 class Reads:
-    """Carries out the reads of one process."""
+    """Carries out the reads of one process.
+
+    Args:
+        read_url: the URL of replicas for lists.
+    """
 
     def __init__(
-        self, database: Database, authenticator: Authenticator, *, clock: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        authenticator: Authenticator,
+        *,
+        read_url: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._authenticator = authenticator
+        self.replica = Replica(database, read_url, size=database.driver.readers_max) if read_url else None
         self._clock = clock
         driver = database.driver
         threads = driver.readers_max
@@ -86,7 +100,7 @@ class Reads:
 
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
-        caller: Caller = await self._submit(credentials, Read(credentials, None))
+        caller: Caller = await self._submit_counted(credentials, Read(credentials, None))
         return caller
 
     async def read(self, query: Callable[[Tx], object]) -> Answer:
@@ -95,18 +109,34 @@ class Reads:
         return answer
 
     async def read_for(
-        self, credentials: Credentials, query: Callable[[Tx, Caller], object], *, is_list: bool
+        self,
+        credentials: Credentials,
+        query: Callable[[Tx, Caller], object],
+        *,
+        is_list: bool,
+        may_use_replica: bool = False,
     ) -> Answer:
         """Authenticate and run a query for the caller, and return its result with status 200.
 
         Args:
             is_list: the query may cost more than the look-up of a row.
+            may_use_replica: the list may be read from a replica that shows what the primary shows.
 
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        answer: Answer = await self._submit(credentials, Read(credentials, query, is_list))
+        answer: Answer = await self._submit_counted(credentials, Read(credentials, query, is_list, may_use_replica))
         return answer
+
+    async def _submit_counted(self, credentials: Credentials, read: Read) -> Any:
+        """Run a read that is counted before it, or beside it when it costs no more than the look-up of its key."""
+        if read.is_list:
+            if coming := self._authenticator.count_ahead(credentials):
+                await counted(credentials, coming)
+            return await self._submit(credentials, read)
+        result = self._submit(credentials, read)
+        coming = self._authenticator.count_ahead(credentials)
+        return await (joined(credentials, coming, result) if coming else result)
 
     def _submit(self, credentials: Credentials, read: Read) -> "asyncio.Future[Any]":
         organization_id = self._authenticator.known_organization(credentials)
@@ -151,22 +181,48 @@ class Reads:
         results: list[Result] = []
         begun_s = self._clock()
         with self._lists_connections.reading() as tx:
-            for read, refusal in self._with_callers(tx, reads):
+            keyed = self._with_callers(tx, reads)
+            position = self._position(tx, keyed)
+            for read, refusal in keyed:
                 is_late = bool(results) and self._clock() - begun_s > SLOW_S
                 if is_late and read.caller:
                     results.append(HandOver(Place(read.caller.organization.id)))
                 else:
-                    results.append(refusal or self._result(tx, read))
+                    results.append(refusal or self._list_result(tx, read, position))
         return results
+
+    def _position(self, tx: Tx, keyed: Sequence[tuple[Read, Exception | None]]) -> Position | None:
+        """Return the position of the primary for the lists of a batch; None if all of them are read there."""
+        wanted = sum(read.may_use_replica and refusal is None for read, refusal in keyed) if self.replica else 0
+        if self.replica is None or not wanted:
+            return None
+        position = self.replica.position(tx)
+        if position is None:
+            self.replica.count(PAUSED, wanted)
+        return position
+
+    def _list_result(self, tx: Tx, read: Read, position: Position | None) -> Answer | Exception:
+        caller, run = read.caller, read.run
+        if self.replica is None or position is None or not read.may_use_replica or caller is None or run is None:
+            return self._result(tx, read)
+        try:
+            return _as_answer(self.replica.read(tx, lambda replica: run(replica, caller), position, now=caller.at))
+        except ReadFromPrimary:
+            return self._result(tx, read)
+        except BookingError as refusal:
+            return refusal
 
     def _result(self, tx: Tx, read: Read) -> Answer | Exception:
         assert read.run is not None
         try:
             with self._database.translating_errors():
-                result = read.run(tx, read.caller) if read.credentials else read.run(tx)
-                return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
+                return _as_answer(read.run(tx, read.caller) if read.credentials else read.run(tx))
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
             if is_too_long:
                 return Unavailable(_LIST_TOO_LONG, retry_after_s=_LIST_RETRY_AFTER_S, reason="list_timeout")
             return error
+
+
+def _as_answer(result: object) -> Answer:
+    return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))

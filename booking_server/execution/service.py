@@ -14,7 +14,7 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard
-from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.authenticator import Authenticator, Credentials, counted
 from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor, BatchTracer
 from booking_server.execution.key_usage import KeyUsage
@@ -80,7 +80,7 @@ class Service:
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
-        self.reads = Reads(database, self.authenticator)
+        self.reads = Reads(database, self.authenticator, read_url=settings.database_read_url)
         self._writes: BatchExecutor[Write, Any] = BatchExecutor(
             "write",
             self._write_batch,
@@ -132,6 +132,8 @@ class Service:
         if organization_id is None:
             caller = await self.authenticate(credentials)
             organization_id = caller.organization.id
+        elif coming := self.authenticator.count_ahead(credentials):
+            await counted(credentials, coming)
         answer = await self.creations.create(
             credentials, prepare, organization_id=organization_id, caller=caller, traceparent=self._traceparent()
         )

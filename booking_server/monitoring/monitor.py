@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from booking_core.db.engine import Database
+from booking_core.db.replica import Replica
 from booking_core.settings import Settings
 from booking_server.monitoring.exposition import Processes, exposition
 from booking_server.monitoring.health import Health
@@ -18,6 +19,7 @@ class Monitor:
 
     Args:
         store: pings the store of rate limits; none in a worker.
+        replica: from which lists are read, if there is one.
         folder: of the processes that share a port with this one, if there are any.
     """
 
@@ -27,10 +29,13 @@ class Monitor:
         database: Database,
         *,
         store: Callable[[], None] | None = None,
+        replica: Replica | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.health = Health(database, store=store)
+        self.health = Health(database, store=store, replica=replica.find_problem if replica else None)
         self.metrics = Metrics(database)
+        if replica:
+            self.metrics.observe_replica(lambda: replica.reads)
         self.is_shared = folder is not None
         """Other processes listen on the same ports."""
         self._installation = Installation(settings, database)

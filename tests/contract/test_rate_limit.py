@@ -43,11 +43,17 @@ def limited_app(shared_database_url: str, session_database: Database) -> Iterato
         yield running
 
 
-@pytest.fixture
-def passing(limited_app: TestClient) -> Ticking:
+class AheadLimiter(MemoryLimiter):
+    """Counts known keys on the event loop, as a store behind a socket does."""
+
+    is_remote = True
+
+
+@pytest.fixture(params=[MemoryLimiter, AheadLimiter])
+def passing(limited_app: TestClient, request: pytest.FixtureRequest) -> Ticking:
     """The time by which the limiter fills its buckets, which are all full."""
     ticking = Ticking()
-    limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
+    limited_app.app.state.service.authenticator.limiter = request.param(ticking)  # type: ignore[attr-defined]
     return ticking
 
 
@@ -118,6 +124,13 @@ def test_each_key_has_a_limit_of_its_own(limited: Api) -> None:
     other = Api(limited.client, limited.world, limited.world.key())
     assert [limited.get("/me").status_code for _ in range(4)] == [200, 200, 200, 429]
     assert other.get("/me").status_code == 200
+
+
+def test_a_list_beyond_the_limit_is_not_run_and_a_request_is_counted_once(limited: Api, asked: list[str]) -> None:
+    assert [limited.get(path).status_code for path in ("/me", "/customers", "/bookings")] == [200] * 3
+    asked.clear()
+    refused(limited.get("/customers"), 429, "rate_limited")
+    assert not [text for text in asked if "FROM customers" in text]
 
 
 def anonymous(client: TestClient, address: str, **arguments: object) -> RawAnswer:
@@ -206,6 +219,7 @@ def test_a_key_that_was_revoked_is_looked_up_once_more_and_then_no_longer(limite
         ("no address", "unix:", True),
     ],
 )
+@pytest.mark.parametrize("passing", [MemoryLimiter], indirect=True)
 @pytest.mark.parametrize("target", ["/api/v1/me", "/api/v1/nothing", "/manage/nothing", "/api/v1/openapi.json"])
 def test_an_ipv6_client_is_its_64_and_a_mapped_address_its_ipv4(
     limited: Api, target: str, first: str, second: str, are_one: bool

@@ -56,6 +56,7 @@ class Cluster:
         data, port = self._folder / str(place), self.ports[place]
         options = (
             f"port={port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\nmax_connections=60\n"
+            "wal_receiver_status_interval=1\n"
         )
         with (data / "postgresql.conf").open("a") as file:
             file.write(options)

@@ -19,7 +19,7 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import IdempotentCommand, Keyed, ReadTx, authorize
+from booking_server.api.dependencies import IdempotentCommand, Keyed, ListTx, ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, ListQuery, PathId, QueryId, Timestamp
 from booking_server.api.requests import JsonBody
@@ -54,7 +54,7 @@ class BookingQuery(ListQuery):
     response_description="A page of bookings.",
     responses=refusals(Unprocessable.at("departure_to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
-def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
+def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQuery, Query()]) -> object:
     """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
     lies 92 days away. `manage_url` is filled in for keys that hold `bookings:write`."""
     since = query.instant("updated_since", caller)

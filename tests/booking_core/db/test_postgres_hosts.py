@@ -111,3 +111,24 @@ def test_of_several_hosts_the_one_that_answers_is_taken_and_remembered(
         assert tried == 2
         connector.connect().close()
         assert tried == 3
+
+
+def test_of_several_hosts_one_that_was_found_frozen_is_tried_last_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new connection would wait for it for two seconds otherwise, since it was the one that worked."""
+    now_s, tried = 100.0, list[str]()
+    connector = Connector(make_url("postgresql:///booking?host=127.0.0.1,127.0.0.2&port=5433,5434"))
+    connector.signs = SignsOfLife(clock=lambda: now_s)
+    monkeypatch.setattr(postgres_hosts, "gives_sign_of_life", lambda _: False)
+
+    def refused(parameters: dict[str, str], _: int) -> psycopg.Connection:
+        tried.append(parameters["port"])
+        raise psycopg.OperationalError
+
+    monkeypatch.setattr(postgres_hosts, "_connect", refused)
+    for _ in range(2):
+        connector.signs.is_lost(("127.0.0.1", "5433"), 0)
+    for seconds in (0.0, postgres_hosts.FROZEN_S):
+        now_s += seconds
+        with pytest.raises(psycopg.OperationalError):
+            connector.connect()
+    assert tried == ["5434", "5433", "5433", "5434"]

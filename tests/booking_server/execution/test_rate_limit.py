@@ -1,5 +1,6 @@
 """The rate limit: buckets that fill with time, in memory and in Redis (decision K5)."""
 
+import asyncio
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from support.servers import free_port
 
 from booking_core.settings import RateLimit
 from booking_server.execution import rate_limit
-from booking_server.execution.rate_limit import MemoryLimiter, RedisLimiter, open_limiter
+from booking_server.execution.rate_limit import Ask, MemoryLimiter, Reading, RedisLimiter, open_limiter
 
 TEN = RateLimit(10, 60)
 START = 1_795_262_400.0
@@ -279,4 +280,86 @@ def test_requests_that_pass_uncounted_are_counted_as_such() -> None:
     limiter = RedisLimiter(f"redis://127.0.0.1:{free_port()}")
     limiter.take_many([("key:1", TEN), ("key:2", TEN)])
     limiter.take("key:1", TEN)
+    assert limiter.failed_open == 3
+
+
+# On the event loop ------------------------------------------------------------------------------------------------
+
+
+def ahead(limiter: RedisLimiter, *asks: Ask) -> list[Reading]:
+    """Return the readings of requests that come together."""
+
+    async def take() -> list[Reading]:
+        readings = await asyncio.gather(*(limiter.take_ahead(ask) for ask in asks))
+        await limiter.aclose()
+        return readings
+
+    return asyncio.run(take())
+
+
+def test_requests_that_come_together_are_counted_by_one_call_and_in_their_order(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limiter, calls = RedisLimiter(redis_url), list[int]()
+    hour, two = RateLimit(3, 3600), RateLimit(2, 3600)
+    packed = rate_limit._packed
+    monkeypatch.setattr(rate_limit, "_packed", lambda parts: calls.append(int(parts[2])) or packed(parts))
+    readings = ahead(limiter, ("key:ahead", hour), ("key:ahead-two", two), *[("key:ahead", hour)] * 3)
+    assert [reading.remaining for reading in readings] == [2, 1, 1, 0, 0]
+    assert [bool(reading.retry_after_s) for reading in readings] == [False] * 4 + [True]
+    assert set(calls) == {5}
+    assert limiter.take("key:ahead", hour).retry_after_s  # a thread sees the same bucket
+
+
+def test_what_comes_while_a_call_is_running_is_counted_by_the_next_one(redis_url: str) -> None:
+    limiter, hour = RedisLimiter(redis_url), RateLimit(rate_limit._AHEAD_MAX * 2, 3600)
+    readings = ahead(limiter, *[("key:many", hour)] * (rate_limit._AHEAD_MAX + 5))
+    assert [reading.remaining for reading in readings] == [hour.requests - 1 - n for n in range(len(readings))]
+
+
+def test_another_event_loop_has_a_connection_of_its_own(redis_url: str) -> None:
+    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
+    assert [ahead(limiter, ("key:loops", hour))[0].remaining for _ in range(3)] == [9, 8, 7]
+    assert limiter.failed_open == 0
+
+
+def test_a_store_that_forgets_the_script_or_closes_the_connection_loses_no_count(redis_url: str) -> None:
+    import redis
+
+    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
+
+    async def take() -> list[int]:
+        found = [(await limiter.take_ahead(("key:lossless", hour))).remaining]
+        with redis.Redis.from_url(redis_url) as client:
+            client.script_flush()
+            found.append((await limiter.take_ahead(("key:lossless", hour))).remaining)
+            client.client_kill_filter(_type="normal", skipme=True)
+        found.append((await limiter.take_ahead(("key:lossless", hour))).remaining)
+        await limiter.aclose()
+        return found
+
+    assert asyncio.run(take()) == [9, 8, 7]
+    assert limiter.failed_open == 0
+
+
+def test_a_store_that_is_away_lets_requests_through_on_the_event_loop_and_counts_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limiter = RedisLimiter(f"redis://:secret@127.0.0.1:{free_port()}")
+    readings = ahead(limiter, *[("key:1", RateLimit(1, 60))] * 3)
+    assert [(reading.remaining, reading.retry_after_s) for reading in readings] == [(1, 0)] * 3
+    assert limiter.failed_open == 3
+    assert "the request goes through" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_store_that_never_answers_delays_one_batch_and_no_other_for_a_while() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        limiter = RedisLimiter(f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        for _ in range(3):
+            assert ahead(limiter, ("key:1", RateLimit(1, 60)))[0].retry_after_s == 0
+        listener.settimeout(0.05)
+        listener.accept()[0].close()
+        with pytest.raises(TimeoutError):  # the two later ones did not connect
+            listener.accept()
     assert limiter.failed_open == 3
