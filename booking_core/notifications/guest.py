@@ -26,7 +26,7 @@ class GuestView:
         return self.row.starts_at <= self.actor.at
 
 
-def open_link(tx: Tx, installation: Installation, token: str, *, locale: str | None = None) -> GuestView:
+def open_link(tx: Tx, installation: Installation, token: str, locale: str | None = None) -> GuestView:
     """Return the booking of a guest's token.
 
     Args:
@@ -61,7 +61,7 @@ class GiftCardView:
     language: Language
 
 
-def open_gift_card_link(tx: Tx, installation: Installation, token: str, *, locale: str | None = None) -> GiftCardView:
+def open_gift_card_link(tx: Tx, installation: Installation, token: str, locale: str | None = None) -> GiftCardView:
     """Return the gift card of a recipient's token.
 
     Raises:

@@ -161,14 +161,14 @@ async def show_gift_card(link: Annotated[Link, Depends(get_gift_card_link)], ser
     """Show the gift card with its code."""
 
     def read(tx: Tx) -> Response:
-        view = notifications.open_gift_card_link(tx, service.installation, link.token, locale=link.locale)
+        view = notifications.open_gift_card_link(tx, service.installation, link.token, link.locale)
         return pages.gift_card_page(view, link)
 
     return await asyncio.to_thread(service.database.read, read)
 
 
 def _view(tx: Tx, service: Service, link: Link) -> GuestView:
-    return notifications.open_link(tx, service.installation, link.token, locale=link.locale)
+    return notifications.open_link(tx, service.installation, link.token, link.locale)
 
 
 def _locked_view(tx: Tx, service: Service, link: Link) -> GuestView:
