@@ -6,6 +6,7 @@ without a translation, which the tests refuse; one that is gone is removed.
 
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
@@ -17,6 +18,17 @@ FOLDER = ROOT / "booking_core" / "languages" / "messages"
 SOURCES = ("booking_core", "booking_server/guest_pages")
 _METHODS = [("**/templates/**.txt", "jinja2"), ("**/templates/**.html", "jinja2"), ("**.py", "python")]
 _KEYWORDS = {"_": None, "gettext": None, "N_": None, "ngettext": (1, 2)}
+_VOLATILE = tuple(
+    f'"{name}:'.encode()
+    for name in (
+        "Report-Msgid-Bugs-To",
+        "POT-Creation-Date",
+        "PO-Revision-Date",
+        "Last-Translator",
+        "Language-Team",
+        "Generated-By",
+    )
+)
 _OPTIONS = {"**/templates/**": {"trim_blocks": "true", "lstrip_blocks": "true"}}
 
 
@@ -44,10 +56,16 @@ def main() -> None:
     for path, catalog in catalogues():
         catalog.update(template, no_fuzzy_matching=True)
         catalog.obsolete.clear()
-        with path.open("wb") as file:
-            write_po(file, catalog, width=120, include_lineno=False, sort_output=True, omit_header=False)
+        path.write_bytes(_rendered(catalog))
         missing = sum(not each.string for each in catalog if each.id)
         sys.stdout.write(f"{path.name}: {missing} without a translation\n")
+
+
+def _rendered(catalog: Catalog) -> bytes:
+    """Return the file of a catalogue, without headers that would change with each run."""
+    written = BytesIO()
+    write_po(written, catalog, width=120, include_lineno=False, sort_output=True)
+    return b"".join(line for line in written.getvalue().splitlines(keepends=True) if not line.startswith(_VOLATILE))
 
 
 if __name__ == "__main__":
