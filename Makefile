@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run browser nginx pgbouncer test test-pythons check bench isolation openapi sync-client resource docs format lock clean
+.PHONY: install run messages browser nginx pgbouncer test test-pythons check bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -79,6 +79,10 @@ isolation: install
 openapi: install
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
 	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
+
+# Brings the message catalogues in line with the messages of the code.
+messages: install
+	$(BIN)/python scripts/messages.py
 
 # Generates booking_sdk/_sync/ from the async client.
 sync-client: install

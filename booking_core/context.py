@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from booking_core.clock import Zone, zone
+from booking_core.clock import HOUR, Zone, zone
 from booking_core.errors import InsufficientScope
 from booking_core.models.scopes import Scope
 from booking_core.tokens import SecretKeys
@@ -41,10 +41,24 @@ class Organization:
     cancel_under_minimum: bool
     created_at: int
     updated_at: int
+    language: str | None = None
+    """The language of guests who gave none (BCP 47)."""
+    logo_url: str | None = None
+    brand_color: str | None = None
+    website: str | None = None
+    contact_email: str | None = None
+    contact_phone: str | None = None
+    reply_to_email: str | None = None
+    guest_moves_until_hours: int | None = None
+    """The hours before the start until which guests move a booking themselves; None: never."""
 
     @property
     def zone(self) -> Zone:
         return zone(self.timezone)
+
+    def refunds_in_full_until(self, starts_at: int) -> int:
+        """Return the instant until which a cancellation is refunded in full (decision B12)."""
+        return starts_at - self.refund_full_until_hours * HOUR
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id
+from booking_core.outbox import OutboxKind
 
 _HIDDEN = frozenset(
     {
@@ -70,13 +71,19 @@ _OWN_BOOKINGS: Condition = lambda dialect: or_(  # noqa: E731
 )
 _cards = tables.gift_cards.c
 
+_mails = tables.mails.c
+_OWN_MAILS: Condition = lambda dialect: or_(  # noqa: E731
+    _among(_mails.booking_id)(dialect),
+    and_(_mails.kind == OutboxKind.GIFT_CARD_MAIL.value, _has_address(_mails.recipient)(dialect)),
+)
+
 _BOOKINGS = _Part("bookings", tables.bookings, _OWN_BOOKINGS)
 _OF_BOOKINGS = (
     _Part("payments", tables.payments, _among(tables.payments.c.booking_id)),
     _Part("payment_records", tables.payment_records, _among(tables.payment_records.c.booking_id)),
     _Part("refunds", tables.refunds, _among(tables.refunds.c.booking_id)),
     _Part("gift_card_entries", tables.gift_card_entries, _among(tables.gift_card_entries.c.booking_id)),
-    _Part("mails", tables.mails, _among(tables.mails.c.booking_id)),
+    _Part("mails", tables.mails, _OWN_MAILS),
 )
 _TIMELINE = _Part(
     "timeline", tables.timeline, lambda _: tables.timeline.c.customer_id == bindparam("customer_id", type_=Id)

@@ -16,6 +16,7 @@ from booking_core.context import Installation
 from booking_core.tokens import SecretKeys
 
 PURPOSE = "manage_url"
+GIFT_CARD_PURPOSE = "gift_card_url"
 _ID_BYTES = 16
 _SECRET_BYTES = 16
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{64}")
@@ -58,6 +59,13 @@ class ManageLinks:
         return self.make(row.id, row.manage_key_id)
 
 
+def gift_card_link(installation: Installation, organization_id: str, gift_card_id: str) -> str:
+    """Return the link of a gift card's page, which shows its code. It opens while its secret key is live."""
+    found = b"".join(bytes.fromhex(each.replace("-", "")) for each in (organization_id, gift_card_id))
+    secret = installation.secret_keys.sign(GIFT_CARD_PURPOSE, found)
+    return f"{installation.public_url}/gift-card/{base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES]).decode()}"
+
+
 def has_expired(row: Linked, ends_at: int, at: int) -> bool:
     """Return True if the booking's link has expired: at the end of its departure, and if that was moved, at the later
     of both ends (decision B14). A catalogue import may move a departure after the link was made."""
@@ -69,7 +77,8 @@ class Opened:
     """The content of a valid token."""
 
     organization_id: str
-    booking_id: str
+    subject_id: str
+    """The id of the booking, or of the gift card."""
     found: bytes = field(repr=False)
     secret: bytes = field(repr=False)
 
@@ -79,8 +88,8 @@ class Opened:
         return signed is not None and hmac.compare_digest(signed[:_SECRET_BYTES], self.secret)
 
 
-def open_token(keys: SecretKeys, token: str) -> Opened | None:
-    """Return the content of a token, or None if no live key signed it.
+def open_token(keys: SecretKeys, token: str, purpose: str = PURPOSE) -> Opened | None:
+    """Return the content of a token, or None if no live key signed it for that purpose.
 
     This takes no statement, and the same time for every text of the right shape, so that guessing tells nothing
     about the bookings that exist.
@@ -89,7 +98,7 @@ def open_token(keys: SecretKeys, token: str) -> Opened | None:
         return None
     data = base64.urlsafe_b64decode(token)
     found, secret = data[: 2 * _ID_BYTES], data[2 * _ID_BYTES :]
-    matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(PURPOSE, found)]
+    matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(purpose, found)]
     if not any(matches):
         return None
     return Opened(str(uuid.UUID(bytes=found[:_ID_BYTES])), str(uuid.UUID(bytes=found[_ID_BYTES:])), found, secret)

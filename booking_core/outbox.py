@@ -20,6 +20,8 @@ class OutboxKind(StrEnum):
     BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
     BOOKING_RESCHEDULING_MAIL = "booking_rescheduling_mail"
     """The payload holds previous_starts_at (an instant)."""
+    GIFT_CARD_MAIL = "gift_card_mail"
+    """The subject is the gift card; the payload holds locale (null: the organization's language)."""
     STAFF_BOOKING_MAIL = "staff_booking_mail"
     STAFF_CANCELLATION_MAIL = "staff_cancellation_mail"
     STAFF_RESCHEDULING_MAIL = "staff_rescheduling_mail"

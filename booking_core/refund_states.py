@@ -5,6 +5,7 @@ Mails, the guest's page, the timeline, logs and the command line take their sent
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from booking_core.models.money import formatted
 
@@ -52,7 +53,14 @@ _UNCLEAR = {
     RefundReason.NEVER_SETTLED: "the gateway gave no usable answer to any of many attempts",
     RefundReason.PARTLY_REFUNDED_ELSEWHERE: "a part of the payment was refunded at the gateway by somebody else",
 }
-_BANKS = "Banks take some days to show it."
+
+
+class Wording(Protocol):
+    """The language of a guest, as far as these sentences need it (`booking_core.languages`)."""
+
+    def gettext(self, message: str, **values: object) -> str: ...
+
+    def money(self, amount_minor: int, currency: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +110,50 @@ class RefundState:
         """Return whether the gateway took the payment, and so may have returned a part of it."""
         return self.reason != RefundReason.PAID_BY_HAND
 
-    def for_guest(self, operator: str) -> str:
-        """Return the sentence for the guest.
+    def for_guest(self, operator: str, wording: Wording) -> str:
+        """Return the sentences for the guest.
 
         Args:
             operator: the name of the organization, which makes refunds by hand.
+            wording: the guest's language.
         """
-        if self.status == RefundStatus.SUCCEEDED:
-            return f"{self.amount} was returned to the card that paid. {_BANKS}"
+        _, names = wording.gettext, self._names(operator, wording)
         if self.status == RefundStatus.SETTLED:
-            return self._settled_for_guest(operator)
+            return self._settled_for_guest(names, wording)
         if self.waits:
-            return f"{self.amount} is to be returned to you. {self._waiting_for_guest(operator)}"
-        if self.is_accepted:
-            return f"{self.amount} is on its way back to the card that paid. {_BANKS}"
-        return f"{self.amount} will be returned to you, normally to the card that paid. {_BANKS}"
+            owed = _("%(amount)s is to be returned to you.", **names)
+            return f"{owed} {self._waiting_for_guest(names, wording)}"
+        if self.status == RefundStatus.SUCCEEDED:
+            state = _("%(amount)s was returned to the card that paid.", **names)
+        elif self.is_accepted:
+            state = _("%(amount)s is on its way back to the card that paid.", **names)
+        else:
+            state = _("%(amount)s will be returned to you, normally to the card that paid.", **names)
+        banks = _("Banks take some days to show it.")
+        return f"{state} {banks}"
 
-    def _settled_for_guest(self, operator: str) -> str:
+    def _names(self, operator: str, wording: Wording) -> dict[str, str]:
+        settled = wording.money(self.settled_minor or 0, self.currency)
+        return {"amount": wording.money(self.amount_minor, self.currency), "settled": settled, "operator": operator}
+
+    def _settled_for_guest(self, names: dict[str, str], wording: Wording) -> str:
+        _ = wording.gettext
         if self.settled_minor:
-            return f"{self.settled} was returned to you by {operator}."
-        return f"{operator} has closed the refund of {self.amount} and returns nothing more. Please ask them about it."
+            return _("%(settled)s was returned to you by %(operator)s.", **names)
+        return _(
+            "%(operator)s has closed the refund of %(amount)s and returns nothing more. Please ask them about it.",
+            **names,
+        )
 
-    def _waiting_for_guest(self, operator: str) -> str:
+    def _waiting_for_guest(self, names: dict[str, str], wording: Wording) -> str:
+        _ = wording.gettext
         if self.status == RefundStatus.FAILED:
-            return f"It could not be returned to the card that paid, so {operator} will make the refund by hand."
+            return _(
+                "It could not be returned to the card that paid, so %(operator)s will make the refund by hand.", **names
+            )
         if self.is_unclear:
-            return f"{operator} is checking whether it has reached the card that paid."
-        return f"{operator} will make the refund by hand."
+            return _("%(operator)s is checking whether it has reached the card that paid.", **names)
+        return _("%(operator)s will make the refund by hand.", **names)
 
     def for_staff(self) -> str:
         """Return the sentence for staff, in mails and on the command line."""

@@ -177,6 +177,7 @@ def create(
     note: options.StaffNote = None,
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
+    locale: options.GuestLocale = None,
     org: Org = None,
     source: Source = None,
     idempotency_key: options.IdempotencyKey = None,
@@ -201,6 +202,7 @@ def create(
     body |= {"note": note} if note else {}
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
+    body |= {"locale": locale} if locale else {}
     if org is not None and source is not None:
         staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
     else:

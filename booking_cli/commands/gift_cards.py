@@ -53,6 +53,7 @@ RecipientName = Annotated[str | None, typer.Option("--recipient-name", metavar="
 RecipientEmail = Annotated[
     str | None, typer.Option("--recipient-email", metavar="EMAIL", help="The recipient's e-mail address.")
 ]
+NoEmail = Annotated[bool, typer.Option("--no-email", help="Send the recipient no mail.")]
 SecretFile = Annotated[
     Path | None, typer.Option("--secret-file", metavar="FILE", help="Write the code to this new file (mode 0600).")
 ]
@@ -130,9 +131,14 @@ def issue(
     purchaser_email: PurchaserEmail = None,
     recipient_name: RecipientName = None,
     recipient_email: RecipientEmail = None,
+    locale: options.GuestLocale = None,
+    no_email: NoEmail = False,
     secret_file: SecretFile = None,
 ) -> None:
-    """Issue a gift card that was paid for, and show its code (operator)."""
+    """Issue a gift card that was paid for, and show its code (operator).
+
+    A recipient with an e-mail address is mailed the code, unless --no-email is given.
+    """
     cli: Cli = ctx.obj
     from booking_core import gift_cards
     from booking_core.gift_cards import GiftCardIssue
@@ -149,6 +155,8 @@ def issue(
             purchaser_email=purchaser_email,
             recipient_name=recipient_name,
             recipient_email=recipient_email,
+            locale=locale,
+            send_email=not no_email,
         )
         return gift_cards.issue(tx, actor, request)
 

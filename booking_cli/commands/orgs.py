@@ -82,6 +82,7 @@ def show(ctx: typer.Context, slug: Slug) -> None:
     "set",
     "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
     "booking orgs set fjord-tours staff_email=staff@fjord.example",
+    "booking orgs set fjord-tours language=de 'brand_color=#0f766e' logo_url=https://fjord.example/logo.png",
     "booking orgs set fjord-tours pending_minutes=     (reset to the installation's default)",
     shape="organization_settings",
     changes=True,
@@ -108,6 +109,15 @@ def set_(
     on_site_fee_percent              fee on bookings paid on site
     cancel_under_minimum             on or off: cancel departures with fewer
                                      guests than the minimum
+    language                         of mails and page for guests who gave
+                                     none: en, de, fr, es, it, de-AT, ...
+    logo_url, brand_color, website   how mails and page look: an https
+                                     address, #rrggbb, an https address
+    contact_email, contact_phone     where guests can ask
+    reply_to_email                   where answers to mails go; default:
+                                     staff_email
+    guest_moves_until_hours          hours before the start until which guests
+                                     move their booking; empty: never
     """
     cli: Cli = ctx.obj
     texts = dict(map(_key_and_value, changes))

@@ -9,7 +9,7 @@ from booking_cli.framework.arguments import counts
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import duration_us
-from booking_cli.framework.options import AddOns, GuestEmail, GuestName, GuestPhone, Guests, Org, StaffNote
+from booking_cli.framework.options import AddOns, GuestEmail, GuestLocale, GuestName, GuestPhone, Guests, Org, StaffNote
 from booking_cli.operator import refund_summaries, transactions, validation
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -90,6 +90,7 @@ def checkout(
     discount: Discount = "0",
     gift_card: GiftCard = None,
     hold_id: HoldId = None,
+    locale: GuestLocale = None,
 ) -> None:
     """Create a pending booking that waits for its card payment, and expires without one.
 
@@ -102,6 +103,7 @@ def checkout(
         "customer": {"name": name, "email": email, "phone": phone},
         "note": note,
         "gift_card_code": gift_card,
+        "locale": locale,
     }
     from booking_core import storefront
     from booking_core.storefront import Checkout

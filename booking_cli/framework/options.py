@@ -57,6 +57,10 @@ AddOns = Annotated[
 GuestName = Annotated[str, typer.Option("--name", metavar="NAME", help="The guest's full name.")]
 GuestEmail = Annotated[str, typer.Option("--email", metavar="EMAIL", help="The guest's e-mail address.")]
 GuestPhone = Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="The guest's phone number.")]
+GuestLocale = Annotated[
+    str | None,
+    typer.Option("--locale", metavar="TAG", help="The guest's language for mails and page: de, fr-CH, ..."),
+]
 StaffNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A note for the staff.")]
 
 # Changes

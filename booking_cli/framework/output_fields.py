@@ -14,7 +14,8 @@ WILDCARD = ".*"
 _SETTINGS = (
     *("api_app", "plan_api", "add_ons_app", "hours_before_booking_closes", "pending_minutes"),
     *("refund_full_until_hours", "refund_late_percent", "notify_staff", "staff_email"),
-    *("on_site_fee_percent", "cancel_under_minimum"),
+    *("on_site_fee_percent", "cancel_under_minimum", "language", "logo_url", "brand_color", "website"),
+    *("contact_email", "contact_phone", "reply_to_email", "guest_moves_until_hours"),
 )
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "booking": (

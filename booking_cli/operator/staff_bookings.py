@@ -144,6 +144,7 @@ def _draft(request: Any, source: str) -> Any:
         note=request.note,
         send_confirmation_email=request.send_confirmation_email is not False,
         notify_staff=request.notify_staff is not False,
+        locale=request.locale,
     )
 
 

@@ -25,6 +25,7 @@ from booking_core.bookings.departure_queries import (
     manifest,
 )
 from booking_core.bookings.drafts import BookingRequest
+from booking_core.bookings.moves import Move, find_moves, move, moves_until
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.recorded_payments import record_payment, void_payment
 from booking_core.bookings.reschedule import reschedule
@@ -41,6 +42,7 @@ __all__ = [
     "Deferred",
     "LiveBookingCount",
     "LockWait",
+    "Move",
     "Search",
     "abandon",
     "cancel",
@@ -55,12 +57,15 @@ __all__ = [
     "create_once",
     "find",
     "find_departures",
+    "find_moves",
     "get",
     "get_departure",
     "live_bookings",
     "lock",
     "lock_seats",
     "manifest",
+    "move",
+    "moves_until",
     "organization_of",
     "parse_number",
     "pay",

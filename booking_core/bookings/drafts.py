@@ -52,6 +52,7 @@ class BookingRequest:
     """A hold of the departure whose seats this booking takes over. The caller ends the hold."""
     send_confirmation_email: bool = True
     notify_staff: bool = True
+    locale: str | None = None
 
 
 @dataclass(slots=True)
@@ -172,6 +173,7 @@ def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[
         on_site_fee_minor=pricing.on_site_fee(organization, request.payment, row.total_minor),
         send_confirmation_email=request.send_confirmation_email is not False,
         notify_staff=request.notify_staff is not False,
+        locale=request.locale,
         confirmed_at=row.created_at if row.status is BookingStatus.CONFIRMED else None,
         **columns,
     )

@@ -31,6 +31,9 @@ NEW_EXPERIENCE: Row = {
     "add_ons": [],
     "min_participants": None,
     "hours_before_booking_closes": None,
+    "meeting_point": None,
+    "what_to_bring": None,
+    "terms": None,
 }
 NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
 NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}

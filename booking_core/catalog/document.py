@@ -256,6 +256,11 @@ class Experience(_Object):
     add_ons: Annotated[list[AddOn], Field(max_length=limits.LINES_MAX)] = []
     min_participants: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] | None = None
     hours_before_booking_closes: Annotated[int, Field(ge=0, le=LEAD_HOURS_MAX)] | None = None
+    meeting_point: LongText | None = None
+    """The way to the place, in words."""
+    what_to_bring: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] | None = None
+    terms: LongText | None = None
+    """Terms that guests see in mails and before they cancel or move a booking."""
     departures: list[Departure] = []
     schedules: list[Schedule] = []
 

@@ -37,6 +37,9 @@ def experience(row: Row, departures: list[Row], zone: Zone) -> Row:
         "add_ons": row["add_ons"],
         "min_participants": row["min_participants"],
         "hours_before_booking_closes": row["hours_before_booking_closes"],
+        "meeting_point": row["meeting_point"],
+        "what_to_bring": row["what_to_bring"],
+        "terms": row["terms"],
         "departures": [_departure(each | effective_prices(each, row), row["currency"], zone) for each in departures],
     }
 

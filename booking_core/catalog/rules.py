@@ -230,7 +230,7 @@ def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
 
 _EXPERIENCE_COLUMNS = (
     "slug title is_published excerpt duration_minutes difficulty address latitude longitude image_url languages tags "
-    "min_participants hours_before_booking_closes"
+    "min_participants hours_before_booking_closes meeting_point what_to_bring terms"
 ).split()
 _CUSTOMER_COLUMNS = "email name phone tags email_subscription".split()
 

@@ -81,6 +81,15 @@ organizations = Table(
     Column("staff_email", Text),
     Column("on_site_fee_percent", Float, nullable=False, server_default=text("0")),
     Column("cancel_under_minimum", Boolean, nullable=False, server_default=text("false")),
+    # What guests see in mails and on the page; null: not given.
+    Column("language", Text),  # BCP 47; null: English
+    Column("logo_url", Text),
+    Column("brand_color", Text),  # #rrggbb
+    Column("website", Text),
+    Column("contact_email", Text),
+    Column("contact_phone", Text),
+    Column("reply_to_email", Text),
+    Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
@@ -149,6 +158,9 @@ experiences = Table(
     Column("add_ons", Json, nullable=False),  # [{id, label, price: {amount_minor, currency}}]
     Column("min_participants", Integer),
     Column("hours_before_booking_closes", Integer),  # null: the organization's default
+    Column("meeting_point", Text),
+    Column("what_to_bring", Json),  # [text]
+    Column("terms", Text),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     UniqueConstraint("organization_id", "slug"),
@@ -259,6 +271,7 @@ bookings = Table(
     Column("on_site_fee_minor", Minor, nullable=False, server_default=text("0")),
     Column("recorded_minor", Minor, nullable=False, server_default=text("0")),  # received by hand, as staff recorded it
     Column("note", Text),
+    Column("locale", Text),  # the guest's language, BCP 47; null: the organization's
     Column("send_confirmation_email", Boolean, nullable=False),
     Column("notify_staff", Boolean, nullable=False),
     Column("manage_key_id", Text),  # the secret key that makes the guest's link; null: there is none

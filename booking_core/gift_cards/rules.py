@@ -78,6 +78,10 @@ class GiftCardIssue:
     purchaser_email: str | None = None
     recipient_name: str | None = None
     recipient_email: str | None = None
+    send_email: bool = True
+    """Mail the code to the recipient, if an address is given."""
+    locale: str | None = None
+    """The language of that mail (BCP 47); None: the organization's."""
 
 
 def check(request: GiftCardIssue) -> None:
@@ -116,6 +120,7 @@ _CHECKED = (
     "purchaser_email",
     "recipient_name",
     "recipient_email",
+    "locale",
 )
 
 

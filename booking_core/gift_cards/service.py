@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from booking_core import events, gift_codes, timeline, tokens
+from booking_core import events, gift_codes, outbox, timeline, tokens
 from booking_core.context import Actor, Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -16,6 +16,7 @@ from booking_core.gift_cards import rules, store
 from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
 # Reading ---------------------------------------------------------------------------------------------------------
@@ -73,6 +74,8 @@ def _shown(actor: Actor, card: LockedCard) -> bytes:
 def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
     """Issue a gift card, publish `gift_card.issued`, and return the card as JSON with its code.
 
+    A recipient with an address is mailed the code, unless the request says otherwise.
+
     Raises:
         Malformed: with one detail for each field that is wrong.
         Conflict: `gift_card_code_taken`.
@@ -96,6 +99,9 @@ def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
     )
     event = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
     events.publish(tx, actor.organization, [event], at=actor.at)
+    if request.send_email and card.shown.recipient_email:
+        payload = {"locale": request.locale}
+        outbox.enqueue(tx, organization_id, OutboxKind.GIFT_CARD_MAIL, card.shown.id, at=actor.at, payload=payload)
     return event.object, code
 
 

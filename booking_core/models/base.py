@@ -33,6 +33,10 @@ MAILBOX_PATTERN = rf"^{_ATOM_PATTERN}(\.{_ATOM_PATTERN})*@{_LABEL_PATTERN}(\.{_L
 accepted too, and no expression that every engine reads could describe them."""
 
 
+LANGUAGE_TAG_PATTERN = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$"
+"""A language tag of BCP 47: a language, and perhaps a script and a region."""
+
+
 class _Hidden:
     def __repr__(self) -> str:
         return "..."
@@ -216,6 +220,7 @@ LineId = Annotated[
     Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"pattern": SINGLE_LINE_PATTERN}),
     AfterValidator(single_line),
 ]
+LanguageTag = Annotated[str, Field(max_length=limits.LANGUAGE_TAG_LENGTH_MAX, pattern=LANGUAGE_TAG_PATTERN)]
 Name = Annotated[
     str,
     # Counted without the blanks around it (decision B5), so not by the type itself.

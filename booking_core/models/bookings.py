@@ -12,6 +12,7 @@ from booking_core.models.base import (
     Email,
     Id,
     InputId,
+    LanguageTag,
     LineId,
     Name,
     Note,
@@ -224,6 +225,9 @@ class BookingCreate(Request):
     """Default true."""
     notify_staff: bool | None = None
     """Default true; the organization's own settings still apply."""
+    locale: LanguageTag | None = None
+    """The guest's language for mails and the guest's page, a BCP 47 tag such as `de` or `fr-CH`; by default the
+    organization's. A language without a translation is the same as none."""
 
 
 class BookingCancel(Request):

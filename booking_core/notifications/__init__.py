@@ -5,9 +5,13 @@ stores the results with `record`. An operator lists mails and retries failed one
 """
 
 from booking_core.notifications.anonymizing import anonymize
+from booking_core.notifications.branding import Brand, brand
+from booking_core.notifications.calendar import entry as calendar_entry
 from booking_core.notifications.formatting import money, one_line
-from booking_core.notifications.guest import GuestView, open_link
+from booking_core.notifications.guest import GiftCardView, GuestView, open_gift_card_link, open_link
 from booking_core.notifications.message import Mailbox
+from booking_core.notifications.qr_codes import svg as qr_svg
+from booking_core.notifications.rendering import isolated
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, WRITE_RETRY_DELAYS, Mail, MailStatus, present
 from booking_core.notifications.sending import (
     DUE,
@@ -31,7 +35,7 @@ from booking_core.notifications.service import (
     retry_each,
 )
 from booking_core.notifications.summary import Summary
-from booking_core.notifications.writing import OWED, SEALED_FOR, default_sender, write
+from booking_core.notifications.writing import OWED, SEALED_FOR, configured_sender, default_sender, write
 
 __all__ = [
     "DUE",
@@ -42,7 +46,9 @@ __all__ = [
     "SEALED_FOR",
     "SEND_RETRY_DELAYS",
     "WRITE_RETRY_DELAYS",
+    "Brand",
     "ClaimedMail",
+    "GiftCardView",
     "GuestView",
     "Mail",
     "MailOutcome",
@@ -51,17 +57,23 @@ __all__ = [
     "Mailbox",
     "Summary",
     "anonymize",
+    "brand",
+    "calendar_entry",
     "claim",
+    "configured_sender",
     "default_sender",
     "find",
     "find_failed",
     "get",
+    "isolated",
     "money",
     "one_line",
+    "open_gift_card_link",
     "open_link",
     "present",
     "purge",
     "purge_unmailed",
+    "qr_svg",
     "record",
     "retry",
     "retry_each",

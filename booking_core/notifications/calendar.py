@@ -6,10 +6,13 @@ them in the time zone of its user. The guest's secret link is left out, because 
 
 import re
 
+import orjson
+
 from booking_core.clock import SECOND, to_datetime
 from booking_core.context import Organization
+from booking_core.languages import ENGLISH, Language
 from booking_core.models.bookings import BookingStatus
-from booking_core.notifications.formatting import one_line
+from booking_core.notifications.formatting import lines, one_line
 from booking_core.notifications.summary import BookingDetails
 
 _STATUSES = {
@@ -21,12 +24,17 @@ _LINE_OCTETS = 75
 _SPECIAL = re.compile(r"([\\;,])")
 
 
-def entry(row: BookingDetails, organization: Organization, *, organizer: str, at: int) -> bytes:
+def entry(
+    row: BookingDetails, organization: Organization, *, organizer: str, at: int, wording: Language = ENGLISH
+) -> bytes:
     """Return the booking as one event, which replaces every earlier entry of the same booking.
+
+    A cancelled booking has no alarm and blocks no time. The address of the event is the organization's website.
 
     Args:
         organizer: an e-mail address, which the standard requires.
         at: the instant at which the entry is written.
+        wording: the language of its texts.
     """
     domain = organizer.rpartition("@")[2]
     lines = [
@@ -44,9 +52,12 @@ def entry(row: BookingDetails, organization: Organization, *, organizer: str, at
         *([f"DTEND:{_utc(row.ends_at)}"] if row.ends_at > row.starts_at else []),
         f"SUMMARY:{_text(row.title)}",
         *([f"LOCATION:{_text(row.address)}"] if row.address else []),
-        f"DESCRIPTION:{_text(_description(row, organization))}",
+        *([f"GEO:{row.latitude:.6f};{row.longitude:.6f}"] if _has_place(row) else []),
+        f"DESCRIPTION:{_paragraphs(_description(row, organization, wording))}",
+        *([f"URL:{organization.website}"] if organization.website else []),
         f'ORGANIZER;CN="{_parameter(organization.name)}":mailto:{organizer}',
-        "TRANSP:OPAQUE",
+        "TRANSP:TRANSPARENT" if row.status == BookingStatus.CANCELLED else "TRANSP:OPAQUE",
+        *([] if row.status == BookingStatus.CANCELLED else _alarm(row)),
         "END:VEVENT",
         "END:VCALENDAR",
     ]
@@ -64,9 +75,26 @@ def sequence(row: BookingDetails) -> int:
     return 2 * ((row.updated_at - row.created_at) // SECOND) + 1 + (row.status == BookingStatus.CANCELLED)
 
 
-def _description(row: BookingDetails, organization: Organization) -> str:
-    number = "" if row.booking_number is None else f" {row.booking_number}"
-    return f"Booking{number} with {organization.name}"
+def _has_place(row: BookingDetails) -> bool:
+    return row.latitude is not None and row.longitude is not None
+
+
+def _alarm(row: BookingDetails) -> list[str]:
+    """Return a reminder one day before the start."""
+    return ["BEGIN:VALARM", "ACTION:DISPLAY", f"DESCRIPTION:{_text(row.title)}", "TRIGGER:-P1D", "END:VALARM"]
+
+
+def _description(row: BookingDetails, organization: Organization, wording: Language) -> str:
+    """Return the booking's number, where to meet and what to bring; each on a line of its own in the entry."""
+    if row.booking_number is None:
+        first = wording.gettext("Booking with %(operator)s", operator=organization.name)
+    else:
+        names = {"number": row.booking_number, "operator": organization.name}
+        first = wording.gettext("Booking %(number)s with %(operator)s", **names)
+    items = ", ".join(orjson.loads(row.what_to_bring or "[]"))
+    bring = wording.gettext("Please bring: %(items)s", items=items) if items else None
+    contact = " · ".join(filter(None, (organization.contact_phone, organization.contact_email)))
+    return "\n".join(filter(None, (first, row.meeting_point, bring, contact)))
 
 
 def _utc(at: int) -> str:
@@ -75,6 +103,11 @@ def _utc(at: int) -> str:
 
 def _text(value: str) -> str:
     return _SPECIAL.sub(r"\\\1", one_line(value))
+
+
+def _paragraphs(value: str) -> str:
+    """Return a text whose line breaks are kept."""
+    return "\\n".join(map(_text, lines(value)))
 
 
 def _parameter(value: str) -> str:

@@ -1,18 +1,15 @@
-"""Formats money, times and user text for mails and the guest's page. No storage, no clock.
+"""Formats of user text, places and zones, and of money and times for staff. No storage, no clock.
 
-Times are in the organization's zone, whose name is always shown: a guest may read them anywhere.
+Guests read money and times in their own language (`booking_core.languages`).
 """
 
 import re
-from datetime import datetime
+from urllib.parse import urlencode
 
 from booking_core.clock import Zone
+from booking_core.languages import ENGLISH
 from booking_core.models.money import formatted
 
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    "January February March April May June July August September October November December".split()  # in no locale
-)
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Marks that change the text direction. Right-to-left scripts do not need them, and a name with one could make the rest
@@ -41,29 +38,18 @@ money = formatted
 
 
 def day(zone: Zone, at: int) -> str:
-    """Return a date such as `24 December 2026`."""
-    return _day(zone.wall(at))
-
-
-def _day(wall: datetime) -> str:
-    return f"{wall.day} {_MONTHS[wall.month - 1]} {wall.year}"
-
-
-def _moment(wall: datetime) -> str:
-    return f"{_DAYS[wall.weekday()]} {_day(wall)}, {wall:%H:%M}"
+    """Return a date such as `24 December 2026`, for staff."""
+    return ENGLISH.day(zone, at)
 
 
 def moment(zone: Zone, at: int) -> str:
-    """Return a time such as `Thursday 24 December 2026, 10:00`."""
-    return _moment(zone.wall(at))
+    """Return a time such as `Thursday 24 December 2026, 10:00`, for staff."""
+    return ENGLISH.moment(zone, at)
 
 
 def span(zone: Zone, starts_at: int, ends_at: int) -> str:
-    """Return a span such as `Thursday 24 December 2026, 10:00–12:30`; with the date of the end on another day."""
-    starts, ends = zone.wall(starts_at), zone.wall(ends_at)
-    if ends_at <= starts_at:
-        return _moment(starts)
-    return f"{_moment(starts)}–{ends:%H:%M}" if starts.date() == ends.date() else f"{_moment(starts)} – {_moment(ends)}"
+    """Return a span such as `Thursday 24 December 2026, 10:00–12:30`, for staff."""
+    return ENGLISH.span(zone, starts_at, ends_at)
 
 
 def zone_name(zone: Zone, at: int) -> str:
@@ -73,3 +59,14 @@ def zone_name(zone: Zone, at: int) -> str:
     """
     offset = zone.iso(at)[19:]
     return f"{zone.name}, UTC{'' if offset in ('+00:00', 'Z') else offset}"
+
+
+def map_url(latitude: float | None, longitude: float | None, address: str | None) -> str | None:
+    """Return the address of a map of the meeting place, which telephones open in their own program."""
+    if latitude is not None and longitude is not None:
+        place = f"{latitude:.6f},{longitude:.6f}"
+    elif address and address.strip():
+        place = one_line(address)
+    else:
+        return None
+    return f"https://www.google.com/maps/search/?{urlencode({'api': 1, 'query': place})}"

@@ -18,6 +18,7 @@ from booking_core.notifications.formatting import one_line
 _WORD_OCTETS = 36
 """Encoded they are 48 characters, which with the longest header name before them is well under the limit of 76."""
 _PLAIN_LENGTH_MAX = 60
+PICTURE_ID = "code@booking"
 _KEPT = frozenset("ßς")
 """Characters of domain names (IDNA 2008) that Python's codec, which follows an older standard, replaces: a mail to
 straße.example would go to strasse.example, which is another domain."""
@@ -40,6 +41,9 @@ class MailContent:
     text: str
     html: str
     calendar: bytes | None = None
+    picture: bytes | None = None
+    """A PNG that the HTML shows as `cid:` and `PICTURE_ID`."""
+    language: str = "en"
 
 
 def address(text: str) -> str:
@@ -83,7 +87,7 @@ def compose(
         ("Date", format_datetime(to_datetime(at))),
         ("Message-ID", f"<{message_id}>"),
         ("Auto-Submitted", "auto-generated"),
-        ("Content-Language", "en"),
+        ("Content-Language", content.language),
         ("MIME-Version", "1.0"),
     ]
     head = "".join(f"{name}: {value}\r\n" for name, value in headers)
@@ -131,10 +135,10 @@ def _quoted(name: str) -> str:
 
 
 def _body(content: MailContent, *, boundary: str) -> bytes:
-    texts = [
-        _part("text/plain; charset=utf-8", content.text),
-        _part("text/html; charset=utf-8", content.html),
-    ]
+    html = _part("text/html; charset=utf-8", content.html)
+    if content.picture is not None:
+        html = _multipart("related", f"related-{boundary}", [html, _picture(content.picture)])
+    texts = [_part("text/plain; charset=utf-8", content.text), html]
     alternative = _multipart("alternative", f"alternative-{boundary}", texts)
     if content.calendar is None:
         return alternative
@@ -156,6 +160,15 @@ def _part(content_type: str, text: str) -> bytes:
     content = "\r\n".join(text.strip().splitlines()).encode() + b"\r\n"
     head = f"Content-Type: {content_type}\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"
     return head.encode() + binascii.b2a_qp(content, istext=True)
+
+
+def _picture(png: bytes) -> bytes:
+    """Return a picture that is a part of the HTML: no program has to load it from elsewhere."""
+    head = (
+        f"Content-Type: image/png\r\nContent-ID: <{PICTURE_ID}>\r\n"
+        'Content-Disposition: inline; filename="code.png"\r\nContent-Transfer-Encoding: base64\r\n\r\n'
+    )
+    return head.encode() + base64.encodebytes(png).replace(b"\n", b"\r\n")
 
 
 def _calendar(entry: bytes) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.context import Organization
 from booking_core.errors import Conflict
+from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.summary import BookingDetails
 from booking_core.outbox import OutboxKind
 
@@ -16,6 +17,8 @@ GUEST_KINDS = frozenset(
         OutboxKind.BOOKING_RESCHEDULING_MAIL,
     }
 )
+TO_GUESTS = GUEST_KINDS | {OutboxKind.GIFT_CARD_MAIL}
+"""Sent to guests, in their language and in the name of the organization."""
 STAFF_BOOKING_KINDS = frozenset(
     {
         OutboxKind.STAFF_BOOKING_MAIL,
@@ -38,6 +41,7 @@ ANNOUNCING_KINDS = frozenset(
 BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
+    OutboxKind.GIFT_CARD_MAIL,
     OutboxKind.STAFF_KEY_EXPIRING_MAIL,
     OutboxKind.STAFF_WEBHOOK_FAILING_MAIL,
     OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
@@ -58,11 +62,19 @@ class NoMailReason(StrEnum):
     NO_RECIPIENT = "no_recipient"
 
 
-def recipient(kind: OutboxKind, organization: Organization, booking: BookingDetails | None) -> str | NoMailReason:
+def recipient(
+    kind: OutboxKind,
+    organization: Organization,
+    booking: BookingDetails | None,
+    gift_card: GiftCardDetails | None = None,
+) -> str | NoMailReason:
     """Return the address of a mail, or the reason for no mail.
 
-    The present rows of the booking and the organization decide, not their state when the mail was enqueued.
+    The present rows of the booking, the gift card and the organization decide, not their state when the mail was
+    enqueued.
     """
+    if kind is OutboxKind.GIFT_CARD_MAIL:
+        return _recipient_of_gift_card(gift_card)
     if kind in BOOKING_KINDS and booking is None:
         return NoMailReason.NO_RECIPIENT
     if kind in GUEST_KINDS:
@@ -76,6 +88,12 @@ def recipient(kind: OutboxKind, organization: Organization, booking: BookingDeta
     if kind is OutboxKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:
         return NoMailReason.SUPPRESSED
     return organization.staff_email or NoMailReason.NO_RECIPIENT
+
+
+def _recipient_of_gift_card(gift_card: GiftCardDetails | None) -> str | NoMailReason:
+    if gift_card is not None and gift_card.deactivated_at is not None:
+        return NoMailReason.SUPPRESSED
+    return (gift_card.recipient_email if gift_card else None) or NoMailReason.NO_RECIPIENT
 
 
 def retry_delay(delays: tuple[int, ...], attempts: int) -> int | None:

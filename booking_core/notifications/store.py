@@ -19,12 +19,14 @@ from booking_core.db.tables import (
     effects,
     experiences,
     gift_card_entries,
+    gift_cards,
     mails,
     payments,
     refunds,
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
+from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import BookingDetails
 
@@ -94,7 +96,10 @@ SETTLE = Update(
 
 _OF_OTHERS: dict[str, Any] = {
     "title": experiences.c.title,
-    "address": experiences.c.address,
+    **{
+        name: experiences.c[name]
+        for name in ("address", "latitude", "longitude", "image_url", "meeting_point", "what_to_bring", "terms")
+    },
     "duration_minutes": experiences.c.duration_minutes,
     "starts_at": departures.c.starts_at,
     "own_ends_at": departures.c.ends_at,
@@ -146,6 +151,25 @@ def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, s
     if not keys:
         return {}
     found = map(BookingDetails._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
+    return {(row.organization_id, row.id): row for row in found}
+
+
+def _gift_cards(dialect: Dialect) -> Any:
+    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
+    columns = [gift_cards.c[name] for name in GiftCardDetails._fields]
+    is_wanted = and_(gift_cards.c.organization_id == wanted.c.organization_id, gift_cards.c.id == wanted.c.id)
+    return select(*columns).join_from(wanted, gift_cards, is_wanted)
+
+
+_GIFT_CARDS = Statement(_gift_cards)
+
+
+def get_gift_cards(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], GiftCardDetails]:
+    """Return the gift cards of the keys (organization id, id)."""
+    keys = [{"organization_id": owner, "id": card_id} for owner, card_id in sorted(set(wanted))]
+    if not keys:
+        return {}
+    found = map(GiftCardDetails._make, tx.all(_GIFT_CARDS, wanted=as_json(keys)))
     return {(row.organization_id, row.id): row for row in found}
 
 

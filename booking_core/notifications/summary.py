@@ -8,8 +8,9 @@ import orjson
 
 from booking_core.clock import MINUTE
 from booking_core.context import Organization
-from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
-from booking_core.notifications.formatting import day, lines, money, one_line, span, zone_name
+from booking_core.languages import ENGLISH, N_, Language, choose, language
+from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
+from booking_core.notifications.formatting import lines, map_url, one_line, zone_name
 from booking_core.refund_states import RefundState
 
 
@@ -22,6 +23,8 @@ class BookingDetails(NamedTuple):
     status: str
     source: str | None
     departure_id: str
+    experience_id: str
+    locale: str | None
     guest_name: str | None
     guest_email: str | None
     guest_phone: str | None
@@ -50,6 +53,12 @@ class BookingDetails(NamedTuple):
     updated_at: int
     title: str
     address: str | None
+    latitude: float | None
+    longitude: float | None
+    image_url: str | None
+    meeting_point: str | None
+    what_to_bring: str | None
+    terms: str | None
     duration_minutes: int | None
     starts_at: int
     own_ends_at: int | None
@@ -107,6 +116,14 @@ class Summary:
     status: str
     title: str
     address: str | None
+    map_url: str | None
+    image_url: str | None
+    meeting_point: tuple[str, ...]
+    """Lines of text; so are the terms."""
+    what_to_bring: tuple[str, ...]
+    terms: tuple[str, ...]
+    policy: str | None
+    """Sentences about what a cancellation returns."""
     day: str
     when: str
     zone: str
@@ -147,27 +164,31 @@ class Summary:
         return self.status == BookingStatus.CANCELLED
 
     @property
+    def is_confirmed(self) -> bool:
+        return self.status == BookingStatus.CONFIRMED
+
+    @property
     def is_pending(self) -> bool:
         return self.status == BookingStatus.PENDING
 
 
 _PAYMENTS = {
-    (PaymentMethod.CARD, PaymentStatus.PAID): "Paid by card",
-    (PaymentMethod.CARD, PaymentStatus.PENDING): "The card payment has not arrived yet",
-    (PaymentMethod.CARD, PaymentStatus.UNPAID): "The card payment has not arrived yet",
-    (PaymentMethod.CARD, PaymentStatus.FAILED): "The card payment failed",
-    (PaymentMethod.CARD, PaymentStatus.PARTIALLY_REFUNDED): "Paid by card, and partly refunded",
-    (PaymentMethod.CARD, PaymentStatus.REFUNDED): "Paid by card, and refunded",
-    (PaymentMethod.PAY_ON_SITE, PaymentStatus.UNPAID): "To be paid on arrival",
-    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PAID): "Paid",
-    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PARTIALLY_REFUNDED): "Paid, and partly refunded",
-    (PaymentMethod.PAY_ON_SITE, PaymentStatus.REFUNDED): "Refunded",
-    (PaymentMethod.INVOICE, PaymentStatus.UNPAID): "By invoice",
-    (PaymentMethod.INVOICE, PaymentStatus.PAID): "Paid by invoice",
-    (PaymentMethod.INVOICE, PaymentStatus.PARTIALLY_REFUNDED): "Paid by invoice, and partly refunded",
-    (PaymentMethod.INVOICE, PaymentStatus.REFUNDED): "Refunded",
-    (PaymentMethod.EXTERNAL_PAID, PaymentStatus.PAID): "Paid",
-    (PaymentMethod.GIFT_CARD, PaymentStatus.PAID): "Paid with a gift card",
+    (PaymentMethod.CARD, PaymentStatus.PAID): N_("Paid by card"),
+    (PaymentMethod.CARD, PaymentStatus.PENDING): N_("The card payment has not arrived yet"),
+    (PaymentMethod.CARD, PaymentStatus.UNPAID): N_("The card payment has not arrived yet"),
+    (PaymentMethod.CARD, PaymentStatus.FAILED): N_("The card payment failed"),
+    (PaymentMethod.CARD, PaymentStatus.PARTIALLY_REFUNDED): N_("Paid by card, and partly refunded"),
+    (PaymentMethod.CARD, PaymentStatus.REFUNDED): N_("Paid by card, and refunded"),
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.UNPAID): N_("To be paid on arrival"),
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PAID): N_("Paid"),
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PARTIALLY_REFUNDED): N_("Paid, and partly refunded"),
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.REFUNDED): N_("Refunded"),
+    (PaymentMethod.INVOICE, PaymentStatus.UNPAID): N_("By invoice"),
+    (PaymentMethod.INVOICE, PaymentStatus.PAID): N_("Paid by invoice"),
+    (PaymentMethod.INVOICE, PaymentStatus.PARTIALLY_REFUNDED): N_("Paid by invoice, and partly refunded"),
+    (PaymentMethod.INVOICE, PaymentStatus.REFUNDED): N_("Refunded"),
+    (PaymentMethod.EXTERNAL_PAID, PaymentStatus.PAID): N_("Paid"),
+    (PaymentMethod.GIFT_CARD, PaymentStatus.PAID): N_("Paid with a gift card"),
 }
 
 _REASONS = {
@@ -179,9 +200,9 @@ _REASONS = {
     CancelReason.AGENT: "Cancelled by an agent.",
 }
 _REASONS_FOR_GUESTS = {
-    CancelReason.CUSTOMER: "It was cancelled as you asked.",
-    CancelReason.MIN_PARTICIPANTS: "Too few people had booked, so it does not take place. We are sorry.",
-    CancelReason.ABANDONED: "The payment did not arrive in time.",
+    CancelReason.CUSTOMER: N_("It was cancelled as you asked."),
+    CancelReason.MIN_PARTICIPANTS: N_("Too few people had booked, so it does not take place. We are sorry."),
+    CancelReason.ABANDONED: N_("The payment did not arrive in time."),
 }
 
 
@@ -189,68 +210,104 @@ def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | No
     return {str(known): text for known, text in reasons.items()}.get(reason or "")
 
 
-def _payment(row: BookingDetails) -> str:
+def _payment(row: BookingDetails, wording: Language) -> str:
     """Return a phrase for the payment. A status or method without a phrase is shown as it is."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING, PaymentStatus.FAILED)
     if is_open and row.recorded_minor:
-        return _partly_paid(row)
+        return _partly_paid(row, wording)
     if row.payment_method == PaymentMethod.FREE or (row.status == BookingStatus.CANCELLED and is_open):
-        return "Nothing to pay"
+        return wording.gettext("Nothing to pay")
     known = {(str(method), str(status)): text for (method, status), text in _PAYMENTS.items()}
-    default = f"{row.payment_method}, {row.payment_status}".replace("_", " ")
-    return known.get((row.payment_method, row.payment_status), default)
+    phrase = known.get((row.payment_method, row.payment_status))
+    return wording.gettext(phrase) if phrase else f"{row.payment_method}, {row.payment_status}".replace("_", " ")
 
 
-def _partly_paid(row: BookingDetails) -> str:
-    paid, left = money(row.recorded_minor, row.currency), money(row.total_minor - row.recorded_minor, row.currency)
+def _partly_paid(row: BookingDetails, wording: Language) -> str:
+    paid = wording.money(row.recorded_minor, row.currency)
+    left = wording.money(row.total_minor - row.recorded_minor, row.currency)
     if row.status == BookingStatus.CANCELLED:
-        return f"{paid} paid"
-    how = "on arrival" if row.payment_method == PaymentMethod.PAY_ON_SITE else "by invoice"
-    return f"{paid} paid, {left} to be paid {how}"
+        return wording.gettext("%(paid)s paid", paid=paid)
+    if row.payment_method == PaymentMethod.PAY_ON_SITE:
+        return wording.gettext("%(paid)s paid, %(left)s to be paid on arrival", paid=paid, left=left)
+    return wording.gettext("%(paid)s paid, %(left)s to be paid by invoice", paid=paid, left=left)
 
 
-def _lines(row: BookingDetails) -> tuple[Line, ...]:
+def _lines(row: BookingDetails, wording: Language) -> tuple[Line, ...]:
     found = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
     found += [(item["label"], item) for item in orjson.loads(row.add_ons)]
-    return tuple(_line(label, item["count"], **item["unit_price"]) for label, item in found)
+    return tuple(_line(wording, label, item["count"], **item["unit_price"]) for label, item in found)
 
 
-def _line(label: str, count: int, amount_minor: int, currency: str) -> Line:
-    return Line(label, count, money(amount_minor, currency), money(amount_minor * count, currency))
+def _line(wording: Language, label: str, count: int, amount_minor: int, currency: str) -> Line:
+    return Line(label, count, wording.money(amount_minor, currency), wording.money(amount_minor * count, currency))
 
 
-def summary(row: BookingDetails, organization: Organization) -> Summary:
-    """Return the summary of a booking, in the organization's zone."""
+def _policy(row: BookingDetails, organization: Organization, wording: Language) -> str | None:
+    """Return the sentences about what a cancellation returns (decision B12), where there is something to return."""
+    can_be_paid = row.payment_source == PaymentSource.STRIPE or row.recorded_minor
+    if row.status == BookingStatus.CANCELLED or not can_be_paid or not row.total_minor:
+        return None
+    until = organization.refunds_in_full_until(row.starts_at)
+    free = wording.gettext(
+        "You can cancel free of charge until %(moment)s.", moment=wording.moment(organization.zone, until)
+    )
+    percent = organization.refund_late_percent
+    if percent:
+        share = wording.percent(percent)
+        after = wording.gettext("After that, %(percent)s of what you paid is returned.", percent=share)
+    else:
+        after = wording.gettext("After that, nothing is returned.")
+    return f"{free} {after}"
+
+
+def language_of(row: BookingDetails, organization: Organization) -> Language:
+    """Return the language of a booking's guest: its own, else the organization's, else English."""
+    return language(choose(row.locale, organization.language))
+
+
+def summary(row: BookingDetails, organization: Organization, wording: Language = ENGLISH) -> Summary:
+    """Return the summary of a booking in a language, in the organization's zone."""
     zone, currency, refund = organization.zone, row.currency, row.refund
+
+    def money(amount_minor: int | None) -> str | None:
+        return wording.money(amount_minor, currency) if amount_minor else None
+
+    reason = _reason(_REASONS_FOR_GUESTS, row.cancel_reason)
     return Summary(
         number=row.booking_number,
         status=row.status,
         title=row.title,
         address=row.address or None,
-        day=day(zone, row.starts_at),
-        when=span(zone, row.starts_at, row.ends_at),
+        map_url=map_url(row.latitude, row.longitude, row.address),
+        image_url=row.image_url,
+        meeting_point=tuple(lines(row.meeting_point or "")),
+        what_to_bring=tuple(orjson.loads(row.what_to_bring or "[]")),
+        terms=tuple(lines(row.terms or "")),
+        policy=_policy(row, organization, wording),
+        day=wording.day(zone, row.starts_at),
+        when=wording.span(zone, row.starts_at, row.ends_at),
         zone=zone_name(zone, row.starts_at),
         guest_name=row.guest_name,
         guest_email=row.guest_email,
         guest_phone=row.guest_phone,
-        lines=_lines(row),
-        subtotal=money(row.subtotal_minor, currency),
-        discount=money(-row.discount_minor, currency) if row.discount_minor else None,
-        gift_card=money(-row.gift_card_minor, currency) if row.gift_card_minor else None,
-        total=money(row.total_minor, currency),
-        payment=_payment(row),
+        lines=_lines(row, wording),
+        subtotal=wording.money(row.subtotal_minor, currency),
+        discount=money(-row.discount_minor),
+        gift_card=money(-row.gift_card_minor),
+        total=wording.money(row.total_minor, currency),
+        payment=_payment(row, wording),
         invoice_due=bool(row.invoice_due),
-        on_site_fee=money(row.on_site_fee_minor, currency) if row.on_site_fee_minor else None,
+        on_site_fee=money(row.on_site_fee_minor),
         source=row.source,
         note=tuple(lines(row.note or "")),
         cancel_reason=_reason(_REASONS, row.cancel_reason),
-        cancel_reason_for_guest=_reason(_REASONS_FOR_GUESTS, row.cancel_reason),
+        cancel_reason_for_guest=wording.gettext(reason) if reason else None,
         cancel_note=row.cancel_note,
-        refund=refund.for_guest(one_line(organization.name)) if refund else None,
+        refund=refund.for_guest(one_line(organization.name), wording) if refund else None,
         refund_for_staff=refund.for_staff() if refund else None,
         refund_waits=refund is not None and refund.waits,
         refund_task=refund.task if refund else "Refund by hand needed",
         refund_by_card=refund is None or refund.was_by_card,
         refund_id=row.refund_id,
-        restored=money(row.restored_minor, currency) if row.restored_minor else None,
+        restored=money(row.restored_minor),
     )

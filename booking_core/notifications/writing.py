@@ -10,13 +10,16 @@ from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.guest_links import ManageLinks
+from booking_core.guest_links import ManageLinks, gift_card_link
 from booking_core.notifications import message, rendering, rules, store
-from booking_core.notifications.message import Mailbox, MailContent
-from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITE_RETRY_DELAYS, NoMailReason
+from booking_core.notifications.gift_card import GiftCardDetails
+from booking_core.notifications.message import Mailbox
+from booking_core.notifications.rendering import Subject
+from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS, NoMailReason
 from booking_core.notifications.store import OutboxRow
 from booking_core.notifications.summary import BookingDetails
 from booking_core.outbox import OutboxKind
+from booking_core.settings import named_mailbox
 
 log = logging.getLogger("booking.mail")
 
@@ -36,7 +39,7 @@ def write(
 
     A row gets at most one mail, in the transaction that completes the row. A mail without a recipient, or one that is
     switched off, is not written. A mail that cannot be rendered is retried later and delays no other. It takes three
-    statements for any number of rows.
+    statements for any number of rows, and one more where gift cards are among them.
 
     Args:
         sender: the From address; by default an address at the host of the public URL.
@@ -44,7 +47,9 @@ def write(
     due = store.lock_owed(tx, organization_id, keys)
     wanted = ((row.organization_id, row.subject_id) for row, _, _ in due if OutboxKind(row.kind) in BOOKING_KINDS)
     bookings = store.get_bookings(tx, wanted)
-    writer = _MailWriter(installation, sender or default_sender(installation), bookings)
+    cards = ((row.organization_id, row.subject_id) for row, _, _ in due if row.kind == OutboxKind.GIFT_CARD_MAIL)
+    gift_cards = store.get_gift_cards(tx, cards)
+    writer = _MailWriter(installation, sender or default_sender(installation), bookings, gift_cards)
     for row, organization, at in due:
         writer.process(tx, row, organization, at)
     return Processed([row.key for row, _, _ in due])
@@ -60,6 +65,11 @@ def default_sender(installation: Installation) -> Mailbox:
         return Mailbox("", f"no-reply@{_NO_HOST}")
 
 
+def configured_sender(installation: Installation, mail_from: str | None) -> Mailbox:
+    """Return the From address that is set (BOOKING_MAIL_FROM), or the default."""
+    return Mailbox(*named_mailbox(mail_from)) if mail_from else default_sender(installation)
+
+
 @dataclass(slots=True)
 class _MailWriter:
     """Writes the mails of one batch of outbox rows."""
@@ -67,20 +77,21 @@ class _MailWriter:
     installation: Installation
     sender: Mailbox
     bookings: Mapping[tuple[str, str], BookingDetails]
+    gift_cards: Mapping[tuple[str, str], GiftCardDetails]
 
     def process(self, tx: Tx, row: OutboxRow, organization: Organization, at: int) -> None:
         """Write the mail of a row, if it has a recipient, and settle the row."""
-        kind, booking = OutboxKind(row.kind), self.bookings.get((row.organization_id, row.subject_id))
+        key = (row.organization_id, row.subject_id)
+        about = Subject(organization, self.bookings.get(key), self.gift_cards.get(key), at)
         try:
-            to = rules.recipient(kind, organization, booking)
+            to = rules.recipient(OutboxKind(row.kind), organization, about.booking, about.gift_card)
             if isinstance(to, NoMailReason):
                 _settle(tx, row, at, status="done", note=to)
                 return
             recipient = message.address(to)
-            content = self._render(row, organization, booking, at)
             message_id = f"{_message_key(row)}@{self.sender.address.rpartition('@')[2]}"
-            composed = self._compose(content, organization, booking, to, message_id, at, to_guest=kind in GUEST_KINDS)
-            self._insert(tx, row, booking, recipient, message_id, composed, at)
+            composed = self._compose(row, about, to, message_id)
+            self._insert(tx, row, about.booking, recipient, message_id, composed, at)
         except Exception as error:  # the row stores it; the other mails are written  # noqa: BLE001, RUF100
             if not row.attempt_count:
                 log.exception("the mail %s of organization %s cannot be written", row.key, row.organization_id)
@@ -88,38 +99,24 @@ class _MailWriter:
         else:
             _settle(tx, row, at, status="done")
 
-    def _render(
-        self, row: OutboxRow, organization: Organization, booking: BookingDetails | None, at: int
-    ) -> MailContent:
-        return rendering.render(
-            OutboxKind(row.kind),
-            organization,
-            booking,
+    def _compose(self, row: OutboxRow, about: Subject, to: str, message_id: str) -> bytes:
+        kind, organization = OutboxKind(row.kind), about.organization
+        content = rendering.render(
+            kind,
+            about,
             row.payload,
             organizer=self.sender.address,
-            manage_url=self._manage_url(booking, at),
-            at=at,
+            link=self._link(kind, about),
+            secret_keys=self.installation.secret_keys,
         )
-
-    def _compose(
-        self,
-        content: MailContent,
-        organization: Organization,
-        booking: BookingDetails | None,
-        to: str,
-        message_id: str,
-        at: int,
-        *,
-        to_guest: bool,
-    ) -> bytes:
-        staff_email = organization.staff_email
+        to_guest, reply_to = kind in TO_GUESTS, organization.reply_to_email or organization.staff_email
         return message.compose(
             content,
             sender=Mailbox(organization.name if to_guest else self.sender.name or "Bookings", self.sender.address),
-            recipient=Mailbox((booking.guest_name or "") if booking and to_guest else "", to),
-            reply_to=Mailbox(organization.name, staff_email) if to_guest and staff_email else None,
+            recipient=Mailbox(about.guest_name if to_guest else "", to),
+            reply_to=Mailbox(organization.name, reply_to) if to_guest and reply_to else None,
             message_id=message_id,
-            at=at,
+            at=about.at,
         )
 
     def _insert(
@@ -148,10 +145,14 @@ class _MailWriter:
             created_at=at,
         )
 
-    def _manage_url(self, booking: BookingDetails | None, at: int) -> str | None:
-        if booking is None or booking.status == "cancelled":
+    def _link(self, kind: OutboxKind, about: Subject) -> str | None:
+        """Return the secret link of a mail to a guest, or None where there is none."""
+        booking, card = about.booking, about.gift_card
+        if card is not None:
+            return gift_card_link(self.installation, card.organization_id, card.id)
+        if kind not in GUEST_KINDS or booking is None or booking.status == "cancelled":
             return None
-        return ManageLinks(self.installation, booking.organization_id).of(booking, booking.ends_at, at)
+        return ManageLinks(self.installation, booking.organization_id).of(booking, booking.ends_at, about.at)
 
 
 def _message_key(row: OutboxRow) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from booking_core import clock
 from booking_core.context import Organization
 from booking_core.errors import Malformed
-from booking_core.models.base import mailbox, single_line
+from booking_core.languages.tags import NAMES, code_of
+from booking_core.models.base import LANGUAGE_TAG_PATTERN, mailbox, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import TEXT_LENGTH_MAX
 from booking_core.models.money import CURRENCIES
@@ -24,6 +25,11 @@ Parse = Callable[[str], Any]
 """Parses the text of a setting, or raises a ValueError with its format."""
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_ADDRESS = re.compile(r"https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[!#-;=?-\[\]_a-z~]*)?", re.ASCII)
+"""Printable ASCII without a quote, a blank and angle brackets."""
+_COLOR = re.compile(r"#[0-9a-fA-F]{6}", re.ASCII)
+_PHONE = re.compile(r"\+?[0-9][0-9 ().\-]{3,39}", re.ASCII)
+URL_LENGTH_MAX = 2048
 _SWITCH = {"on": True, "off": False}
 
 
@@ -90,6 +96,33 @@ def _email(text: str) -> str:
     return mailbox(text)
 
 
+def _web_address(text: str) -> str:
+    """Validate an address that a page or a mail loads or links to: https, printable, without a space or a quote."""
+    if not _ADDRESS.fullmatch(text):
+        raise ValueError("must be an address that begins with https://, such as https://example.com/logo.png")
+    if len(text) > URL_LENGTH_MAX:
+        raise ValueError(f"must have at most {URL_LENGTH_MAX} characters")
+    return text
+
+
+def _color(text: str) -> str:
+    if not _COLOR.fullmatch(text):
+        raise ValueError("must be a colour written #rrggbb, such as #0f766e")
+    return text.lower()
+
+
+def _phone(text: str) -> str:
+    if not _PHONE.fullmatch(text) or not any(map(str.isdecimal, text)):
+        raise ValueError("must be a telephone number, such as +47 55 12 34 56")
+    return text
+
+
+def _language(text: str) -> str:
+    if not re.fullmatch(LANGUAGE_TAG_PATTERN, text) or code_of(text) not in NAMES:
+        raise ValueError(f"must be one of {', '.join(NAMES)}, with a region if you like, such as de-AT")
+    return text
+
+
 NEW: Mapping[str, Parse] = {"slug": slug, "name": name, "timezone": timezone, "currency": currency}
 """The fields of a new organization."""
 
@@ -108,9 +141,18 @@ SETTINGS: Mapping[str, Parse] = {
     "staff_email": _or_none(_email),
     "on_site_fee_percent": _percent,
     "cancel_under_minimum": _switch,
+    "language": _or_none(_language),
+    "logo_url": _or_none(_web_address),
+    "brand_color": _or_none(_color),
+    "website": _or_none(_web_address),
+    "contact_email": _or_none(_email),
+    "contact_phone": _or_none(_phone),
+    "reply_to_email": _or_none(_email),
+    "guest_moves_until_hours": _or_none(_whole(0, HOURS_MAX)),
 }
 """The keys of `booking orgs set`, in the order they are listed; each is a column. An empty `pending_minutes` means the
-installation's default, an empty `staff_email` no recipient."""
+installation's default, an empty `staff_email` no recipient, an empty `reply_to_email` the address of staff, an empty
+`guest_moves_until_hours` that guests move no booking."""
 
 
 def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from booking_core.clock import HOUR, SECOND
+from booking_core.clock import SECOND
 from booking_core.context import Organization
 from booking_core.models.bookings import PaymentStatus
 
@@ -34,7 +34,7 @@ def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at
 
     It is the whole payment until so many hours before the start, then a percentage, rounded half up to the minor unit.
     """
-    if at <= starts_at - organization.refund_full_until_hours * HOUR:
+    if at <= organization.refunds_in_full_until(starts_at):
         return paid_minor
     return (paid_minor * organization.refund_late_percent + 50) // 100
 

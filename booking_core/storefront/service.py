@@ -11,7 +11,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
-from booking_core.models.base import Note, is_id
+from booking_core.models.base import LanguageTag, Note, is_id
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 from booking_core.storefront import rules, store
 from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
@@ -95,6 +95,8 @@ class Checkout:
     note: Note | None = None
     discount_minor: int = 0
     gift_card_code: str | None = None
+    locale: LanguageTag | None = None
+    """The guest's language (BCP 47); None: the organization's."""
     hold_id: str | None = None
     """The hold of this checkout, if it has one: the checkout ends it and takes its seats."""
 
@@ -122,6 +124,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
         note=checkout.note,
         discount_minor=checkout.discount_minor,
         gift_card_code=checkout.gift_card_code,
+        locale=checkout.locale,
         hold_id=checkout.hold_id,
     )
     booking = bookings.create(tx, actor, draft)

@@ -186,6 +186,7 @@ class AsyncBookings:
         note: str | None = None,
         send_confirmation_email: bool = True,
         notify_staff: bool = True,
+        locale: str | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Booking:
@@ -210,6 +211,7 @@ class AsyncBookings:
             note: A note for the staff.
             send_confirmation_email: False to send no e-mail to the guest.
             notify_staff: False to send no e-mail to the staff.
+            locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
             idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
                 contain it.
             options: Settings for this call.
@@ -232,6 +234,7 @@ class AsyncBookings:
             payment=payment,
             send_confirmation_email=send_confirmation_email,
             notify_staff=notify_staff,
+            locale=locale,
         )
         return await self._client._execute(spec, parser_for(Booking))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from booking_core import notifications, payments
+from booking_core import bookings, notifications, payments
 from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
 from booking_core.notifications import GuestView
 
@@ -23,18 +23,25 @@ def can_cancel(view: GuestView) -> bool:
     return view.row.status != BookingStatus.CANCELLED and not view.has_begun
 
 
+def can_move(view: GuestView) -> bool:
+    """Return whether the guest can move the booking now, by the organization's policy."""
+    until = bookings.moves_until(view.actor.organization, view.row.starts_at)
+    return view.row.status != BookingStatus.CANCELLED and until is not None and view.actor.at < until
+
+
 def offer(view: GuestView) -> Offer:
     """Return the refund for cancelling now, by the organization's policy (decision B12)."""
     row = view.row
-    gift_card = notifications.money(row.gift_card_minor, row.currency) if row.gift_card_minor else None
+    wording = view.language
+    gift_card = wording.money(row.gift_card_minor, row.currency) if row.gift_card_minor else None
     is_card = row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
     paid = (row.paid_minor or 0) if is_card else row.recorded_minor
     if not paid:
         words = (
-            "No card was charged, so nothing is returned to one."
-            " If you paid in another way, please ask the company you booked with."
+            wording.gettext("No card was charged, so nothing is returned to one."),
+            wording.gettext("If you paid in another way, please ask the company you booked with."),
         )
-        return Offer(0, words, gift_card)
+        return Offer(0, " ".join(words), gift_card)
     minor = _refund(view, paid, is_card=is_card)
     return Offer(max(0, minor), _words(view, paid, minor, is_card=is_card), gift_card)
 
@@ -47,9 +54,16 @@ def _refund(view: GuestView, paid: int, *, is_card: bool) -> int:
 
 
 def _words(view: GuestView, paid: int, minor: int, *, is_card: bool) -> str:
-    whole, part = notifications.money(paid, view.row.currency), notifications.money(minor, view.row.currency)
+    wording, currency = view.language, view.row.currency
+    _, whole = wording.gettext, wording.money(paid, currency)
     if minor <= 0:
-        return f"It is too late for a refund: of the {whole} that you paid nothing is returned."
-    organization = notifications.one_line(view.actor.organization.name)
-    how = "is returned to your card" if is_card else f"is returned to you by {organization}"
-    return f"{part} {how}." if minor >= paid else f"{part} of {whole} {how}."
+        return _("It is too late for a refund: of the %(whole)s that you paid nothing is returned.", whole=whole)
+    operator, part = notifications.one_line(view.actor.organization.name), wording.money(minor, currency)
+    if minor >= paid:
+        if is_card:
+            return _("%(part)s is returned to your card.", part=part)
+        return _("%(part)s is returned to you by %(operator)s.", part=part, operator=operator)
+    names = {"part": part, "whole": whole, "operator": operator}
+    if is_card:
+        return _("%(part)s of %(whole)s is returned to your card.", **names)
+    return _("%(part)s of %(whole)s is returned to you by %(operator)s.", **names)

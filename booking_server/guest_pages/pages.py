@@ -1,87 +1,259 @@
-"""Renders the guest's pages as HTML responses."""
+"""Renders the pages of guests as HTML responses, and their calendar entry."""
 
 import base64
 import hashlib
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
+from booking_core import notifications
+from booking_core.bookings import Move
 from booking_core.errors import BookingError
-from booking_core.notifications import GuestView
+from booking_core.languages import N_, NAMES, Language
+from booking_core.notifications import Brand, GiftCardView, GuestView
 from booking_server.api import errors
-from booking_server.guest_pages.offers import can_cancel, offer
+from booking_server.guest_pages.links import Link
+from booking_server.guest_pages.offers import can_cancel, can_move, offer
 
 _FOLDER = Path(__file__).parent / "templates"
+_HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
 
-_UNCHANGED = "Nothing was changed. Please try again in a minute."
-_UNKNOWN = "Your booking may be cancelled by now, or not. Please open your link again in a minute: the page will say."
-_AGAIN = "Please open the link in your confirmation mail once more."
+_AGAIN = N_("Please open the link in your confirmation mail once more.")
 _MESSAGES = {
     404: (
-        "This link does not work",
-        "It may be incomplete or expired. Please open the link in your confirmation mail once more, or contact the"
-        " company you booked with.",
+        N_("This link does not work"),
+        N_(
+            "It may be incomplete or expired. Please open the link in your confirmation mail once more, or contact the"
+            " company you booked with."
+        ),
     ),
-    405: ("That is not possible here", _AGAIN),
-    413: ("That is not possible here", _AGAIN),
-    429: ("Too many visits at once", "Please wait a minute, then load the page again."),
+    405: (N_("That is not possible here"), _AGAIN),
+    413: (N_("That is not possible here"), _AGAIN),
+    429: (N_("Too many visits at once"), N_("Please wait a minute, then load the page again.")),
 }
+_REFUSALS = {
+    "departure_cancelled": N_("That departure is cancelled. Please choose another one."),
+    "departure_closed": N_("That departure can no longer be booked. Please choose another one."),
+    "departure_started": N_("That departure has begun. Please choose another one."),
+    "price_differs": N_("That departure has another price. Please choose another one."),
+    "insufficient_capacity": N_("That departure does not have enough seats left. Please choose another one."),
+}
+_UNCHOSEN = N_("Please choose one of the departures.")
 
 
-def booking_page(view: GuestView, path: str, *, status: int = 200) -> HTMLResponse:
-    """Render the booking, with a link to the cancellation page while it can be cancelled."""
-    organization = view.actor.organization
+# Pages of a booking ----------------------------------------------------------------------------------------------
+
+
+def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: bool = False) -> HTMLResponse:
+    """Render the booking, with links to what its guest can do now.
+
+    Args:
+        has_moved: the guest has just moved it.
+    """
+    is_shown = view.summary.is_confirmed and not view.has_begun
     return _render(
         "booking.html",
         status,
+        view.language,
+        _brand(view),
+        link,
+        picture=view.summary.image_url,
         booking=view.summary,
-        organization=organization.name,
-        contact=organization.staff_email,
-        path=path,
         can_cancel=can_cancel(view),
+        is_free=view.actor.at < view.actor.organization.refunds_in_full_until(view.row.starts_at),
+        can_move=can_move(view),
+        has_moved=has_moved,
+        code=notifications.qr_svg(view.row.id) if is_shown else None,
     )
 
 
-def cancellation_page(view: GuestView, path: str, *, has_changed: bool = False) -> HTMLResponse:
+def cancellation_page(view: GuestView, link: Link, *, has_changed: bool = False) -> HTMLResponse:
     """Render the form that cancels the booking, with the refund that is offered.
 
     Args:
         has_changed: the offer is not the one that the guest agreed to.
     """
+    status = 409 if has_changed else 200
     return _render(
         "cancel.html",
-        409 if has_changed else 200,
+        status,
+        view.language,
+        _brand(view),
+        link,
         booking=view.summary,
-        organization=view.actor.organization.name,
-        path=path,
         offer=offer(view),
         has_changed=has_changed,
     )
 
 
-def error_page(error: BookingError, method: str) -> HTMLResponse:
+def move_page(view: GuestView, link: Link, moves: Sequence[Move], refusal: BookingError | None = None) -> HTMLResponse:
+    """Render the form that moves the booking.
+
+    Args:
+        moves: the departures that can be chosen.
+        refusal: of the departure that was chosen before.
+    """
+    wording, zone = view.language, view.actor.organization.zone
+    choices = [(each, wording.span(zone, each.starts_at, each.ends_at)) for each in moves]
+    return _render(
+        "move.html",
+        200 if refusal is None else errors.STATUS[type(refusal)],
+        wording,
+        _brand(view),
+        link,
+        booking=view.summary,
+        choices=[
+            (
+                each.departure_id,
+                when,
+                wording.ngettext("%(count)d seat left", "%(count)d seats left", each.seats_available),
+            )
+            for each, when in choices
+        ],
+        refusal=_refusal(wording, refusal) if refusal else None,
+    )
+
+
+def _refusal(wording: Language, refusal: BookingError) -> str:
+    reasons = [detail.reason for detail in refusal.details or ()]
+    known = next((_REFUSALS[each] for each in (*reasons, refusal.code) if each in _REFUSALS), _UNCHOSEN)
+    return wording.gettext(known)
+
+
+def receipt_page(view: GuestView, link: Link) -> HTMLResponse:
+    """Render the receipt of the booking, to be printed."""
+    wording, zone = view.language, view.actor.organization.zone
+    return _render(
+        "receipt.html",
+        200,
+        wording,
+        _brand(view),
+        link,
+        booking=view.summary,
+        booked_on=wording.day(zone, view.row.created_at),
+        printed_on=wording.day(zone, view.actor.at),
+    )
+
+
+def calendar_entry(view: GuestView, organizer: str) -> Response:
+    """Return the booking's calendar entry as a file."""
+    organization, at = view.actor.organization, view.actor.at
+    entry = notifications.calendar_entry(view.row, organization, organizer=organizer, at=at, wording=view.language)
+    headers = {"content-disposition": 'attachment; filename="booking.ics"'}
+    return Response(entry, media_type="text/calendar; charset=utf-8", headers=headers)
+
+
+# Other pages -----------------------------------------------------------------------------------------------------
+
+
+def gift_card_page(view: GiftCardView, link: Link) -> HTMLResponse:
+    """Render the gift card with its code and its present balance."""
+    code = view.summary.code
+    return _render(
+        "gift_card.html",
+        200,
+        view.language,
+        notifications.brand(view.actor.organization),
+        link,
+        card=view.summary,
+        code=notifications.qr_svg(code) if code and view.summary.is_usable else None,
+    )
+
+
+def error_page(error: BookingError, method: str, wording: Language) -> HTMLResponse:
     """Render an error for the guest."""
     status = errors.STATUS[type(error)]
-    # When the connection is lost during a commit, it is unknown whether the booking was cancelled.
-    advice = _UNKNOWN if method == "POST" else _UNCHANGED
-    default = "Please try again", f"The page is not available at the moment. {advice}"
-    title, words = _MESSAGES.get(status, default)
-    response = _render("message.html", status, title=title, words=words)
+    title, words = _MESSAGES.get(status, (N_("Please try again"), _advice(method)))
+    context = {"title": wording.gettext(title), "words": wording.gettext(words)}
+    response = _render("message.html", status, wording, None, None, **context)
     response.headers.update(errors.headers(error))
     return response
 
 
-@lru_cache(maxsize=1)
-def security_headers() -> tuple[tuple[bytes, bytes], ...]:
-    """Return headers that forbid scripts, external content, framing, referrers and indexing."""
-    style = base64.b64encode(hashlib.sha256(_css().encode()).digest()).decode()
+def _advice(method: str) -> str:
+    """Return the advice after a fault: when the connection is lost during a commit, its outcome is unknown."""
+    if method == "POST":
+        return N_(
+            "The page is not available at the moment. Your booking may be cancelled by now, or not. Please open your"
+            " link again in a minute: the page will say."
+        )
+    return N_("The page is not available at the moment. Nothing was changed. Please try again in a minute.")
+
+
+# Rendering -------------------------------------------------------------------------------------------------------
+
+
+def _brand(view: GuestView) -> Brand:
+    return notifications.brand(view.actor.organization)
+
+
+def _render(
+    template: str,
+    status: int,
+    wording: Language,
+    brand: Brand | None,
+    link: Link | None,
+    *,
+    picture: str | None = None,
+    **context: Any,
+) -> HTMLResponse:
+    logo = brand.logo_url if brand else None
+    shown = {"logo": logo if _source(logo) else None, "picture": picture if _source(picture) else None}
+    css = _css(brand)
+    html = (
+        _environment()
+        .get_template(template)
+        .render(
+            context | shown,
+            css=Markup(css),  # noqa: S704 - our own file
+            brand=brand,
+            link=link,
+            lang=wording.code,
+            languages=NAMES,
+            _=wording.markup,
+        )
+    )
+    response = HTMLResponse(html.encode("utf-8", "replace"), status)
+    sources = tuple(sorted({source for each in shown.values() if (source := _source(each))}))
+    response.raw_headers.extend(security_headers(css, sources))
+    return response
+
+
+def _source(url: str | None) -> str | None:
+    """Return the origin of a picture for the policy, or None for one that a page does not load: without TLS."""
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    if parts.scheme != "https" or not _HOST.fullmatch(host):
+        return None
+    return f"https://{host}{f':{port}' if port else ''}"
+
+
+@lru_cache(maxsize=256)
+def security_headers(css: str = "", sources: tuple[str, ...] = ()) -> tuple[tuple[bytes, bytes], ...]:
+    """Return headers that forbid scripts, framing, referrers, indexing, and all content but the style and pictures.
+
+    Args:
+        css: the style of the page.
+        sources: the origins of its pictures.
+    """
+    style = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    pictures = f" img-src {' '.join(sources)};" if sources else ""
     policy = (
-        f"default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; style-src 'sha256-{style}';{pictures} form-action 'self'; base-uri 'none';"
+        " frame-ancestors 'none'"
     )
     return (
         (b"content-security-policy", policy.encode()),
@@ -91,19 +263,23 @@ def security_headers() -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def _render(template: str, status: int, **context: Any) -> HTMLResponse:
-    html = _environment().get_template(template).render(context, css=Markup(_css()))  # noqa: S704 - our own file
-    return HTMLResponse(html.encode("utf-8", "replace"), status)
+def _css(brand: Brand | None) -> str:
+    """Return the style of the pages, with the colours of an organization."""
+    if brand is None:
+        return _base_css()
+    values = {"color": brand.color, "on-color": brand.on_color, "link": brand.link, "link-dark": brand.link_dark}
+    variables = "".join(f"--{name}:{value};" for name, value in values.items())
+    return f"{_base_css()}:root{{{variables}}}"
 
 
 @lru_cache(maxsize=1)
-def _css() -> str:
+def _base_css() -> str:
     return (_FOLDER / "page.css").read_text()
 
 
 @lru_cache(maxsize=1)
 def _environment() -> SandboxedEnvironment:
-    return SandboxedEnvironment(
+    environment = SandboxedEnvironment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -111,3 +287,5 @@ def _environment() -> SandboxedEnvironment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    environment.filters["bdi"] = notifications.isolated
+    return environment

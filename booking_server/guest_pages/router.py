@@ -1,10 +1,9 @@
 """The routes of the guest's pages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
@@ -14,8 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from booking_core import bookings, notifications
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, MethodNotAllowed, NotFound
+from booking_core.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
 from booking_core.guest_links import open_token
+from booking_core.languages import choose, language
+from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
 from booking_server.api import errors
@@ -23,14 +24,16 @@ from booking_server.api.dependencies import ServiceDep, counted, service_of
 from booking_server.api.requests import read_body
 from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
-from booking_server.guest_pages.offers import can_cancel, offer
+from booking_server.guest_pages.links import Link, get_gift_card_link, get_link, language_of_stranger
+from booking_server.guest_pages.offers import can_cancel, can_move, offer
 
 PATH = "/manage/{token:rest_of_path}"
 """The whole rest of the path, so that a link which was cut or pasted with a dot gets the page of an invalid link
 too."""
 
+GIFT_CARD_PATH = "/gift-card/{token:rest_of_path}"
+
 _METHODS = ("GET", "HEAD", "POST")
-_CANCEL = "/cancel"
 _FORM_BYTES_MAX = 256
 
 
@@ -72,24 +75,6 @@ class GuestRoute(APIRoute):
 router = APIRouter(include_in_schema=False, route_class=GuestRoute)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """The parts of a guest's link."""
-
-    token: str
-    path: str
-    """The path of the booking's page, as a browser sees it."""
-    is_cancellation: bool
-    """The link leads to the cancellation page below it."""
-
-
-async def get_link(token: str, service: ServiceDep) -> Link:
-    """Split the path into the token and the page below it."""
-    prefix = urlsplit(service.installation.public_url).path
-    is_cancellation, token = token.endswith(_CANCEL), token.removesuffix(_CANCEL)
-    return Link(token, f"{prefix}/manage/{token}", is_cancellation)
-
-
 async def get_form(request: Request) -> bytes:
     """Read the form.
 
@@ -105,58 +90,104 @@ async def get_form(request: Request) -> bytes:
 
 @router.api_route(PATH, methods=["GET", "HEAD"])
 async def show(link: Annotated[Link, Depends(get_link)], service: ServiceDep) -> Response:
-    """Show the booking, or the form that cancels it."""
-    open_link = lambda tx: notifications.open_link(tx, service.installation, link.token)  # noqa: E731
-    view = await asyncio.to_thread(service.database.read, open_link)
-    if link.is_cancellation and can_cancel(view):
-        return pages.cancellation_page(view, link.path)
-    return pages.booking_page(view, link.path)
+    """Show the booking, its receipt or calendar entry, or the form that cancels or moves it."""
+    return await asyncio.to_thread(service.database.read, lambda tx: _show(tx, service, link))
+
+
+def _show(tx: Tx, service: Service, link: Link) -> Response:
+    view = _view(tx, service, link)
+    if link.page == "cancel" and can_cancel(view):
+        return pages.cancellation_page(view, link)
+    if link.page == "move" and can_move(view):
+        return pages.move_page(view, link, bookings.find_moves(tx, view.actor, view.row.id))
+    if link.page == "receipt":
+        return pages.receipt_page(view, link)
+    if link.page == "calendar.ics":
+        sender = notifications.configured_sender(service.installation, service.settings.mail_from)
+        return pages.calendar_entry(view, sender.address)
+    return pages.booking_page(view, link, has_moved=link.has_moved)
 
 
 @router.post(PATH)
-async def cancel(
+async def change(
     link: Annotated[Link, Depends(get_link)],
     form: Annotated[bytes, Depends(get_form)],
     service: ServiceDep,
 ) -> Response:
-    """Cancel the booking, when the guest agreed to the offer that holds now."""
-    if not link.is_cancellation:
+    """Cancel the booking, when the guest agreed to the offer that holds now, or move it to the chosen departure."""
+    changes = {"cancel": _cancel, "move": _move}
+    if link.page not in changes:
         raise MethodNotAllowed(("GET", "HEAD"))
-    cancel = lambda tx: _cancel(tx, service, link, _agreed_offer(form))  # noqa: E731
     opened = open_token(service.installation.secret_keys, link.token)
     if opened is None:
         raise NotFound
-    return await service.write(cancel, organization_id=opened.organization_id, is_once=False)
+    fields = _fields(form)
+    return await service.write(
+        lambda tx: changes[link.page](tx, service, link, fields),
+        organization_id=opened.organization_id,
+        is_once=False,
+    )
 
 
-def _cancel(tx: Tx, service: Service, link: Link, agreed: str | None) -> Response:
-    view = _locked_view(tx, service, link.token)
+def _cancel(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
+    view = _locked_view(tx, service, link)
     if view.row.status != BookingStatus.CANCELLED:
         if not can_cancel(view):
-            return pages.booking_page(view, link.path, status=409)
-        if agreed != str(offer(view).minor):
-            return pages.cancellation_page(view, link.path, has_changed=True)
+            return pages.booking_page(view, link, status=409)
+        if fields.get("offer") != str(offer(view).minor):
+            return pages.cancellation_page(view, link, has_changed=True)
         bookings.cancel(tx, view.actor, view.row.id, reason=CancelReason.CUSTOMER)
     # A redirect, so that reloading the page does not send the form again.
-    return RedirectResponse(link.path, 303)
+    return RedirectResponse(link.to(), 303)
 
 
-def _locked_view(tx: Tx, service: Service, token: str) -> GuestView:
+def _move(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> Response:
+    view = _locked_view(tx, service, link)
+    if not can_move(view):
+        return pages.booking_page(view, link, status=409)
+    departure_id = fields.get("departure", "").lower()
+    try:
+        if not is_id(departure_id):
+            raise NotFound
+        bookings.move(tx, view.actor, view.row.id, departure_id)
+    except (Conflict, InsufficientCapacity, NotFound) as refusal:
+        # Nothing is written before a refusal.
+        return pages.move_page(view, link, bookings.find_moves(tx, view.actor, view.row.id), refusal)
+    separator = "&" if link.query else "?"
+    return RedirectResponse(f"{link.to()}{separator}moved=1", 303)
+
+
+@router.api_route(GIFT_CARD_PATH, methods=["GET", "HEAD"])
+async def show_gift_card(link: Annotated[Link, Depends(get_gift_card_link)], service: ServiceDep) -> Response:
+    """Show the gift card with its code."""
+
+    def read(tx: Tx) -> Response:
+        view = notifications.open_gift_card_link(tx, service.installation, link.token, link.locale)
+        return pages.gift_card_page(view, link)
+
+    return await asyncio.to_thread(service.database.read, read)
+
+
+def _view(tx: Tx, service: Service, link: Link) -> GuestView:
+    return notifications.open_link(tx, service.installation, link.token, link.locale)
+
+
+def _locked_view(tx: Tx, service: Service, link: Link) -> GuestView:
     """Lock the booking and return its view.
 
     The link is opened again under the lock: staff may have moved the booking, or its payment may have come, just
     before.
     """
-    view = notifications.open_link(tx, service.installation, token)
+    view = _view(tx, service, link)
     bookings.lock(tx, view.actor, view.row.id)
-    return notifications.open_link(tx, service.installation, token)
+    return _view(tx, service, link)
 
 
-def _agreed_offer(form: bytes) -> str | None:
-    """Return the refund that the guest agreed to, from the form."""
+def _fields(form: bytes) -> Mapping[str, str]:
+    """Return the fields of a form; none of one that is too long: the refund that was agreed to, or the departure."""
     if len(form) > _FORM_BYTES_MAX:
-        return None
-    return dict(parse_qsl(form.decode("ascii", "replace"))).get("offer")
+        return {}
+    return dict(parse_qsl(form.decode("ascii", "replace")))
 
 
 async def _refuse_method(_: Request) -> Response:
@@ -169,8 +200,10 @@ async def _respond(request: Request, handler: Callable[[Request], Awaitable[Resp
         response = await handler(request)
     except BookingError as error:
         errors.note(request, error)
-        response = pages.error_page(error, request.method)
-    response.raw_headers.extend(pages.security_headers())
+        wording = language(choose(language_of_stranger(request)))
+        response = pages.error_page(error, request.method, wording)
+    if "content-security-policy" not in response.headers:
+        response.raw_headers.extend(pages.security_headers())
     return response
 
 

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("webhook_verify", "booking_core", "booking_server", "booking_sdk", "booking_cli")
-SHIPPED = {".md", ".json", ".py", ".typed", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql"}
+SHIPPED = {".md", ".json", ".py", ".typed", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql", ".po"}
 """Endings of the files that a wheel may hold: modules, and the data that they read."""
 ONLY_IN_SDIST = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 

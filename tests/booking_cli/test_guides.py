@@ -87,3 +87,12 @@ def test_the_commands_of_the_runbooks_work_one_after_the_other(stored: Booking) 
             program, *words = shlex.split(command)
             done = stored(*words)
             assert (program, done.code) == ("booking", 0), (command, done.err)
+
+
+def test_the_commands_about_what_guests_see_work(stored: Booking) -> None:
+    new = ("--slug", "fjord-tours", "--name", "Fjord Tours", "--timezone", "Europe/Oslo", "--currency", "NOK")
+    assert stored("orgs", "create", *new).code == 0
+    for command in [command for block in pages.commands("guides/merchants/guests.md") for command in block]:
+        program, *words = shlex.split(command)
+        done = stored(*words)
+        assert (program, done.code) == ("booking", 0), (command, done.err)

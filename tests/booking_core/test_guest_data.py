@@ -64,6 +64,17 @@ def test_gift_cards_are_found_by_address_and_shown_without_their_codes(api: Api)
     assert not [name for name in card if name.startswith("code_") and name != "code_last4"]
 
 
+def test_mails_of_gift_cards_are_found_by_address(api: Api) -> None:
+    world, now = api.world, api.world.clock()
+    customer = api.post("/customers", {"email": ADA["email"], "name": ADA["name"]}).json()
+    for number, address in enumerate(("ada@CANARY.example", "eve@other.example")):
+        mail = {"effect_key": f"gift_card_mail:{number}", "kind": "gift_card_mail", "recipient": address}
+        sent = {"message_id": f"{number}@x", "message": "", "status": "sent", "sent_at": now, "completed_at": now}
+        world.insert(tables.mails, **mail, **sent, created_at=now)
+    found = world.database.read(lambda tx: guest_data.export(tx, actor_of(api), customer["id"]))
+    assert [each["recipient"] for each in found["mails"]] == ["ada@CANARY.example"]
+
+
 def test_every_table_with_a_guest_is_exported_or_known_not_to_be() -> None:
     """A new table has to be looked at here."""
     without_guests = {

@@ -511,6 +511,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "payment": ("card", "PAY_ON_SITE", "pay_on_site ", "", None, 1, ["invoice"], True),
     "send_confirmation_email": ("true", 1, 0, "", [], {}),
     "notify_staff": ("false", 1, []),
+    "locale": ("", "d", "deutsch", "de_DE", "de-", "de--AT", "de-AT\n", "a" * 36, 1, True, []),
     "note": (1, True, [], {}),
     "guests": (None, {}, "adult", 1, []),
     "add_ons": ({}, "drysuit", 1),
@@ -528,6 +529,12 @@ WRONG: Mapping[str, tuple[object, ...]] = {
 def test_a_field_of_another_type_or_value_is_named(api: Api, departure: str, field: str, value: object) -> None:
     body = with_field(departure, field, value)
     assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+
+
+@pytest.mark.parametrize("value", ["de", "fr-CH", "zh-Hant-TW", "nb", "xx-XX"])
+def test_the_guest_s_language_is_kept_as_it_was_sent(api: Api, departure: str, value: str) -> None:
+    booking = api.post("/bookings", with_field(departure, "locale", value)).json()
+    assert api.world.row(tables.bookings, booking["id"])["locale"] == value
 
 
 @pytest.mark.parametrize("value", ["AUTO", "full", "", 1, True, []], ids=str)
@@ -550,7 +557,7 @@ def test_a_field_that_is_missing_is_named(api: Api, departure: str, field: str) 
 
 
 def test_null_is_the_same_as_absent_where_a_field_may_be_absent(api: Api, departure: str) -> None:
-    optional = dict.fromkeys(("note", "add_ons", "send_confirmation_email", "notify_staff"))
+    optional = dict.fromkeys(("note", "add_ons", "send_confirmation_email", "notify_staff", "locale"))
     booking = api.book(departure, **optional, customer={"name": "Ada", "email": "ada@example.com", "phone": None})
     assert booking.status_code == 201
     assert len(api.world.rows(tables.effects)) == 2

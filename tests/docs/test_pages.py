@@ -22,6 +22,7 @@ from webhook_verify.testing import signed_request
 
 SHELL_PAGES = {
     "start.md",
+    "guides/merchants/guests.md",
     "guides/merchants/index.md",
     "guides/receivers/index.md",
     "guides/operators/index.md",

@@ -56,6 +56,11 @@ class Mails:
         """Parse the mail."""
         return message_from_bytes(self.raw(kind), policy=default)
 
+    def parse(self, row: dict[str, Any]) -> EmailMessage:
+        """Parse the mail of a row."""
+        sealed = self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
+        return message_from_bytes(sealed, policy=default)
+
     def claim(self, **options: Any) -> list[ClaimedMail]:
         return due.claim_mails(self.world.database, self.world.installation, **options)
 

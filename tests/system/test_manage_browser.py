@@ -3,18 +3,23 @@
 BOOKING_TEST_SCREENSHOTS names a folder that is given pictures of it, to be looked at.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import axe_core_python
 import pytest
 from support.operations import Operations, guest
 from support.servers import Service, new_world
 from support.world import HOUR, World
 
+from booking_core import gift_cards
 from booking_core.db import tables
-from booking_core.guest_links import ManageLinks
+from booking_core.gift_cards import GiftCardIssue
+from booking_core.guest_links import ManageLinks, gift_card_link
 
 selenium = pytest.importorskip("selenium")
 
@@ -33,16 +38,29 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def chromium(profile: Path, *, runs_scripts: bool) -> Any:
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     quiet = ("no-first-run", "disable-background-networking", "disable-component-update", "disable-sync")
     for flag in ("headless", "no-sandbox", "disable-gpu", *quiet):
         options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
-    options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-    driver = webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+    options.add_argument(f"--user-data-dir={profile}")
+    if not runs_scripts:
+        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+    return webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    driver = chromium(tmp_path_factory.mktemp("browser"), runs_scripts=False)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def auditor(tmp_path: Path) -> Iterator[Any]:
+    """A browser in which axe-core runs, beside pages whose policy allows no script."""
+    driver = chromium(tmp_path, runs_scripts=True)
     yield driver
     driver.quit()
 
@@ -162,3 +180,67 @@ def test_a_long_title_and_a_link_that_does_not_work_fit_too(
     browser.get(address[:-1])
     assert "This link does not work" in text(browser)
     assert fits(browser)
+
+
+# Accessible in every state ---------------------------------------------------------------------------------------
+
+AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
+AUDIT = "const done = arguments[arguments.length - 1]; axe.run().then(found => done(found.violations.map(v => v.id)))"
+
+
+@pytest.fixture
+def pages(world: World, service: Service) -> dict[str, str]:
+    """Return the address of the page in each state, with everything that it can show."""
+    identity = {"brand_color": "#0f766e", "contact_phone": "+47 55 12 34 56", "website": "https://fjord.example"}
+    world.change(tables.organizations, world.org, **identity, guest_moves_until_hours=24)
+    details = {"meeting_point": "At the boathouse.", "what_to_bring": '["A towel"]', "terms": "Children with an adult."}
+    experience = world.experience(address="Simadalsvegen 9", latitude=60.4, longitude=7.0, **details)
+    departure = world.departure(experience, starts_at=world.clock() + 100 * HOUR)
+    other = world.departure(experience, starts_at=world.clock() + 130 * HOUR)
+    ops = Operations(world)
+    confirmed, pending, cancelled = (ops.check_out(departure, 1, suits=1)["id"] for _ in range(3))
+    for paid in (confirmed, cancelled):
+        ops.pay(paid, f"pi_{paid}")
+    ops.cancel(cancelled)
+    assert other
+    issued = GiftCardIssue(amount_minor=50000, recipient_name="Grace")
+    card = json.loads(ops.act(lambda tx, actor: gift_cards.issue(tx, actor, issued))[0])["id"]
+    links = {
+        "confirmed": manage_link(world, confirmed),
+        "pending": manage_link(world, pending),
+        "cancelled": manage_link(world, cancelled),
+        "gift": gift_card_link(world.installation, world.org, card),
+    }
+    base = f"http://127.0.0.1:{service.ports[0]}"
+    found = {name: base + urlsplit(link).path for name, link in links.items()}
+    own = found["confirmed"]
+    below = {name: f"{own}/{name}" for name in ("cancel", "move", "receipt")}
+    return found | below | {"moved": f"{own}?moved=1", "german": f"{own}?lang=de", "wrong": own[:-1]}
+
+
+def manage_link(world: World, booking_id: str) -> str:
+    link = ManageLinks(world.installation, world.org).make(booking_id, world.installation.secret_keys.first_id)
+    assert link is not None
+    return link
+
+
+LIGHT = {"confirmed", "cancelled", "cancel", "gift"}
+"""The pages that are also looked at in the light scheme: together they have every element of the others."""
+
+
+def test_every_page_is_accessible_and_fits_in_light_and_in_dark(
+    auditor: Any, pages: dict[str, str], world: World
+) -> None:
+    if not world.database.is_sqlite:
+        pytest.skip("the pages are the same on both databases")
+    axe, found = AXE.read_text(), {}
+    states = [(name, PHONE, "dark") for name in pages] + [(name, DESK, "light") for name in sorted(LIGHT)]
+    for name, size, scheme in states:
+        show(auditor, size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        auditor.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        auditor.get(pages[name])
+        assert fits(auditor), name
+        auditor.execute_script(axe)
+        found[name, scheme] = auditor.execute_async_script(AUDIT)
+    assert {state: violations for state, violations in found.items() if violations} == {}

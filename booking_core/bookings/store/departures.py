@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, literal_column, select
+from sqlalchemy import BigInteger, and_, bindparam, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
-from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store.rows import CONFIRMED, LIMIT, LIVE, LOCKED, PENDING, BookingDetails, joined
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.departures import select_seats_held
 
 _OF_DEPARTURE = and_(
     bookings.c.organization_id == bindparam("organization_id", type_=Id),
@@ -163,3 +164,58 @@ def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | 
     """Return the reason while the bookings of a cancelled departure are being cancelled, else None."""
     row = tx.first(_CANCELLING_REASON, organization_id=organization_id, departure_id=departure_id)
     return str(row[0]) if row else None
+
+
+# Departures that a booking can be moved to -----------------------------------------------------------------------
+
+_AFTER = bindparam("after", type_=BigInteger)
+_OFFERED = Statement(
+    select(
+        *(departures.c[n] if n in departures.c else experiences.c[n] for n in LockedDeparture._fields),
+        func.coalesce(
+            select_seats_held(departures.c.organization_id, departures.c.id, _AFTER)
+            .correlate(departures)
+            .scalar_subquery(),
+            literal_column("0"),
+        ),
+    )
+    .join_from(
+        departures,
+        experiences,
+        and_(
+            experiences.c.organization_id == departures.c.organization_id,
+            experiences.c.id == departures.c.experience_id,
+        ),
+    )
+    .where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.experience_id == bindparam("experience_id", type_=Id),
+        departures.c.starts_at > _AFTER,
+        departures.c.starts_at < bindparam("before", type_=BigInteger),
+        departures.c.status == literal_column("'open'"),
+    )
+    .order_by(departures.c.starts_at)
+    .limit(LIMIT)
+)
+
+
+def find_offered(
+    tx: Tx, organization_id: str, experience_id: str, *, after: int, before: int, limit: int
+) -> list[tuple[LockedDeparture, int]]:
+    """Return the open departures of an experience that start between two instants, each with its held seats."""
+    window = {"after": after, "before": before, "limit": limit}
+    found = tx.all(_OFFERED, organization_id=organization_id, experience_id=experience_id, **window)
+    return [(LockedDeparture._make(row[:-1]), row[-1]) for row in found]
+
+
+_SEATS = Statement(
+    select(bookings.c.seats).where(
+        bookings.c.organization_id == bindparam("organization_id", type_=Id), bookings.c.id == bindparam("id", type_=Id)
+    )
+)
+
+
+def get_seats(tx: Tx, organization_id: str, booking_id: str) -> int:
+    """Return the number of seats of a booking; 0 for one that does not exist."""
+    row = tx.first(_SEATS, organization_id=organization_id, id=booking_id)
+    return int(row[0]) if row else 0

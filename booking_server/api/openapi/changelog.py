@@ -38,6 +38,12 @@ CHANGES = (
         "additive",
         "Additive: `payment.source` on the booking (`stripe`, `on_site`, `external`)",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
+    ),
 )
 """Oldest first."""
 

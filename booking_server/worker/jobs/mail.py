@@ -16,7 +16,7 @@ from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import is_outage
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
-from booking_core.settings import Settings, named_mailbox
+from booking_core.settings import Settings
 from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.leasing import LeaseJob
@@ -129,8 +129,7 @@ def mail_job(
     settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
 ) -> MailJob:
     """Create the job of an installation, with the mailer that its settings name."""
-    sender = Mailbox(*named_mailbox(settings.mail_from)) if settings.mail_from else None
-    sender = sender or notifications.default_sender(installation)
+    sender = notifications.configured_sender(installation, settings.mail_from)
     mailer: Mailer
     if settings.smtp_url:
         mailer = SmtpMailer(SmtpServer.of(settings.smtp_url), sender.address)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from support.mails import Mails
 from support.operations import Operations, guest
 from support.refusals import nothing_changes
 from support.world import DAY, SECRET, FixedClock, World, make_world
@@ -254,6 +255,79 @@ def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
         again = staff("departures", "cancel", departure, "--yes").json  # with the reason that was given first
         assert (len(again["data"]), again["departure"]["bookings"]["cancelled"]) == (8 - cancelled, 8)
     check_all_cancelled_once(ops.world, departure, made, "agent")
+
+
+KILLED_AGAIN_AND_AGAIN = """
+import os, signal, sys
+from booking_core.bookings import cancel_batches
+from booking_core.db.engine import Tx
+from booking_cli.main import main
+
+cancel_batches.BATCH = 2
+commit = Tx.commit
+
+def dying(is_committed):
+    count = 0
+    def committing(tx):
+        nonlocal count
+        count += bool(tx._work.rows) or tx._connection.in_transaction
+        if count == 2 and not is_committed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(tx)
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return committing
+
+for number in range(10):
+    child = os.fork()
+    if not child:
+        Tx.commit = dying(number % 2)
+        sys.exit(main())
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), end=" ")
+"""
+"""Forks, before the database is opened, a process that kills itself before or after the commit of its second batch."""
+
+LANGUAGES = ("de", "fr", "es", "it", "en")
+CANCELLED_IN = {
+    "de": "Buchung storniert",
+    "fr": "Réservation annulée",
+    "es": "Reserva cancelada",
+    "it": "Prenotazione annullata",
+    "en": "Booking cancelled",
+}
+
+
+def test_forty_guests_of_a_departure_whose_cancellation_is_killed_ten_times(
+    staff: Booking, ops: Operations, departure: str
+) -> None:
+    """Forty refunds, forty events in order, and forty mails in the guests' languages, each exactly once."""
+    world, made = ops.world, []
+    world.change(tables.organizations, world.org, notify_staff=False)
+    for number in range(40):
+        locale = LANGUAGES[number % len(LANGUAGES)]
+        made.append(ops.check_out(departure, email=f"guest-{number}@{locale}.example", locale=locale)["id"])
+        ops.pay(made[-1], f"pi_{number}")
+    argv = [sys.executable, "-c", KILLED_AGAIN_AND_AGAIN, "departures", "cancel", departure, "--yes"]
+    killed = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert killed.stdout.split() == [str(int(signal.SIGKILL))] * 10, killed.stderr
+    statuses = Counter(row["status"] for row in world.rows(tables.bookings))
+    assert statuses == {"cancelled": 30, "confirmed": 10}
+    assert len(staff("departures", "cancel", departure, "--yes").json["data"]) == 10
+    check_all_cancelled_once(world, departure, made)
+    assert len(world.rows(tables.refunds)) == 40
+    sequences = [row["sequence"] for row in world.rows(tables.events)]
+    assert sorted(sequences) == list(range(1, len(sequences) + 1))
+    mails = Mails(world)
+    world.clock.at = system_clock() + DAY  # the processes had the clock of this machine
+    while mails.write():
+        pass
+    told = [row for row in world.rows(tables.mails) if row["kind"] == "booking_cancellation_mail"]
+    assert Counter(row["booking_id"] for row in told) == Counter(made)
+    for row in told:
+        locale = row["recipient"].partition("@")[2].partition(".")[0]
+        read = mails.parse(row)
+        assert read["Content-Language"] == locale
+        assert read["Subject"].replace("\N{NO-BREAK SPACE}", " ").startswith(CANCELLED_IN[locale])
 
 
 def test_an_interruption_says_how_far_it_came_and_how_to_go_on(

@@ -13,7 +13,8 @@ from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, cursors, departures, events, keys, tokens
-from booking_core.bookings import BookingRequest, CreateRequest, Search
+from booking_core.bookings import BookingRequest, CreateRequest, Search, store
+from booking_core.bookings.moves import OFFERED_MAX
 from booking_core.bookings.store import SLICE
 from booking_core.clock import SECOND
 from booking_core.context import Caller
@@ -206,6 +207,14 @@ def assert_cheap(plan: Plan, filled: Filled) -> None:
     """Check that no large table is read whole, and that the cost is at most that of a page of 25."""
     assert not plan.scanned & LARGE, str(plan)
     assert plan.cost < (17_000 if is_sqlite(filled.url) else 120), str(plan)
+
+
+def test_the_departures_that_a_guest_can_move_to_are_looked_up(filled: Filled) -> None:
+    window = {"after": NOON, "before": NOON + 92 * DAY, "limit": OFFERED_MAX}
+    (plan,) = filled.plans_of(lambda tx: store.find_offered(tx, filled.world.org, filled.experience, **window))
+    assert not plan.scanned & LARGE, str(plan)
+    assert plan.rows <= OFFERED_MAX
+    assert plan.cost < (17_000 if is_sqlite(filled.url) else 600), str(plan)
 
 
 @pytest.mark.parametrize("order", list(Order))

@@ -260,6 +260,27 @@ def test_an_experience_arrives_with_everything_that_was_written(world: World) ->
     assert {key: found[key] for key in written} == written
 
 
+def test_what_guests_need_arrives_and_leaves_as_it_was_written(world: World) -> None:
+    needed = {
+        "meeting_point": "At the boathouse.\nParking is free.",
+        "what_to_bring": ["A towel"],
+        "terms": "Be early.",
+    }
+    load(world, {"experiences": [tour(**needed), tour(slug="bare")]})
+    bare, full = sorted(stored(world, tables.experiences), key=lambda row: row["terms"] or "")
+    assert (full["meeting_point"], full["what_to_bring"], full["terms"]) == (
+        needed["meeting_point"],
+        '["A towel"]',
+        "Be early.",
+    )
+    assert (bare["meeting_point"], bare["what_to_bring"], bare["terms"]) == (None, None, None)
+    exported = world.database.read(lambda tx: catalog.export(tx, world.organization, world.installation))
+    assert [{key: each[key] for key in needed} for each in exported["experiences"] if each["slug"] == "kayak"] == [
+        needed
+    ]
+    assert load(world, {"experiences": exported["experiences"]}).experiences == Counts(0, 0, 2)
+
+
 def test_what_a_new_experience_leaves_out_is_empty_and_it_is_published(world: World) -> None:
     load(world, {"experiences": [{"slug": "bare", "title": "Bare"}]})
     (row,) = stored(world, tables.experiences)

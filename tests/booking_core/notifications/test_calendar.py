@@ -7,6 +7,7 @@ import pytest
 from support.world import NOON, World
 
 from booking_core.context import Organization
+from booking_core.languages import language
 from booking_core.notifications import calendar
 from booking_core.notifications.summary import BookingDetails
 
@@ -122,3 +123,45 @@ def test_no_line_is_longer_than_75_octets_and_no_character_is_cut(organization: 
 
 def test_it_does_not_hold_the_secret_link(organization: Organization) -> None:
     assert b"/manage/" not in raw(organization, manage_key_id="key", manage_expires_at=NOON * 2)
+
+
+def test_it_has_the_place_the_website_and_a_reminder(organization: Organization) -> None:
+    found = event(
+        Organization(**{name: getattr(organization, name) for name in Organization.__slots__}
+                     | {"website": "https://fjord.example"}),
+        latitude=60.4662, longitude=-7.07,
+    )  # fmt: skip
+    assert found["GEO"].to_ical() == "60.4662;-7.07"
+    assert found["URL"] == "https://fjord.example"
+    (alarm,) = found.walk("VALARM")
+    assert (alarm["ACTION"], alarm["TRIGGER"].dt) == ("DISPLAY", timedelta(days=-1))
+    assert alarm["DESCRIPTION"] == "Fjord kayak"
+
+
+def test_a_cancelled_booking_reminds_of_nothing_and_blocks_no_time(organization: Organization) -> None:
+    cancelled = event(organization, status="cancelled")
+    assert cancelled.walk("VALARM") == []
+    assert cancelled["TRANSP"] == "TRANSPARENT"
+    assert event(organization)["TRANSP"] == "OPAQUE"
+
+
+def test_its_words_are_in_the_guest_s_language_and_keep_their_lines(organization: Organization) -> None:
+    row = booking(meeting_point="Am Bootshaus.\r\nParken; frei", what_to_bring='["Handtuch", "Wasser, 1 l"]')
+    entry = calendar.entry(row, organization, organizer="office@book.example", at=NOON, wording=language("de"))
+    (found,) = icalendar.Calendar.from_ical(entry).walk("VEVENT")
+    assert found["DESCRIPTION"].split("\n") == [
+        "Buchung 1042 bei Fjord Tours",
+        "Am Bootshaus.",
+        "Parken; frei",
+        "Bitte mitbringen: Handtuch, Wasser, 1 l",
+    ]
+
+
+@pytest.mark.parametrize(
+    "start", ["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-03-29T03:30:00+02:00"]
+)
+def test_its_instants_are_right_around_a_clock_change(organization: Organization, start: str) -> None:
+    at = organization.zone.parse(start)
+    found = event(organization, starts_at=at)
+    assert found.start == datetime.fromisoformat(start)
+    assert found.end - found.start == timedelta(minutes=150)

@@ -11,15 +11,17 @@ import pytest
 from support.mails import Mails
 from support.world import HOUR, World
 
-from booking_core import bookings, tokens
+from booking_core import bookings, gift_cards, tokens
 from booking_core.context import Installation
 from booking_core.db import tables
+from booking_core.gift_cards import GiftCardIssue
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
-from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITE_RETRY_DELAYS
+from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
+GIFT_CARD = OutboxKind.GIFT_CARD_MAIL
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL
 RESCHEDULING = OutboxKind.BOOKING_RESCHEDULING_MAIL
@@ -62,9 +64,20 @@ def payload(world: World) -> dict[str, Any]:
     }
 
 
+def issue_gift_card(mails: Mails, **over: Any) -> str:
+    """Issue a gift card, which enqueues its mail, and return its code."""
+    request = {"amount_minor": 50000, "recipient_name": "Ada Lovelace", "recipient_email": "ada@example.com"} | over
+
+    def work(tx: Any) -> str:
+        return gift_cards.issue(tx, mails.world.caller(), GiftCardIssue(**request))[1]
+
+    return mails.world.database.write(work)
+
+
 def enqueue_all(mails: Mails, booking_id: str, **over: object) -> None:
     """Enqueue a mail of each kind except the kinds that the booking itself enqueued."""
-    for kind in sorted(MAIL_KINDS - {CONFIRMATION, STAFF}):
+    issue_gift_card(mails)
+    for kind in sorted(MAIL_KINDS - {CONFIRMATION, STAFF, GIFT_CARD}):
         subject = booking_id if kind in BOOKING_KINDS else tokens.new_id()
         mails.enqueue(kind, subject, **(payload(mails.world) | over))
 
@@ -98,7 +111,7 @@ def test_every_kind_is_written_once_and_to_whom_it_is_meant_for(mails: Mails) ->
     assert len(mails.world.rows(tables.mails)) == len(MAIL_KINDS)
     for kind in MAIL_KINDS:
         row, read = mails.rows()[kind], mails.read(kind)
-        to = "ada@example.com" if kind in GUEST_KINDS else "staff@example.com"
+        to = "ada@example.com" if kind in TO_GUESTS else "staff@example.com"
         assert (row["recipient"], row["status"], row["attempt_count"]) == (to, "queued", 0)
         assert [address.addr_spec for address in read["To"].addresses] == [to]
         assert read["Message-ID"] == f"<{row['message_id']}>"
@@ -134,6 +147,10 @@ SAYS: Mapping[OutboxKind, tuple[str, list[str]]] = {
     REVIEW: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
     KEY: ("The API key Partner portal is about to expire", ["svc_3kPz9QwX", "Saturday 28 November 2026, 13:00"]),
     FAILING: ("A webhook endpoint is failing", ["https://hooks.example.com/in?a=1&b=<2>", "24 hours", "12 in a row"]),
+    GIFT_CARD: (
+        "A gift card from Fjord Tours for you",
+        ["You have received a gift card from Fjord Tours.", "500.00 NOK"],
+    ),
     DISABLED: ("A webhook endpoint was switched off", ["https://hooks.example.com/in?a=1&b=<2>", "12 in a row"]),
 }
 
@@ -154,8 +171,9 @@ def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: OutboxKi
         for text in ("Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "890.00 NOK", "on arrival"):
             assert text in plain
             assert text in html
-    assert page.loaded == []
-    assert not set(page.tags) & {"img", "script", "link", "style", "iframe", "form"}
+    assert [each for each in page.loaded if not each.startswith("cid:")] == []  # nothing is loaded from elsewhere
+    assert page.tags.count("img") == len(page.loaded)
+    assert not set(page.tags) & {"script", "link", "style", "iframe", "form"}
     assert "h1" in page.tags
 
 
@@ -471,8 +489,8 @@ def test_staff_that_switched_mails_off_hears_of_refunds_that_wait_alone(mails: M
     enqueue_all(mails, mails.book())
     mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
     mails.write()
-    assert set(mails.rows()) == GUEST_KINDS | {REFUSED, REVIEW}
-    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - GUEST_KINDS - {REFUSED, REVIEW}, "suppressed")
+    assert set(mails.rows()) == TO_GUESTS | {REFUSED, REVIEW}
+    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - TO_GUESTS - {REFUSED, REVIEW}, "suppressed")
 
 
 def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_alone(mails: Mails) -> None:
@@ -489,6 +507,8 @@ def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> N
     mails.world.change(tables.organizations, mails.world.org, staff_email=None)
     mails.world.change(tables.bookings, booking, guest_email=None)
     enqueue_all(mails, booking)
+    (card,) = mails.world.rows(tables.gift_cards)
+    mails.world.change(tables.gift_cards, card["id"], recipient_email=None)
     assert mails.write() == len(MAIL_KINDS)
     assert outcomes(mails) == dict.fromkeys(MAIL_KINDS, "no_recipient")
 
@@ -511,6 +531,8 @@ def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
     world.change(tables.bookings, booking, guest_name=typed, guest_phone=typed, note=typed, cancel_note=typed)
     world.change(tables.organizations, world.org, name=typed)
     enqueue_all(mails, booking, name=typed, reason=typed, url=typed)
+    (card,) = world.rows(tables.gift_cards)
+    world.change(tables.gift_cards, card["id"], recipient_name=typed, purchaser_name=typed)
     mails.write()
     assert set(mails.rows()) == MAIL_KINDS
     kept = " ".join(typed.replace("\u202e", "").split())

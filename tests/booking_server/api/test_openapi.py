@@ -117,6 +117,7 @@ CHANGELOG = [
     ("2026-09-01", "2026-09-01", False, "Initial beta release"),
     ("2026-09-09", "2026-09-09", True, "Breaking: webhook headers and user agent renamed"),
     ("2026-09-15", "2026-09-09", False, "Additive: `payment.source` on the booking"),
+    ("2026-11-22", "2026-09-09", False, "Additive: `locale` in the body of a new booking"),
 ]
 """API v1 section 9."""
 

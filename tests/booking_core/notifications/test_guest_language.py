@@ -1,0 +1,234 @@
+"""Mails to guests in their language, with the organization's identity, and no text that bypasses the catalogues."""
+
+import gettext
+import json
+import re
+from html import unescape
+from typing import Any
+
+import icalendar
+import pytest
+from support.mails import Mails
+from support.operations import Operations, guest
+from support.world import DAY, HOUR
+
+from booking_core import gift_cards, languages
+from booking_core.db import tables
+from booking_core.gift_cards import GiftCardIssue
+from booking_core.languages import Language
+from booking_core.notifications import rendering, summary
+from booking_core.outbox import OutboxKind
+
+CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
+CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL
+RESCHEDULING = OutboxKind.BOOKING_RESCHEDULING_MAIL
+GIFT_CARD = OutboxKind.GIFT_CARD_MAIL
+
+IDENTITY = {
+    "brand_color": "#0f766e",
+    "website": "https://fjord.example",
+    "contact_email": "hei@fjord.example",
+    "contact_phone": "+47 55 12 34 56",
+    "reply_to_email": "svar@fjord.example",
+}
+
+
+@pytest.fixture
+def rich(mails: Mails) -> Mails:
+    """Return the mails of an organization that has set everything that guests see."""
+    mails.world.change(tables.organizations, mails.world.org, **IDENTITY, refund_late_percent=30)
+    return mails
+
+
+def book(mails: Mails, **over: Any) -> str:
+    world = mails.world
+    experience = world.experience(
+        address="Simadalsvegen 9",
+        latitude=60.466,
+        longitude=7.0712,
+        meeting_point="At the boathouse.\nParking is free.",
+        what_to_bring=json.dumps(["A towel", "Water"]),
+        terms="Children with an adult.",
+    )
+    ops = Operations(world)
+    booking = str(ops.check_out(world.departure(experience, starts_at=world.clock() + 5 * DAY), **over)["id"])
+    ops.pay(booking, f"pi_{booking}")
+    return booking
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("locale", "own", "subject", "text"),
+    [
+        ("de-CH", "fr", "Buchung bestätigt: Fjord kayak, 26. November 2026", "Wir freuen uns auf Sie."),
+        (None, "fr", "Réservation confirmée : Fjord kayak, 26 novembre 2026", "Nous nous réjouissons"),
+        ("es", None, "Reserva confirmada: Fjord kayak, 26 de noviembre de 2026", "Será un placer recibirle."),
+        ("it-IT", None, "Prenotazione confermata: Fjord kayak, 26 novembre 2026", "Saremo lieti di accoglierLa."),
+        ("nb", None, "Booking confirmed: Fjord kayak, 26 November 2026", "We look forward to seeing you."),
+    ],
+)
+def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else_english(
+    mails: Mails, locale: str | None, own: str | None, subject: str, text: str
+) -> None:
+    mails.world.change(tables.organizations, mails.world.org, language=own)
+    book(mails, locale=locale)
+    mails.write()
+    read = mails.read(CONFIRMATION)
+    assert words(read["Subject"]) == subject
+    assert read["Content-Language"] == languages.choose(locale, own).partition("-")[0]
+    assert text in words(mails.text(CONFIRMATION))
+    assert text in words(unescape(mails.html(CONFIRMATION)))
+    assert "New booking" in mails.read(OutboxKind.STAFF_BOOKING_MAIL)["Subject"]
+
+
+def test_the_identity_of_the_organization_is_in_text_and_html_and_answers_go_to_it(rich: Mails) -> None:
+    world = rich.world
+    world.change(tables.organizations, world.org, logo_url="https://fjord.example/logo.png")
+    book(rich)
+    rich.write()
+    for text in (rich.text(CONFIRMATION), rich.html(CONFIRMATION)):
+        for known in ("hei@fjord.example", "+47 55 12 34 56", "https://fjord.example"):
+            assert known in text
+    html = rich.html(CONFIRMATION)
+    assert '<img src="https://fjord.example/logo.png" alt="Fjord Tours"' in html
+    assert "background-color:#0f766e" in html
+    assert [each.addr_spec for each in rich.read(CONFIRMATION)["Reply-To"].addresses] == ["svar@fjord.example"]
+
+
+def test_the_place_the_things_to_bring_and_the_terms_are_in_text_and_html(rich: Mails) -> None:
+    book(rich)
+    rich.write()
+    for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
+        for known in ("At the boathouse.", "Parking is free.", "A towel", "Children with an adult."):
+            assert known in text
+        assert "https://www.google.com/maps/search/?api=1&query=60.466000%2C7.071200" in text
+        assert "You can cancel free of charge until Wednesday 25 November 2026, 13:00." in words(text)
+        assert "After that, 30% of what you paid is returned." in words(text)
+
+
+def test_the_code_of_the_booking_is_a_picture_of_the_mail_itself(rich: Mails) -> None:
+    book(rich)
+    rich.write()
+    pictures = [part for part in rich.read(CONFIRMATION).walk() if part.get_content_type() == "image/png"]
+    (picture,) = pictures
+    assert f'src="cid:{picture["Content-ID"].strip("<>")}"' in rich.html(CONFIRMATION)
+    assert picture.get_content().startswith(b"\x89PNG")
+
+
+# Gift cards ------------------------------------------------------------------------------------------------------
+
+
+def issue(mails: Mails, **over: Any) -> str:
+    request = {"amount_minor": 50000, "recipient_email": "grace@example.com", "purchaser_name": "Ada"} | over
+
+    def work(tx: Any) -> str:
+        return gift_cards.issue(tx, mails.world.caller(), GiftCardIssue(**request))[1]
+
+    return mails.world.database.write(work)
+
+
+def test_a_gift_card_is_mailed_to_its_recipient_with_the_code_once(rich: Mails) -> None:
+    code = issue(rich, locale="de", expires_at=rich.world.clock() + 300 * DAY)
+    rich.write()
+    rich.write()
+    (row,) = rich.world.rows(tables.mails)
+    assert (row["kind"], row["recipient"], row["booking_id"]) == (GIFT_CARD, "grace@example.com", None)
+    assert code not in json.dumps(rich.world.rows(tables.mails) + rich.world.rows(tables.effects))
+    text = rich.text(GIFT_CARD)
+    assert f"Code:       {code}\n" in text
+    assert "Ada schenkt Ihnen einen Gutschein von Fjord Tours." in words(text)
+    assert "/gift-card/" in text
+    assert "?lang=de" in text
+    assert code in rich.html(GIFT_CARD)
+    assert [each.display_name for each in rich.read(GIFT_CARD)["From"].addresses] == ["Fjord Tours"]
+
+
+@pytest.mark.parametrize("over", [{"send_email": False}, {"recipient_email": None}])
+def test_no_gift_card_is_mailed_that_is_not_to_be(mails: Mails, over: dict[str, Any]) -> None:
+    issue(mails, **over)
+    assert mails.write() == 0
+    assert mails.world.rows(tables.effects) == []
+
+
+def test_a_gift_card_that_was_deactivated_meanwhile_is_not_mailed(mails: Mails) -> None:
+    issue(mails)
+    (card,) = mails.world.rows(tables.gift_cards)
+    mails.world.database.write(lambda tx: gift_cards.deactivate(tx, mails.world.caller(), card["id"]))
+    mails.write()
+    assert mails.world.rows(tables.mails) == []
+    assert mails.effects()[GIFT_CARD]["last_error"] == "suppressed"
+
+
+# No text bypasses the catalogues ---------------------------------------------------------------------------------
+
+
+class Pseudo(gettext.NullTranslations):
+    """Translations that put every message between brackets."""
+
+    def gettext(self, message: str) -> str:
+        return f"⟦{super().gettext(message)}⟧"
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        return f"⟦{super().ngettext(msgid1, msgid2, n)}⟧"
+
+
+def outside(text: str) -> str:
+    """Return the text that is in no brackets. They may be nested: a value of one message may be another one."""
+    depth, found = 0, []
+    for character in text:
+        depth += (character == "⟦") - (character == "⟧")
+        if not depth and character not in "⟦⟧":
+            found.append(character)
+    return "".join(found)
+
+
+DATA = re.compile(
+    r"https?://\S+|\S+@\S+|Fjord (kayak|Tours)|Ada Lovelace|Adult|Dry suit|NOK|Europe/Oslo|UTC|Simadalsvegen"
+    r"|At the boathouse\.|Parking is free\.|A towel|Water|Children with an adult\.|\w+day \d+ November 2026|Ada"
+    r"|[A-Z0-9]{4}(-[A-Z0-9]{4}){3}"
+)
+"""Names, addresses, dates and other values that are no messages."""
+
+
+def letters_left(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z]{2,}", DATA.sub(" ", outside(text)))
+
+
+def visible(html: str) -> str:
+    return unescape(re.sub(r"<head>.*?</head>|<[^>]*>", " ", html, flags=re.DOTALL))
+
+
+def test_no_text_to_guests_bypasses_the_catalogues(rich: Mails, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of mail, in each state of the booking, is rendered by translations that mark what passed through."""
+    english = languages.language("en")
+    pseudo = Language("en", english.locale, Pseudo())
+    for module in (rendering, summary):
+        monkeypatch.setattr(module, "language", lambda tag: pseudo)
+    booking, world = book(rich, suits=1, customer=guest(name="Ada Lovelace")), rich.world
+    rich.write()
+    later = world.departure(world.row(tables.bookings, booking)["experience_id"], starts_at=world.clock() + 6 * DAY)
+    world.clock.advance(HOUR)
+    Operations(world).reschedule(booking, later)
+    issue(rich, recipient_name="Ada Lovelace", valid_from=world.clock() + DAY, expires_at=world.clock() + 2 * DAY)
+    rich.write()
+    Operations(world).cancel(booking)
+    rich.write()
+    for kind in (CONFIRMATION, RESCHEDULING, CANCELLATION, GIFT_CARD):
+        assert letters_left(str(rich.read(kind)["Subject"])) == [], kind
+        assert letters_left(rich.text(kind)) == [], kind
+        assert letters_left(visible(rich.html(kind))) == [], kind
+    for part in rich.read(CONFIRMATION).walk():
+        if part.get_content_type() == "text/calendar":
+            (event,) = icalendar.Calendar.from_ical(part.get_content()).walk("VEVENT")
+            assert letters_left(str(event["DESCRIPTION"])) == []
+
+
+def test_a_plain_text_is_broken_into_lines_at_blanks_that_may_be_broken() -> None:
+    text = "mot " * 11 + "Cette adresse vous est réservée\N{NO-BREAK SPACE}: toute personne\r\nBcc: eve qui la possède"
+    lines = rendering.wrapped(f"{text} 1\N{NARROW NO-BREAK SPACE}780").split("\n")
+    assert max(map(len, lines)) <= 76
+    assert not [line for line in lines if line.startswith((":", "Bcc"))]
+    assert "1\N{NARROW NO-BREAK SPACE}780" in lines[-1]
