@@ -20,6 +20,7 @@ from booking_core.erasures import rules, store
 from booking_core.erasures.rules import Erasure, Progress, Step
 from booking_core.erasures.store import GuestBooking
 from booking_core.models.base import email_key, is_id
+from booking_core.outbox import OutboxKind
 
 SETTLED_AFTER = MINUTE
 """Requests that began before the customer was anonymized have ended after this time, with what they have written."""
@@ -194,6 +195,7 @@ class _Eraser:
             return None
         for card in replaced.values():
             store.update_card(self.tx, self.owner, card, self.at)
+        notifications.anonymize(self.tx, self.owner, [f"{OutboxKind.GIFT_CARD_MAIL}:{card_id}" for card_id in replaced])
         return Progress((cards[-1].id,) if len(cards) == ROWS_MAX else None, len(cards) + len(events))
 
     def _mails(self, group: Sequence[Erasure]) -> Progress:

@@ -1,4 +1,4 @@
-"""Removes guests' data from mails about bookings that were anonymized."""
+"""Removes guests' data from mails about bookings and gift cards that were anonymized."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from booking_core.db.tables import mails
 from booking_core.db.unit_of_work import Update
 from booking_core.notifications import history, store
 from booking_core.notifications.history import LockedMail
-from booking_core.notifications.rules import GUEST_KINDS, MailStatus
+from booking_core.notifications.rules import TO_GUESTS, MailStatus
 
 NO_RECIPIENT = "anonymized@anonymized.invalid"
 """Replaces the recipient of a mail to a guest. No mail is ever sent to it."""
@@ -21,7 +21,7 @@ def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
     """Remove recipients, texts and replies of mail servers from the mails of these outbox rows.
 
     A mail that is still to be sent is deleted and its outbox row queued again: a mail to staff is then written without
-    the guest's data, and one to the guest not at all, since the booking has no address.
+    the guest's data, and one to the guest not at all, since the booking, or the gift card, has no address.
     """
     locked = history.lock(tx, [(organization_id, key) for key in keys]) if keys else {}
     queued = [key for key, each in locked.items() if each.mail.id and each.mail.status == MailStatus.QUEUED]
@@ -47,7 +47,7 @@ def _forget(tx: Tx, locked: LockedMail) -> None:
         _ANONYMIZE,
         organization_id=mail.organization_id,
         id=mail.id,
-        recipient=NO_RECIPIENT if mail.kind in GUEST_KINDS else mail.recipient,
+        recipient=NO_RECIPIENT if mail.kind in TO_GUESTS else mail.recipient,
         message="",
         last_error=_REPLY.sub(r"\1", mail.last_error) if mail.last_error else None,
     )
