@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         BookedExperience,
         BookingSource,
         BookingStatus,
+        CancellationTerms,
         CancelReason,
         Guest,
         GuestInput,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
     from booking_core.models.events import EventType, ResourceType
-    from booking_core.models.experiences import Experience, PriceTier
+    from booking_core.models.experiences import AddOn, Experience, PriceTier
     from booking_core.models.gift_cards import GiftCardContact, GiftCardStatus
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
@@ -151,6 +152,7 @@ __all__ = [
     "APIResponse",
     "APIStatusError",
     "APITimeoutError",
+    "AddOn",
     "AddOnInput",
     "AddOnLine",
     "AddOnParam",
@@ -187,6 +189,7 @@ __all__ = [
     "BookingStatus",
     "CancelReason",
     "CancellationData",
+    "CancellationTerms",
     "ClientOptions",
     "ConfigurationError",
     "ConflictError",

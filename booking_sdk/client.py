@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from booking_sdk.resources.availability import AsyncAvailability
     from booking_sdk.resources.bookings import AsyncBookings
     from booking_sdk.resources.customers import AsyncCustomers
+    from booking_sdk.resources.departures import AsyncDepartures
     from booking_sdk.resources.events import AsyncEvents
     from booking_sdk.resources.experiences import AsyncExperiences
     from booking_sdk.resources.gift_cards import AsyncGiftCards
@@ -191,6 +192,13 @@ class AsyncBookingClient(AsyncAPIClient):
         from booking_sdk.resources.availability import AsyncAvailability
 
         return AsyncAvailability(self)
+
+    @cached_property
+    def departures(self) -> "AsyncDepartures":
+        """The departures of a day, and single ones."""
+        from booking_sdk.resources.departures import AsyncDepartures
+
+        return AsyncDepartures(self)
 
     @cached_property
     def bookings(self) -> "AsyncBookings":

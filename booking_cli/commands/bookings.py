@@ -103,26 +103,25 @@ def list_(
     """List bookings, newest first.
 
     \b
-    Over HTTP, the API has no filter for --number, --email, --name and
-    --departure: the newest 5,000 bookings are searched, or all with --all.
+    Over HTTP, --email finds the bookings of the customer with that address.
+    The API has no filter for --name: the newest 5,000 bookings are
+    searched, or all with --all.
 
     With --org, the database is searched. --email finds the bookings of the
     customer with that address, or else of guests who gave it.
     """
     filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
-    filters |= {"departure_from": departure_from, "departure_to": departure_to}
-    found_by: dict[str, Any] = {"number": number, "email": email, "name": name}
+    filters |= {"departure_from": departure_from, "departure_to": departure_to, "departure_id": departure}
     maximum = None if all_pages else limit
     if org is not None:
-        conditions = {**filters, **found_by, "departure_id": departure}
+        conditions = {**filters, "number": number, "email": email, "name": name}
         paging: dict[str, Any] = {"order": order, "limit": maximum, "starting_after": starting_after}
         staff_bookings.write_list(ctx.obj, org, conditions, COLUMNS, truncated=TRUNCATED, **paging)
         return
-    params = {**filters, "order": order, "starting_after": starting_after}
-    if condition := booking_search.condition(**found_by, departure=departure):
-        api_bookings.write_search(
-            ctx.obj, params, condition, COLUMNS, number=number, limit=maximum, truncated=TRUNCATED
-        )
+    params = {**filters, "order": order, "starting_after": starting_after, "booking_number": number, "email": email}
+    if name is not None:
+        condition = booking_search.has_name(name)
+        api_bookings.write_search(ctx.obj, params, condition, COLUMNS, limit=maximum, truncated=TRUNCATED)
         return
     pagination.write_list(
         ctx.obj,
@@ -147,7 +146,7 @@ def list_(
 def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
     """Show a booking. The guest's secret link is included for a key with bookings:write.
 
-    Over HTTP, a booking number is searched in the API's list. With --org, the booking is read from the database.
+    With --org, the booking is read from the database.
     """
     if org is not None:
         staff_bookings.get(ctx.obj, org, booking_id)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import MINUTE, Zone
-from booking_core.models.bookings import PaymentStatus
+from booking_core.models.bookings import PaymentSource, PaymentStatus
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""
@@ -77,6 +77,17 @@ def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:
     """Return the amount that is still due, given the sum of the payments that staff recorded."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING)
     return row.total_minor - recorded_minor if is_open else 0
+
+
+def is_paid_by_card(row: BookingRow) -> bool:
+    """Return whether the card of the booking was charged, and nothing of it was refunded."""
+    return row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+
+
+def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:
+    """Return whether a cancellation refunds the booking's payment by the policy: the card's, or the one that staff
+    recorded."""
+    return is_paid_by_card(row) or bool(recorded_minor)
 
 
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:

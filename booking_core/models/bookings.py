@@ -167,6 +167,21 @@ class Payment(Resource):
     status: Open[PaymentStatus, PaymentStatusName]
 
 
+class CancellationTerms(Resource):
+    """The terms of a cancellation, and the amounts that it would return at the instant of the response."""
+
+    allowed: bool
+    """False for a booking that is cancelled."""
+    refundable_amount: Money
+    """The refund of a cancellation now with `refund: auto`: to the card, or by hand where staff recorded a payment."""
+    gift_card_amount: Money
+    """The amount that a cancellation returns to the gift card."""
+    until: AwareDatetime
+    """The last instant at which the whole payment is refunded."""
+    late_percent: int
+    """The percentage of the payment that is refunded after `until`."""
+
+
 class Booking(Resource):
     """Seats of one departure, sold to one guest."""
 
@@ -188,6 +203,9 @@ class Booking(Resource):
     note: str | None = Field(repr=False)
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
+    cancellation: CancellationTerms | None = None
+    """Depends on the present instant, so it is sent only where bookings are read: absent in every event and webhook,
+    and where a booking is created or changed."""
 
 
 class GuestLineInput(Request):

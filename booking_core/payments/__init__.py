@@ -35,19 +35,20 @@ from booking_core.payments.rules import (
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
-    by_policy,
+    full_until,
     gateway_unit,
-    owed,
+    refund_amount,
 )
 from booking_core.payments.service import (
     drop,
     expect,
     lock,
     receive,
+    refundable,
     request_refund,
     return_late,
 )
-from booking_core.payments.store import PaymentRow
+from booking_core.payments.store import PaymentRow, with_payment
 
 __all__ = [
     "DUE",
@@ -64,7 +65,6 @@ __all__ = [
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
-    "by_policy",
     "claim",
     "drop",
     "expect",
@@ -73,6 +73,7 @@ __all__ = [
     "find_refund",
     "find_refunds",
     "full_refunds",
+    "full_until",
     "gateway_unit",
     "get_record",
     "get_refund",
@@ -80,7 +81,6 @@ __all__ = [
     "organization_of_record",
     "outcome_of",
     "outcomes_of",
-    "owed",
     "present_due",
     "present_record",
     "present_refund",
@@ -88,10 +88,13 @@ __all__ = [
     "record",
     "record_refund",
     "refer_to_staff",
+    "refund_amount",
+    "refundable",
     "reopen_refund",
     "request_refund",
     "return_late",
     "settle",
     "settle_refund",
     "void",
+    "with_payment",
 ]

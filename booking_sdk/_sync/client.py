@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from booking_sdk._sync.resources.availability import Availability
     from booking_sdk._sync.resources.bookings import Bookings
     from booking_sdk._sync.resources.customers import Customers
+    from booking_sdk._sync.resources.departures import Departures
     from booking_sdk._sync.resources.events import Events
     from booking_sdk._sync.resources.experiences import Experiences
     from booking_sdk._sync.resources.gift_cards import GiftCards
@@ -190,6 +191,13 @@ class BookingClient(APIClient):
         from booking_sdk._sync.resources.availability import Availability
 
         return Availability(self)
+
+    @cached_property
+    def departures(self) -> "Departures":
+        """The departures of a day, and single ones."""
+        from booking_sdk._sync.resources.departures import Departures
+
+        return Departures(self)
 
     @cached_property
     def bookings(self) -> "Bookings":

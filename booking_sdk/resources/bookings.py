@@ -42,6 +42,10 @@ def _filters(
     departure_from: date | None,
     departure_to: date | None,
     updated_since: datetime | None,
+    departure_id: str | UUID | None,
+    customer_id: str | UUID | None,
+    booking_number: int | None,
+    email: str | None,
 ) -> dict[str, Any]:
     return {
         "status": status,
@@ -49,6 +53,10 @@ def _filters(
         "departure_from": checked_date("departure_from", departure_from),
         "departure_to": checked_date("departure_to", departure_to),
         "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
+        "departure_id": departure_id,
+        "customer_id": customer_id,
+        "booking_number": booking_number,
+        "email": email,
     }
 
 
@@ -85,6 +93,10 @@ class AsyncBookings:
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
+        departure_id: str | UUID | None = None,
+        customer_id: str | UUID | None = None,
+        booking_number: int | None = None,
+        email: str | None = None,
         limit: int = 25,
         order: Order = "desc",
         starting_after: str | None = None,
@@ -100,6 +112,10 @@ class AsyncBookings:
             departure_from: Only departures on or after this day, in the organization's timezone.
             departure_to: Only departures on or before this day, at most 92 days after the first.
             updated_since: Only bookings that changed at or after this time.
+            departure_id: Only bookings of this departure.
+            customer_id: Only bookings of this customer.
+            booking_number: Only the booking with this number.
+            email: Only bookings of the customer with this address, in any case.
             limit: The page size, from 1 to 100.
             order: `asc` for the oldest first.
             starting_after: The `next_cursor` of the page before.
@@ -108,8 +124,9 @@ class AsyncBookings:
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
+        others = (updated_since, departure_id, customer_id, booking_number, email)
         query = {
-            **_filters(status, experience_id, departure_from, departure_to, updated_since),
+            **_filters(status, experience_id, departure_from, departure_to, *others),
             "limit": limit,
             "order": order,
             "starting_after": starting_after,
@@ -125,6 +142,10 @@ class AsyncBookings:
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
+        departure_id: str | UUID | None = None,
+        customer_id: str | UUID | None = None,
+        booking_number: int | None = None,
+        email: str | None = None,
         order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
@@ -145,6 +166,10 @@ class AsyncBookings:
             departure_from: Only departures on or after this day, in the organization's timezone.
             departure_to: Only departures on or before this day.
             updated_since: Only bookings that changed at or after this time.
+            departure_id: Only bookings of this departure.
+            customer_id: Only bookings of this customer.
+            booking_number: Only the booking with this number.
+            email: Only bookings of the customer with this address, in any case.
             order: `asc` for the oldest first.
             page_size: The number of bookings per request, from 1 to 100.
             max_items: The maximum number of bookings.
@@ -155,9 +180,8 @@ class AsyncBookings:
             ValueError: The window of departures ends before it begins.
         """
         days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        queries = [
-            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
-        ]
+        others = (updated_since, departure_id, customer_id, booking_number, email)
+        queries = [{**_filters(status, experience_id, first, last, *others), "order": order} for first, last in days]
         specs = [get("bookings", query=query, options=options) for query in queries]
         pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
         return AsyncPaginator(self._client, pages, Booking)

@@ -141,37 +141,57 @@ class FakeService:
     def _list_experiences(self, call: _Call) -> Response:
         published, since = call.query.flag("published"), call.query.instant("updated_since")
         rows = [row for row in self.store.experiences.values() if published in (None, row["is_published"])]
+        rows = [self.store.experience_shown(row) for row in rows]
         return self._listed("experiences", rows, call, published=published, updated_since=since)
 
     def _get_experience(self, call: _Call) -> Response:
-        return _ok(self.store.get(self.store.experiences, call.ids[0]))
+        return _ok(self.store.experience_shown(self.store.get(self.store.experiences, call.ids[0])))
 
     def _availability(self, call: _Call) -> Response:
         return _ok_page(self.store.available(call.query))
+
+    def _list_departures(self, call: _Call) -> Response:
+        return _ok_page(self.store.available_on(call.query))
+
+    def _get_departure(self, call: _Call) -> Response:
+        return _ok(self.store.seats_shown(self.store.get(self.store.departures, call.ids[0])))
 
     def _list_bookings(self, call: _Call) -> Response:
         query = call.query
         status, experience_id = query.choice("status", BookingStatus), query.uuid("experience_id")
         first, last, since = query.day("departure_from"), query.day("departure_to"), query.instant("updated_since")
+        departure_id, customer_id = query.uuid("departure_id"), query.uuid("customer_id")
+        number, email = query.number("booking_number"), query.text("email")
+        owner = None if email is None else self.store.customer_of(email.replace(" ", "+"))
         rows = [
-            self._visible(row, call)
+            self._read(row, call)
             for row in self.store.bookings.values()
-            if status in (None, row["status"]) and experience_id in (None, row["experience"]["id"])
+            if status in (None, row["status"])
+            and experience_id in (None, row["experience"]["id"])
+            and departure_id in (None, row["departure"]["id"])
+            and customer_id in (None, row["_customer_id"])
+            and number in (None, row["booking_number"])
+            and (email is None or owner == row["_customer_id"])
         ]
         if first or last:
             start, end = self.store.window(*_complete_window(first, last), "departure_to")
             rows = [row for row in rows if start <= datetime.fromisoformat(row["departure"]["starts_at"]) < end]
         filters = {"status": status, "experience_id": experience_id, "first": first, "last": last}
+        filters |= {"departure_id": departure_id, "customer_id": customer_id, "number": number, "email": owner}
         return self._listed("bookings", rows, call, **filters, updated_since=since)
 
     def _get_booking(self, call: _Call) -> Response:
         row = self.store.get(self.store.bookings, call.ids[0])
-        return _ok(self._visible(row, call))
+        return _ok(self._read(row, call))
 
     def _visible(self, row: Row, call: _Call) -> Row:
         """Return a booking with its `manage_url` only for keys with `bookings:write`, until the departure has ended."""
         is_over = datetime.fromisoformat(row["departure"]["ends_at"]) <= self.store.clock.now
         return row if Scope.BOOKINGS_WRITE in call.key.scopes and not is_over else {**row, "manage_url": None}
+
+    def _read(self, row: Row, call: _Call) -> Row:
+        """Return a booking as it is read, with the terms of a cancellation."""
+        return {**self._visible(row, call), "cancellation": self.store.cancellation_terms(row)}
 
     def _create_booking(self, call: _Call) -> Response:
         return _ok(self.store.create_booking(validated(BookingCreate, call.request.body)), 201)
@@ -279,6 +299,8 @@ _OPERATIONS = (
     _op("GET", "/experiences", _S._list_experiences, Scope.EXPERIENCES_READ),
     _op("GET", "/experiences/{id}", _S._get_experience, Scope.EXPERIENCES_READ),
     _op("GET", "/availability", _S._availability, Scope.AVAILABILITY_READ),
+    _op("GET", "/departures", _S._list_departures, Scope.AVAILABILITY_READ),
+    _op("GET", "/departures/{id}", _S._get_departure, Scope.AVAILABILITY_READ),
     _op("GET", "/bookings", _S._list_bookings, Scope.BOOKINGS_READ),
     _op("GET", "/bookings/{id}", _S._get_booking, Scope.BOOKINGS_READ),
     _op("POST", "/bookings", _S._create_booking, Scope.BOOKINGS_WRITE, "required", BookingCreate),

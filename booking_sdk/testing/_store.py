@@ -8,26 +8,27 @@ import hashlib
 import hmac
 import itertools
 import json
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from booking_core.models.base import Resource
+from booking_core.models.base import Resource, email_key
 from booking_core.models.bookings import (
     AddOnLine,
     BookedDeparture,
     BookedExperience,
     BookingCreate,
+    CancellationTerms,
     Guest,
     GuestLine,
     Payment,
 )
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.departures import Departure
-from booking_core.models.experiences import STANDARD_TIER_ID, Experience, PriceTier
+from booking_core.models.experiences import STANDARD_TIER_ID, AddOn, Experience, PriceTier
 from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.money import Money
 from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
 from booking_sdk.models import Booking, Event, GiftCard
@@ -59,6 +60,11 @@ def standard_tiers(price: Row | None) -> list[Row]:
     """Return the price tiers of an experience that configures none: `standard`, when there is a price."""
     standard = resource_fields(PriceTier, id=STANDARD_TIER_ID, name=STANDARD_TIER_ID, price=price, seats_per_unit=1)
     return [] if price is None else [standard]
+
+
+def shown_add_ons(add_ons: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the add-ons of an experience as the API shows them."""
+    return [resource_fields(AddOn, id=each["id"], name=each["label"], price=each["price"]) for each in add_ons]
 
 
 def lowest_price(tiers: Iterable[Row]) -> Row | None:
@@ -172,7 +178,10 @@ class Store:
         experience_id, first, last = query.uuid("experience_id"), query.day("from"), query.day("to")
         if first is None:
             raise malformed("from", "is required", "required")
-        start, end = self.window(first, last or first + timedelta(days=AVAILABILITY_DAYS_DEFAULT), "to")
+        return self._departures_within(first, last or first + timedelta(days=AVAILABILITY_DAYS_DEFAULT), experience_id)
+
+    def _departures_within(self, first: date, last: date, experience_id: str | None) -> Row:
+        start, end = self.window(first, last, "to")
         found = [
             row
             for row in self.departures.values()
@@ -180,6 +189,18 @@ class Store:
         ]
         found.sort(key=lambda row: (row["_starts_at"], row["id"]))
         return {"data": [self.seats_shown(row) for row in found], "has_more": False, "next_cursor": None}
+
+    def experience_shown(self, experience: Row) -> Row:
+        """Return an experience with the add-ons that can be booked now."""
+        add_ons = shown_add_ons(experience["_add_ons"]) if self.add_ons_app else []
+        return {**experience, "add_ons": experience["add_ons"] or add_ons}
+
+    def available_on(self, query: Query) -> Row:
+        """Return the departures of a day."""
+        day, experience_id = query.day("date"), query.uuid("experience_id")
+        if day is None:
+            raise malformed("date", "is required", "required")
+        return self._departures_within(day, day, experience_id)
 
     def seats_left(self, departure: Row) -> int:
         taken: int = sum(
@@ -215,9 +236,9 @@ class Store:
             raise Refusal(409, "insufficient_capacity", message, seats_available=left)
         guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
         customer = resource_fields(Guest, **guest)
-        self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
+        owner, _ = self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
-        row["_seats"] = seats
+        row |= {"_seats": seats, "_customer_id": owner["id"]}
         self.publish("booking.created", row)
         self.publish("booking.confirmed", row)
         return row
@@ -302,6 +323,19 @@ class Store:
             manage_url=f"https://fake.example.com/manage/{booking_id}",
         )
 
+    def cancellation_terms(self, row: Row) -> Row:
+        """Return the terms of a cancellation. No card is charged in the fake, so that there is nothing to refund."""
+        nothing = resource_fields(Money, amount_minor=0, currency=row["totals"]["total"]["currency"])
+        until = datetime.fromisoformat(row["departure"]["starts_at"]) - timedelta(hours=24)
+        return resource_fields(
+            CancellationTerms,
+            allowed=row["status"] != "cancelled",
+            refundable_amount=nothing,
+            gift_card_amount=nothing,
+            until=self.at(until),
+            late_percent=0,
+        )
+
     def cancel(self, booking_id: str, reason: str = "api") -> Row:
         """Cancel a booking and write its event. A cancelled booking stays unchanged."""
         row = self.get(self.bookings, booking_id)
@@ -316,7 +350,7 @@ class Store:
         self, name: str, email: str, phone: str | None, subscribed: bool = False
     ) -> tuple[Row, bool]:
         """Return the customer with this e-mail address, and True when it was created."""
-        identity = unicodedata.normalize("NFC", email).casefold()
+        identity = email_key(email)
         for row in self.customers.values():
             if row["_identity"] == identity:
                 return row, False
@@ -333,6 +367,11 @@ class Store:
         row["_identity"] = identity
         self.publish("customer.created", row)
         return row, True
+
+    def customer_of(self, email: str) -> str | None:
+        """Return the id of the customer with this e-mail address."""
+        identity = email_key(email.strip())
+        return next((row["id"] for row in self.customers.values() if row["_identity"] == identity), None)
 
     def create_customer(self, request: CustomerCreate) -> tuple[Row, bool]:
         return self.find_or_create_customer(

@@ -105,6 +105,7 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
         "languages": ["en"],
         "price_from": money(89000, currency),
         "price_tiers": [adult],
+        "add_ons": [],
         "created_at": _at(),
         "updated_at": _at(),
     }
@@ -117,10 +118,13 @@ def departure_fields(**over: Any) -> dict[str, Any]:
         "id": new_id(),
         "experience_id": new_id(),
         "starts_at": _at(48),
+        "starts_at_local": _at(48)[:19],
+        "timezone": "UTC",
         "ends_at": _at(50.5),
         "seats_total": 12,
         "seats_available": 12,
         "price": money(89000),
+        "price_tiers": None,
         "booking_closes_at": _at(48),
         "status": "open",
     }

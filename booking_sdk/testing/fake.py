@@ -160,7 +160,7 @@ class FakeBookingAPI:
         fields["price_tiers"] = tiers or standard_tiers(fields["price_from"])
         row = self._store.keep(self._store.experiences, fields)
         row["_add_ons"], row["_has_tiers"] = list(add_ons), bool(tiers)
-        return Experience.model_validate(shown(row))
+        return Experience.model_validate(shown(self._store.experience_shown(row)))
 
     def add_departure(
         self,
@@ -194,10 +194,13 @@ class FakeBookingAPI:
         fields = factories.departure_fields(
             experience_id=kind["id"],
             starts_at=self._store.at(start),
+            starts_at_local=self._store.at(start)[:19],
+            timezone=self._store.organization["timezone"],
             ends_at=self._store.at(end),
             seats_total=seats,
             seats_available=seats,
             price=lowest_price(tiers),
+            price_tiers=None if tiers == kind["price_tiers"] else tiers,
             booking_closes_at=self._store.at(closes_at),
         )
         row = self._store.keep(self._store.departures, fields)

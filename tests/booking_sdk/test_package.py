@@ -17,12 +17,13 @@ FOLDER = Path(booking_sdk.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
 
 SURFACE = """
-APIConnectionError APIError APIResponse APIStatusError APITimeoutError API_VERSION AddOnInput AddOnLine AddOnParam
-AnyEvent ApiKey ApiKeyExpiredError ApiKeyInvalidError ApiKeyMissingError ApiKeyRevokedError AppNotEnabledError
-AsyncBookingClient AsyncEventPage AsyncFeed AsyncHttpClientLike AsyncPage AsyncPaginator Attempt AttemptError
+APIConnectionError APIError APIResponse APIStatusError APITimeoutError API_VERSION AddOn AddOnInput AddOnLine
+AddOnParam AnyEvent ApiKey ApiKeyExpiredError ApiKeyInvalidError ApiKeyMissingError ApiKeyRevokedError
+AppNotEnabledError AsyncBookingClient AsyncEventPage AsyncFeed AsyncHttpClientLike AsyncPage AsyncPaginator Attempt AttemptError
 AttemptTrigger AuthenticationError BadRequestError BookedDeparture BookedExperience Booking BookingCancelled
 BookingClient BookingConfirmed BookingCreated BookingData BookingError BookingEvent BookingRescheduled BookingSource
-BookingStatus CancelReason CancellationData ClientOptions ConfigurationError ConflictError Customer CustomerCreated
+BookingStatus CancelReason CancellationData CancellationTerms ClientOptions ConfigurationError ConflictError Customer
+CustomerCreated
 CustomerData CustomerEvent CustomerUpdated Delivery DeliveryAttempt DeliveryDeadData DeliveryStatus DeliveryTrigger
 Departure DepartureStatus DisabledReason DuplicateEvent EndpointData EndpointStatus ErrorCode ErrorDetail Event
 EventPage EventType EventsLost

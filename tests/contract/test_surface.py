@@ -33,6 +33,7 @@ COMMANDS = {
 
 OTHER_LISTS = {
     "list_availability": "a window of days, in one page: test_params.py",
+    "list_departures": "a day, in one page: test_departures.py",
     "list_webhooks": "at most a few endpoints, in one page: test_webhooks.py",
     "list_deliveries": "the list below an endpoint: test_webhooks.py",
 }

@@ -28,7 +28,17 @@ from booking_core.bookings.store.due import (
     unchecked_minimum,
 )
 from booking_core.bookings.store.lists import LIST, SLICE, SearchTexts, has_customer, id_of_number, texts
-from booking_core.bookings.store.rows import BookingDetails, get, get_many, lock, organization_of
+from booking_core.bookings.store.rows import (
+    BookingDetails,
+    ShownBooking,
+    get,
+    get_many,
+    get_many_shown,
+    get_shown,
+    lock,
+    organization_of,
+    parse_shown,
+)
 from booking_core.bookings.store.updates import (
     CANCEL,
     CANCEL_DEPARTURE,
@@ -58,6 +68,7 @@ __all__ = [
     "ClosedDepartures",
     "DepartureDetails",
     "SearchTexts",
+    "ShownBooking",
     "cancelling_reason",
     "contexts_query",
     "count_by_status",
@@ -70,6 +81,8 @@ __all__ = [
     "get",
     "get_context",
     "get_many",
+    "get_many_shown",
+    "get_shown",
     "has_customer",
     "id_of_number",
     "lock",
@@ -77,6 +90,7 @@ __all__ = [
     "lock_expired",
     "lock_live",
     "organization_of",
+    "parse_shown",
     "recorded_amounts",
     "texts",
     "try_lock_departures",

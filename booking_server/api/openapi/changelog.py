@@ -38,6 +38,14 @@ CHANGES = (
         "additive",
         "Additive: `payment.source` on the booking (`stripe`, `on_site`, `external`)",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `GET /departures` and `GET /departures/{id}`; `starts_at_local`, `timezone` and `price_tiers` on the"
+        " departure; `add_ons` on the experience; `cancellation` on a booking that is read; filters `departure_id`,"
+        " `customer_id`, `booking_number` and `email` on bookings",
+    ),
 )
 """Oldest first."""
 

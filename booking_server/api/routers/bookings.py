@@ -21,7 +21,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import IdempotentCommand, Keyed, ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
-from booking_server.api.parameters import Day, ListQuery, PathId, QueryId, Timestamp
+from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Timestamp
 from booking_server.api.requests import JsonBody
 from booking_server.api.routing import ApiRouter
 
@@ -44,6 +44,14 @@ class BookingQuery(ListQuery):
     """Departure on this day or earlier."""
     updated_since: Timestamp | None = None
     """Only bookings changed at or after it."""
+    departure_id: QueryId | None = None
+    """Only bookings of this departure."""
+    customer_id: QueryId | None = None
+    """Only bookings of this customer."""
+    booking_number: BookingNumber | None = None
+    """Only the booking with this number."""
+    email: EmailText | None = None
+    """Only bookings of the customer with this address, in any case."""
 
 
 @router.get(
@@ -56,7 +64,8 @@ class BookingQuery(ListQuery):
 )
 def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
     """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
-    lies 92 days away. `manage_url` is filled in for keys that hold `bookings:write`."""
+    lies 92 days away. `email` is the address of the customer's record: a booking keeps what its guest gave, which may
+    differ once the record was changed. `manage_url` is filled in for keys that hold `bookings:write`."""
     since = query.instant("updated_since", caller)
     return bookings.find(
         tx,
@@ -67,6 +76,10 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
         departure_from=query.departure_from,
         departure_to=query.departure_to,
         updated_since=since,
+        departure_id=query.departure_id,
+        customer_id=query.customer_id,
+        booking_number=query.booking_number,
+        email=query.email,
     )
 
 

@@ -1,0 +1,55 @@
+"""`/api/v1/departures`: the departures of a day, and one of them."""
+
+from typing import Annotated
+
+import pydantic
+from fastapi import Query
+
+from booking_core import departures
+from booking_core.errors import NotFound
+from booking_core.models.departures import Departure
+from booking_core.models.pages import Page
+from booking_server.api import parameters
+from booking_server.api.dependencies import ReadTx
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import Day, PathId, QueryId
+from booking_server.api.routers.availability import AvailabilityReader
+from booking_server.api.routing import ApiRouter
+
+router = ApiRouter(prefix="/api/v1/departures", tags=["Departures"])
+
+
+class DepartureQuery(parameters.Query):
+    """The day, and the experience."""
+
+    day: Day = pydantic.Field(alias="date")
+    """The day in the organization's time zone."""
+    experience_id: QueryId | None = None
+    """Only departures of this experience."""
+
+
+@router.get(
+    "",
+    operation_id="list_departures",
+    summary="List the departures of a day",
+    response_model=Page[Departure],
+    response_description="The departures; `has_more` is always false.",
+)
+def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
+    """Lists all departures that start on the day on one page, by start, with their current seats; cancelled ones too."""
+    return departures.find_available(
+        tx, caller, date_from=query.day, date_to=query.day, experience_id=query.experience_id
+    )
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_departure",
+    summary="Get a departure",
+    response_model=Departure,
+    response_description="The departure.",
+    responses=refusals(NotFound),
+)
+def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
+    """Returns the departure as availability shows it, with its current seats."""
+    return departures.get(tx, caller, departure_id)
