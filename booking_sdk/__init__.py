@@ -83,7 +83,12 @@ if TYPE_CHECKING:
     from booking_core.models.errors import ErrorCode, ErrorDetail
     from booking_core.models.events import EventType, ResourceType
     from booking_core.models.experiences import AddOn, Experience, PriceTier
-    from booking_core.models.gift_cards import GiftCardContact, GiftCardStatus
+    from booking_core.models.gift_cards import (
+        GiftCardContact,
+        GiftCardStatus,
+        GiftCardTransaction,
+        GiftCardTransactionType,
+    )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
     from booking_core.models.scopes import Scope
@@ -225,6 +230,8 @@ __all__ = [
     "GiftCardIssued",
     "GiftCardRedeemed",
     "GiftCardStatus",
+    "GiftCardTransaction",
+    "GiftCardTransactionType",
     "Guest",
     "GuestInput",
     "GuestLine",

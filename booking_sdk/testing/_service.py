@@ -222,6 +222,10 @@ class FakeService:
         wanted = (call.query.text("include") or "").split(",")
         return _ok({**row, "code": row["_code"]} if "code" in wanted else row)
 
+    def _list_gift_card_transactions(self, call: _Call) -> Response:
+        card = self.store.get(self.store.gift_cards, call.ids[0])
+        return self._listed("gift_card_transactions", card["_transactions"], call, gift_card_id=card["id"])
+
     def _listed(self, endpoint: str, rows: list[Row], call: _Call, **filters: Any) -> Response:
         since = filters.get("updated_since")
         found = [row for row in rows if since is None or row["_changed_at"] >= since]
@@ -310,6 +314,7 @@ _OPERATIONS = (
     _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),
     _op("GET", "/gift-cards", _S._list_gift_cards, Scope.GIFT_CARDS_READ),
     _op("GET", "/gift-cards/{id}", _S._get_gift_card, Scope.GIFT_CARDS_READ),
+    _op("GET", "/gift-cards/{id}/transactions", _S._list_gift_card_transactions, Scope.GIFT_CARDS_READ),
     _op("GET", "/events", _S._list_events),
     _op("GET", "/events/{id}", _S._get_event),
     _op("GET", "/webhooks", _S._list_webhooks, _MANAGE),

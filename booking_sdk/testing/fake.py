@@ -12,6 +12,7 @@ from booking_core.models.base import Resource
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
+from booking_core.models.gift_cards import GiftCardTransaction
 from booking_core.models.limits import API_KEY_PREFIX
 from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
@@ -242,9 +243,40 @@ class FakeBookingAPI:
             }
         )
         row = self._store.keep(self._store.gift_cards, fields)
-        row["_code"] = code
+        row |= {"_code": code, "_transactions": []}
         self._store.publish("gift_card.issued", row)
         return GiftCard.model_validate(shown(row))
+
+    def add_gift_card_transaction(
+        self,
+        gift_card_id: str,
+        amount_minor: int,
+        *,
+        kind: str = "redeem",
+        booking_id: str | None = None,
+    ) -> GiftCardTransaction:
+        """Change the balance of a gift card, and add the transaction.
+
+        Args:
+            gift_card_id: The id of the gift card.
+            amount_minor: The change; negative to take from the card.
+            kind: `redeem`, `restore` or `adjust`.
+            booking_id: The booking that was paid or cancelled.
+        """
+        row = self._store.gift_cards[gift_card_id]
+        fields = factories.resource_fields(
+            GiftCardTransaction,
+            id=factories.new_id(),
+            type=kind,
+            amount=factories.money(amount_minor, row["currency"]),
+            booking_id=booking_id,
+            created_at=self._store.now,
+        )
+        balance = factories.money(row["balance"]["amount_minor"] + amount_minor, row["currency"])
+        self._store.change(row, balance=balance, status="active" if balance["amount_minor"] else "expired")
+        entries: dict[str, Any] = {}
+        row["_transactions"].append(self._store.keep(entries, fields))
+        return GiftCardTransaction.model_validate(fields)
 
     def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
         """Add a resource that has no method of its own here. `over` overrides its sample fields.

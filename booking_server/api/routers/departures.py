@@ -36,7 +36,7 @@ class DepartureQuery(parameters.Query):
     response_description="The departures; `has_more` is always false.",
 )
 def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
-    """Lists all departures that start on the day on one page, by start, with their current seats; cancelled ones too."""
+    """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
     return departures.find_available(
         tx, caller, date_from=query.day, date_to=query.day, experience_id=query.experience_id
     )
