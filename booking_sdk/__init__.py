@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from booking_core.models.limits import API_VERSION
+from booking_sdk._response_cache import ResponseCache
 from booking_sdk._sync._transport import HttpClientLike
 from booking_sdk._sync.client import BookingClient
 from booking_sdk._transport import AsyncHttpClientLike
@@ -276,6 +277,7 @@ __all__ = [
     "RescheduleData",
     "ResourceType",
     "Response",
+    "ResponseCache",
     "ResponseMeta",
     "ResponseValidationError",
     "RetryDecision",

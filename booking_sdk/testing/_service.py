@@ -73,6 +73,8 @@ class FakeService:
             response = self._execute(request, request_id)
         except Refusal as refusal:
             response = refused(refusal, request_id)
+        if request.method == "GET" and response.is_success and _TAGGED.fullmatch(request.path):
+            response = _tagged(request, response)
         pairs = [*response.raw_headers, (b"x-request-id", request_id.encode())]
         return Response(response.status_code, pairs, response.body)
 
@@ -378,6 +380,21 @@ def _check_body(request: FakeRequest) -> None:
         value = ""
     if not isinstance(value, (dict, type(None))):
         raise Refusal(400, "validation_failed", "The body must be a JSON object.")
+
+
+_TAGGED = re.compile(
+    "/api/v1/(experiences|availability|departures|(experiences|departures|bookings|customers|gift-cards|events)/[^/]+)"
+)
+"""The paths whose responses have an ETag."""
+
+
+def _tagged(request: FakeRequest, response: Response) -> Response:
+    """Return the response with its ETag; 304 if the request has it."""
+    etag = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    sent = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if etag in sent or "*" in sent:
+        return Response(304, [(b"etag", etag.encode())])
+    return Response(response.status_code, [*response.raw_headers, (b"etag", etag.encode())], response.body)
 
 
 def _ok(row: Row, status: int = 200) -> Response:

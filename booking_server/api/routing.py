@@ -26,6 +26,7 @@ from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
 from booking_core.idempotency import Answer
+from booking_server.api import etags
 from booking_server.api.dependencies import api_key, counted, credentials_of, get_read_tx, mark_of, service_of
 from booking_server.api.requests import ApiRequest
 from booking_server.api.resolver import Plan, effective_dependant, is_covered
@@ -107,22 +108,28 @@ class Reads:
 
     Args:
         is_list: the operation may cost more than the look-up of a row, and runs in the lanes of lists.
+        is_tagged: its response has an ETag (`etags`).
     """
 
     given = (api_key, get_read_tx)
 
-    def __init__(self, *, is_list: bool) -> None:
+    def __init__(self, *, is_list: bool, is_tagged: bool) -> None:
         self._is_list = is_list
+        self._is_tagged = is_tagged
 
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         def run(tx: Tx, caller: Caller) -> Any:
-            return plan.run(request, body, {api_key: caller, get_read_tx: tx})
+            return self._tagged(request, plan.run(request, body, {api_key: caller, get_read_tx: tx}))
 
         with counted(request) as credentials:
             return respond(await service_of(request).reads.read_for(credentials, run, is_list=self._is_list))
 
     async def finish(self, request: Request, operate: Operate) -> Response:
-        return respond(await service_of(request).reads.read(lambda tx: operate({get_read_tx: tx})))
+        reads = service_of(request).reads
+        return respond(await reads.read(lambda tx: self._tagged(request, operate({get_read_tx: tx}))))
+
+    def _tagged(self, request: Request, result: Any) -> Any:
+        return etags.answer(result, request.scope["headers"]) if self._is_tagged else result
 
 
 class Creates:
@@ -157,7 +164,8 @@ def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | 
         return Loop()
     if inspect.signature(endpoint).return_annotation is CreateRequest:
         return Creates()
-    return Reads(is_list=_reads(dependant) and not (dependant.path or "").endswith("}"))
+    is_list = _reads(dependant) and not (dependant.path or "").endswith("}")
+    return Reads(is_list=is_list, is_tagged=etags.is_tagged(endpoint))
 
 
 def _reads(dependant: Dependant) -> bool:

@@ -39,8 +39,8 @@ class Read:
 
     credentials: Credentials | None
     run: Callable[..., object] | None
-    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, or JSON bytes. Without
-    it the caller itself is the result."""
+    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, JSON bytes, or an
+    answer. Without it the caller itself is the result."""
     is_list: bool = False
     caller: Caller | None = None
     """The caller, once its key was looked up."""
@@ -163,6 +163,8 @@ class Reads:
         try:
             with self._database.translating_errors():
                 result = read.run(tx, read.caller) if read.credentials else read.run(tx)
+                if isinstance(result, Answer):
+                    return result
                 return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)

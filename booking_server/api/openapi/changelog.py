@@ -44,7 +44,8 @@ CHANGES = (
         "additive",
         "Additive: `GET /departures` and `GET /departures/{id}`; `starts_at_local`, `timezone` and `price_tiers` on the"
         " departure; `add_ons` on the experience; `cancellation` on a booking that is read; filters `departure_id`,"
-        " `customer_id`, `booking_number` and `email` on bookings; `GET /gift-cards/{id}/transactions`",
+        " `customer_id`, `booking_number` and `email` on bookings; `GET /gift-cards/{id}/transactions`;"
+        " `ETag` and `If-None-Match` (304) on experiences, availability, departures and single resources",
     ),
 )
 """Oldest first."""

@@ -20,6 +20,7 @@ from booking_core.models.bookings import (
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import IdempotentCommand, Keyed, ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Timestamp
 from booking_server.api.requests import JsonBody
@@ -89,8 +90,9 @@ def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQu
     summary="Get a booking",
     response_model=Booking,
     response_description="The booking.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
     return bookings.get(tx, caller, booking_id)
 

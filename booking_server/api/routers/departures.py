@@ -11,6 +11,7 @@ from booking_core.models.departures import Departure
 from booking_core.models.pages import Page
 from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.availability import AvailabilityReader
@@ -34,7 +35,9 @@ class DepartureQuery(parameters.Query):
     summary="List the departures of a day",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
+    responses=NOT_MODIFIED,
 )
+@tagged
 def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
     """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
     return departures.find_available(
@@ -48,8 +51,9 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
     summary="Get a departure",
     response_model=Departure,
     response_description="The departure.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the departure as availability shows it, with its current seats."""
     return departures.get(tx, caller, departure_id)

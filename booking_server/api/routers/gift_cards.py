@@ -13,6 +13,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
 from booking_server.api.routing import ApiRouter
@@ -57,8 +58,9 @@ def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCa
     summary="Get a gift card",
     response_model=GiftCard,
     response_description="The gift card.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_gift_card(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
 ) -> object:
