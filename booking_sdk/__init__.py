@@ -90,6 +90,13 @@ if TYPE_CHECKING:
         GiftCardTransaction,
         GiftCardTransactionType,
     )
+    from booking_core.models.manifests import (
+        BookingCounts,
+        Manifest,
+        ManifestDeparture,
+        ManifestEntry,
+        ManifestTotals,
+    )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
     from booking_core.models.scopes import Scope
@@ -186,6 +193,7 @@ __all__ = [
     "BookingCancelled",
     "BookingClient",
     "BookingConfirmed",
+    "BookingCounts",
     "BookingCreated",
     "BookingData",
     "BookingError",
@@ -248,6 +256,10 @@ __all__ = [
     "InsufficientCapacityError",
     "InsufficientScopeError",
     "Interruption",
+    "Manifest",
+    "ManifestDeparture",
+    "ManifestEntry",
+    "ManifestTotals",
     "Me",
     "Money",
     "NotFoundError",
@@ -320,6 +332,7 @@ _LAZY_MODULES = (
     "booking_core.models.events",
     "booking_core.models.experiences",
     "booking_core.models.gift_cards",
+    "booking_core.models.manifests",
     "booking_core.models.money",
     "booking_core.models.organizations",
     "booking_core.models.scopes",

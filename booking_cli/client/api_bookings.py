@@ -72,6 +72,16 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
     cli.render.note(refund_notes.after_cancelling(cancelled, refund))
 
 
+def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str | None) -> None:
+    """Check a booking in, or record a no-show, and write it; `verb` is the end of the path."""
+    body = {"undo": True} if undo else {}
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), verb)
+        with idempotency_key(cli, key_option) as key:
+            attended = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+    cli.render.one(attended)
+
+
 def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:
     booking = api_client.get(client, "bookings", booking_id)
     cli.render.one({**booking, "dry_run": True, "request": request})

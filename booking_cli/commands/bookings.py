@@ -65,6 +65,7 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
+Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
 ReasonCode = Annotated[
     str | None,
@@ -245,6 +246,58 @@ def cancel(
         api_bookings.cancel(
             ctx.obj, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key
         )
+
+
+@command(
+    app,
+    "check-in",
+    f"booking bookings check-in {_ID}",
+    "booking bookings check-in 1017 --undo",
+    "booking bookings check-in 1017 --org fjord-tours     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def check_in(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    undo: Undo = False,
+    org: Org = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Check in the guests of a booking.
+
+    A booking that is checked in is shown unchanged.
+    """
+    if org is not None:
+        staff_bookings.attend(ctx.obj, booking_id, "check_in", org=org, undo=undo)
+    else:
+        api_bookings.attend(ctx.obj, booking_id, "check-in", undo=undo, key_option=idempotency_key)
+
+
+@command(
+    app,
+    "no-show",
+    f"booking bookings no-show {_ID}",
+    "booking bookings no-show 1017 --undo",
+    "booking bookings no-show 1017 --org fjord-tours     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def no_show(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    undo: Undo = False,
+    org: Org = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Record that the guests of a booking did not come.
+
+    Seats and money stay as they are; `cancel` is another decision.
+    """
+    if org is not None:
+        staff_bookings.attend(ctx.obj, booking_id, "record_no_show", org=org, undo=undo)
+    else:
+        api_bookings.attend(ctx.obj, booking_id, "no-show", undo=undo, key_option=idempotency_key)
 
 
 @command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)

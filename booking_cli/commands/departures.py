@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.client import api_client, api_departures
+from booking_cli.framework import manifest_files
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
@@ -133,17 +134,44 @@ def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> 
     "manifest",
     f"booking departures manifest {_ID}",
     f"booking departures manifest {_ID} -o tsv --fields customer.name,customer.phone,unpaid",
+    f"booking departures manifest {_ID} --csv > manifest.csv",
+    f"booking departures manifest {_ID} --html > manifest.html     (for printing)",
+    f"booking departures manifest {_ID} --api     (over HTTP)",
 )
-def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+def manifest(
+    ctx: typer.Context,
+    departure_id: DepartureId,
+    org: OrgOfId = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV with a header, for a spreadsheet.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Write a page for printing.")] = False,
+    use_api: Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")] = False,
+) -> None:
     """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
 
-    Pending bookings are marked: their seats are held until they are paid or expire.
+    Pending bookings are marked: their seats are held until they are paid or expire. A guest who is checked in has an x,
+    a no-show a dash.
     """
+    cli: Cli = ctx.obj
+    if as_csv and as_html:
+        raise CliError("--csv and --html exclude each other.")
+    found = _manifest(cli, departure_id, org, use_api=use_api)
+    if as_csv:
+        cli.render.text(manifest_files.as_csv(found).rstrip("\r\n"))
+    elif as_html:
+        cli.render.text(manifest_files.as_html(found).rstrip("\n"))
+    else:
+        manifests.write(cli, found)
+
+
+def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
+    if use_api:
+        with api_client.connect(cli) as client:
+            shown: Json = api_client.get(client, "departures", departure_id, "manifest")
+        return shown
     from booking_core import bookings
 
-    cli: Cli = ctx.obj
     organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
-    manifests.write(cli, transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored)))
+    return transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored))
 
 
 @command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)

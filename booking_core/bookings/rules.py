@@ -43,6 +43,8 @@ class BookingRow(NamedTuple):
     note: str | None
     manage_key_id: str | None
     manage_expires_at: int | None
+    checked_in_at: int | None = None
+    no_show_at: int | None = None
 
 
 class LockedDeparture(NamedTuple):
@@ -114,6 +116,8 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
         },
         "payment": {"method": row.payment_method, "source": row.payment_source, "status": row.payment_status},
         "note": row.note,
+        "checked_in_at": None if row.checked_in_at is None else iso(row.checked_in_at),
+        "no_show_at": None if row.no_show_at is None else iso(row.no_show_at),
         "manage_url": manage,
     }
 

@@ -201,6 +201,10 @@ class Booking(Resource):
     totals: Totals
     payment: Payment
     note: str | None = Field(repr=False)
+    checked_in_at: AwareDatetime | None = None
+    """The time at which the guests were checked in; absent in events of earlier releases."""
+    no_show_at: AwareDatetime | None = None
+    """The time at which staff recorded that the guests did not come; absent in events of earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None
@@ -258,3 +262,10 @@ class BookingCancel(Request):
         | None
     ) = None
     """Stored for staff."""
+
+
+class BookingAttendance(Request):
+    """Body of `POST /api/v1/bookings/{id}/check-in` and `/no-show`; an empty body is fine."""
+
+    undo: bool | None = None
+    """True to take the check-in or the no-show back."""

@@ -1,9 +1,10 @@
-"""Departures: those of a day, and single ones."""
+"""Departures: those of a day, single ones, and their manifests."""
 
 from datetime import date
 from uuid import UUID
 
 from booking_core.models.departures import Departure
+from booking_core.models.manifests import Manifest
 from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -47,3 +48,19 @@ class AsyncDepartures:
         """
         spec = get("departures", path_segment("departure_id", departure_id), options=options)
         return await self._client._execute(spec, parser_for(Departure))
+
+    async def manifest(self, departure_id: str | UUID, *, options: RequestOptions | None = None) -> Manifest:
+        """Return the manifest of a departure: its pending and confirmed bookings by the guest's name, and their sums.
+
+        Needs the scope `bookings:read`.
+
+        Args:
+            departure_id: The id of the departure.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No departure has this id.
+            ConflictError: The departure has more than 5,000 bookings; `bookings.iterate(departure_id=...)` reads them.
+        """
+        spec = get("departures", path_segment("departure_id", departure_id), "manifest", options=options)
+        return await self._client._execute(spec, parser_for(Manifest))

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from booking_core.models.base import is_id
-from booking_core.models.bookings import BookingCancel, BookingCreate, BookingStatus
+from booking_core.models.bookings import BookingAttendance, BookingCancel, BookingCreate, BookingStatus
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
@@ -201,6 +201,17 @@ class FakeService:
     def _cancel_booking(self, call: _Call) -> Response:
         return _ok(self._visible(self.store.cancel(call.ids[0]), call))
 
+    def _check_in(self, call: _Call) -> Response:
+        body = validated(BookingAttendance, call.request.body)
+        return _ok(self._visible(self.store.attend(call.ids[0], "checked_in_at", "no_show_at", bool(body.undo)), call))
+
+    def _no_show(self, call: _Call) -> Response:
+        body = validated(BookingAttendance, call.request.body)
+        return _ok(self._visible(self.store.attend(call.ids[0], "no_show_at", "checked_in_at", bool(body.undo)), call))
+
+    def _get_manifest(self, call: _Call) -> Response:
+        return _ok(self.store.manifest(self.store.get(self.store.departures, call.ids[0])))
+
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
         wanted = None if email is None else email.replace(" ", "+").casefold()
@@ -311,6 +322,9 @@ _OPERATIONS = (
     _op("GET", "/bookings/{id}", _S._get_booking, Scope.BOOKINGS_READ),
     _op("POST", "/bookings", _S._create_booking, Scope.BOOKINGS_WRITE, "required", BookingCreate),
     _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
+    _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
+    _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
+    _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),
     _op("GET", "/customers", _S._list_customers, Scope.CUSTOMERS_READ),
     _op("GET", "/customers/{id}", _S._get_customer, Scope.CUSTOMERS_READ),
     _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
@@ -19,6 +20,7 @@ from booking_core.models.bookings import (
     BookedDeparture,
     BookedExperience,
     BookingCreate,
+    BookingStatus,
     CancellationTerms,
     Guest,
     GuestLine,
@@ -28,6 +30,7 @@ from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import STANDARD_TIER_ID, AddOn, Experience, PriceTier
 from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.manifests import ManifestTotals
 from booking_core.models.money import Money
 from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
@@ -75,6 +78,30 @@ def lowest_price(tiers: Iterable[Row]) -> Row | None:
 def select_fields(model: type[Resource], row: Row) -> Row:
     """Return the fields of a row that a model has."""
     return {name: row[name] for name in model.model_fields}
+
+
+def _unpaid(row: Row) -> Row:
+    total: Row = row["totals"]["total"]
+    return total if row["payment"]["status"] == "unpaid" else {**total, "amount_minor": 0}
+
+
+def _manifest_totals(data: list[Row]) -> Row:
+    guests: Counter[str] = Counter()
+    add_ons: Counter[str] = Counter()
+    unpaid: Counter[str] = Counter()
+    for row in data:
+        guests.update({line["tier_label"]: line["count"] for line in row["guests"]})
+        add_ons.update({line["label"]: line["count"] for line in row["add_ons"]})
+        unpaid[row["unpaid"]["currency"]] += row["unpaid"]["amount_minor"]
+    return resource_fields(
+        ManifestTotals,
+        bookings=len(data),
+        checked_in=sum(row["checked_in_at"] is not None for row in data),
+        no_shows=sum(row["no_show_at"] is not None for row in data),
+        guests=dict(guests),
+        add_ons=dict(add_ons),
+        unpaid=[{"amount_minor": amount, "currency": currency} for currency, amount in unpaid.items() if amount],
+    )
 
 
 class Store:
@@ -320,8 +347,39 @@ class Store:
             totals=totals_fields(total, currency),
             payment=_PAYMENTS[request.payment] if total else _FREE,
             note=request.note or None,
+            checked_in_at=None,
+            no_show_at=None,
             manage_url=f"https://fake.example.com/manage/{booking_id}",
         )
+
+    def attend(self, booking_id: str, field: str, other: str, undo: bool) -> Row:
+        """Set the time of a check-in or a no-show and clear that of the other; or clear it."""
+        row = self.get(self.bookings, booking_id)
+        if not undo and row["status"] != "confirmed":
+            raise conflict(f"booking_{row['status']}", f"The booking is {row['status']}.")
+        before = {name: row[name] for name in (field, other)}
+        after = {**before, field: None} if undo else {field: row[field] or self.now, other: None}
+        if after != before:
+            self.change(row, **after)
+        return row
+
+    def manifest(self, departure: Row) -> Row:
+        """Return the manifest of a departure. What is paid later in the fake is unpaid."""
+        of = [row for row in self.bookings.values() if row["departure"]["id"] == departure["id"]]
+        found = sorted(
+            (row for row in of if row["status"] != "cancelled"),
+            key=lambda row: (row["customer"]["name"].casefold(), row["booking_number"]),
+        )
+        data = [shown(row) | {"manage_url": None, "unpaid": _unpaid(row)} for row in found]
+        counts = {status: sum(row["status"] == status for row in of) for status in BookingStatus}
+        experience = select_fields(BookedExperience, self.experiences[departure["experience_id"]])
+        sold = sum(row["_seats"] for row in found)
+        more = {"experience": experience, "seats_sold": sold, "bookings": counts, "is_being_cancelled": False}
+        return {
+            "departure": shown(self.seats_shown(departure)) | more,
+            "totals": _manifest_totals(data),
+            "data": data,
+        }
 
     def cancellation_terms(self, row: Row) -> Row:
         """Return the terms of a cancellation. No card is charged in the fake, so that there is nothing to refund."""

@@ -153,6 +153,8 @@ def booking_fields(**over: Any) -> dict[str, Any]:
         "guests": [guests],
         "totals": totals_fields(178000),
         "payment": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
+        "checked_in_at": None,
+        "no_show_at": None,
     }
     return resource_fields(Booking, **{**sample, **over})
 

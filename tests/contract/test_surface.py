@@ -20,6 +20,9 @@ from booking_sdk import BookingClient, NotFoundError
 COMMANDS = {
     "get_me": "whoami",
     "list_availability": "availability",
+    "get_departure_manifest": "departures manifest",
+    "check_in_booking": "bookings check-in",
+    "record_no_show": "bookings no-show",
     "list_gift_card_transactions": "gift-cards transactions",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",

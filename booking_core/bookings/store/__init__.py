@@ -16,8 +16,8 @@ from booking_core.bookings.store.departures import (
     count_participants,
     departure_details,
     find_live,
+    find_live_with_recorded,
     lock_live,
-    recorded_amounts,
 )
 from booking_core.bookings.store.due import (
     CANCELLING,
@@ -40,6 +40,7 @@ from booking_core.bookings.store.rows import (
     parse_shown,
 )
 from booking_core.bookings.store.updates import (
+    ATTEND,
     CANCEL,
     CANCEL_DEPARTURE,
     CHECK_MINIMUM,
@@ -51,6 +52,7 @@ from booking_core.bookings.store.updates import (
 )
 
 __all__ = [
+    "ATTEND",
     "CANCEL",
     "CANCELLING",
     "CANCEL_DEPARTURE",
@@ -78,6 +80,7 @@ __all__ = [
     "departures_query",
     "existing_departures",
     "find_live",
+    "find_live_with_recorded",
     "get",
     "get_context",
     "get_many",
@@ -91,7 +94,6 @@ __all__ = [
     "lock_live",
     "organization_of",
     "parse_shown",
-    "recorded_amounts",
     "texts",
     "try_lock_departures",
     "unchecked_minimum",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, literal_column, select
+from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import BookingRow
@@ -38,17 +38,20 @@ def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRo
     return [BookingRow._make(row) for row in found]
 
 
-_RECORDED = Statement(
-    select(bookings.c.id, bookings.c.recorded_minor).where(
-        _OF_DEPARTURE, bookings.c.recorded_minor > literal_column("0")
-    )
-)
+def _live_with_recorded() -> Any:
+    page = select(bookings).where(_OF_DEPARTURE).limit(LIMIT).subquery("page")
+    return joined(page).add_columns(page.c.recorded_minor)
 
 
-def recorded_amounts(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
-    """Return the sums of recorded payments of the pending and confirmed bookings of a departure, by booking id."""
-    found = tx.all(_RECORDED, organization_id=organization_id, departure_id=departure_id)
-    return {str(booking_id): int(amount) for booking_id, amount in found}
+_LIVE_WITH_RECORDED = Statement(_live_with_recorded())
+
+
+def find_live_with_recorded(
+    tx: Tx, organization_id: str, departure_id: str, limit: int
+) -> list[tuple[BookingRow, int]]:
+    """Return pending and confirmed bookings of a departure, each with the sum of its recorded payments."""
+    found = tx.all(_LIVE_WITH_RECORDED, organization_id=organization_id, departure_id=departure_id, limit=limit)
+    return [(BookingRow._make(row[:-1]), row[-1]) for row in found]
 
 
 class StatusCount(NamedTuple):

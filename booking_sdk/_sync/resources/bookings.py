@@ -1,5 +1,5 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
-"""Bookings: list, get, create and cancel."""
+"""Bookings: list, get, create, cancel, check in."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -77,6 +77,13 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
         if body[switch] is True:
             del body[switch]
     return post_with_key("bookings", body=body, key=key, options=options)
+
+
+def _attendance_spec(
+    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+) -> RequestSpec:
+    body = {"undo": True} if undo else {}
+    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
 
 
 @scrub_tracebacks
@@ -290,4 +297,50 @@ class Bookings:
             key=idempotency_key,
             options=options,
         )
+        return self._client._execute(spec, parser_for(Booking))
+
+    def check_in(
+        self,
+        booking_id: str | UUID,
+        *,
+        undo: bool = False,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Check in the guests of a booking. A booking that is checked in is returned unchanged.
+
+        Args:
+            booking_id: The id of the booking.
+            undo: True to take the check-in back.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+            ConflictError: The booking is cancelled or pending; `details` names the reason.
+        """
+        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
+        return self._client._execute(spec, parser_for(Booking))
+
+    def no_show(
+        self,
+        booking_id: str | UUID,
+        *,
+        undo: bool = False,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Record that the guests of a booking did not come. Seats and money stay as they are.
+
+        Args:
+            booking_id: The id of the booking.
+            undo: True to take the record back.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+            ConflictError: The booking is cancelled or pending; `details` names the reason.
+        """
+        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
         return self._client._execute(spec, parser_for(Booking))

@@ -1,10 +1,11 @@
 # Generated from booking_sdk/resources/departures.py by `make sync-client`. Do not edit.
-"""Departures: those of a day, and single ones."""
+"""Departures: those of a day, single ones, and their manifests."""
 
 from datetime import date
 from uuid import UUID
 
 from booking_core.models.departures import Departure
+from booking_core.models.manifests import Manifest
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync.pagination import Page, fetch_page
@@ -48,3 +49,19 @@ class Departures:
         """
         spec = get("departures", path_segment("departure_id", departure_id), options=options)
         return self._client._execute(spec, parser_for(Departure))
+
+    def manifest(self, departure_id: str | UUID, *, options: RequestOptions | None = None) -> Manifest:
+        """Return the manifest of a departure: its pending and confirmed bookings by the guest's name, and their sums.
+
+        Needs the scope `bookings:read`.
+
+        Args:
+            departure_id: The id of the departure.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No departure has this id.
+            ConflictError: The departure has more than 5,000 bookings; `bookings.iterate(departure_id=...)` reads them.
+        """
+        spec = get("departures", path_segment("departure_id", departure_id), "manifest", options=options)
+        return self._client._execute(spec, parser_for(Manifest))

@@ -1,13 +1,14 @@
-"""`/api/v1/departures`: the departures of a day, and one of them."""
+"""`/api/v1/departures`: the departures of a day, one of them, and its manifest."""
 
 from typing import Annotated
 
 import pydantic
 from fastapi import Query
 
-from booking_core import departures
-from booking_core.errors import NotFound
+from booking_core import bookings, departures
+from booking_core.errors import Conflict, NotFound
 from booking_core.models.departures import Departure
+from booking_core.models.manifests import Manifest
 from booking_core.models.pages import Page
 from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx
@@ -15,6 +16,7 @@ from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.availability import AvailabilityReader
+from booking_server.api.routers.bookings import BookingsReader
 from booking_server.api.routing import ApiRouter
 
 router = ApiRouter(prefix="/api/v1/departures", tags=["Departures"])
@@ -57,3 +59,18 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
 def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the departure as availability shows it, with its current seats."""
     return departures.get(tx, caller, departure_id)
+
+
+@router.get(
+    "/{id}/manifest",
+    operation_id="get_departure_manifest",
+    summary="Get the manifest of a departure",
+    response_model=Manifest,
+    response_description="The manifest.",
+    responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 5000 bookings.")),
+)
+def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:
+    """Returns the pending and confirmed bookings of the departure on one page, by the guest's name, each with the
+    contact, tiers, add-ons, note and the amount that is left to pay. A departure with more than 5,000 bookings is a
+    `conflict` with the reason `manifest_too_large`: `GET /bookings?departure_id=` lists them."""
+    return bookings.render_manifest(tx, caller, departure_id)

@@ -187,6 +187,58 @@ class Contract:
         second = client.with_raw_response(client.experiences.get, experience, options=sent)
         assert (second.status_code, second.body, second.headers["etag"]) == (304, b"", first.headers["etag"])
 
+    # The day
+
+    def test_guests_are_checked_in_or_do_not_come(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure())
+        assert (booking.checked_in_at, booking.no_show_at) == (None, None)
+        stage.advance(60)
+        here = client.bookings.check_in(booking.id)
+        assert (here.checked_in_at, here.updated_at, here.no_show_at) == (stage.now, stage.now, None)
+        stage.advance(60)
+        assert client.bookings.check_in(booking.id).checked_in_at == here.checked_in_at
+        gone = client.bookings.no_show(booking.id)
+        assert (gone.checked_in_at, gone.no_show_at) == (None, stage.now)
+        assert client.bookings.check_in(booking.id, undo=True).no_show_at == stage.now
+        assert client.bookings.no_show(booking.id, undo=True).no_show_at is None
+        client.bookings.cancel(booking.id)
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.check_in(booking.id)
+        assert caught.value.details[0].reason == "booking_cancelled"
+        with pytest.raises(NotFoundError):
+            client.bookings.no_show(NOWHERE)
+        assert types_of(client.events.list(order="asc"))[-3:] == [
+            "booking.created",
+            "booking.confirmed",
+            "booking.cancelled",
+        ]
+
+    def test_a_manifest_says_who_comes_and_what_is_left_to_pay(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        guest = {"name": "Zoe", "email": "zoe@example.com"}
+        late = book(client, departure, customer=guest, payment="external_paid", note="By the door")
+        early = book(client, departure, add_ons=[{"id": "drysuit", "count": 1}])
+        client.bookings.cancel(book(client, departure).id)
+        client.bookings.check_in(late.id)
+        manifest = client.departures.manifest(departure)
+        assert [each.id for each in manifest.data] == [early.id, late.id]
+        assert [each.unpaid.amount_minor for each in manifest.data] == [2 * 89000 + 15000, 0]
+        assert [each.customer.name for each in manifest.data] == ["Ada Lovelace", "Zoe"]
+        assert (manifest.data[1].note, manifest.data[1].manage_url) == ("By the door", None)
+        totals = manifest.totals
+        assert (totals.bookings, totals.checked_in, totals.no_shows) == (2, 1, 0)
+        assert (totals.guests, totals.add_ons) == ({"Adult": 4}, {"Dry suit": 1})
+        assert [str(each) for each in totals.unpaid] == ["1930.00 NOK"]
+        shown = manifest.departure
+        assert (shown.id, shown.seats_sold, shown.seats_available) == (departure, 4, 8)
+        assert (shown.bookings.pending, shown.bookings.confirmed, shown.bookings.cancelled) == (0, 2, 1)
+        assert shown.experience.title == late.experience.title
+        with pytest.raises(InsufficientScopeError):
+            stage.client(["availability:read"]).departures.manifest(departure)
+        with pytest.raises(NotFoundError):
+            client.departures.manifest(NOWHERE)
+
     # Creating
 
     def test_a_booking_is_confirmed_numbered_and_priced(self, stage: Stage) -> None:
