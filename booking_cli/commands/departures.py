@@ -152,8 +152,8 @@ def manifest(
     a no-show a dash.
     """
     cli: Cli = ctx.obj
-    if as_csv and as_html:
-        raise CliError("--csv and --html exclude each other.")
+    if as_csv + as_html + cli.render.is_json_or_fields > 1:
+        raise CliError("--csv, --html and -o json or --fields exclude each other.")
     found = _manifest(cli, departure_id, org, use_api=use_api)
     if as_csv:
         cli.render.text(manifest_files.as_csv(found).rstrip("\r\n"))

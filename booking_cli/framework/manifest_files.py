@@ -90,7 +90,9 @@ thead { display: table-header-group; }
 .box span { display: block; width: 1.1rem; height: 1.1rem; border: 1.5px solid #111; border-radius: .15rem;
   font-weight: 700; line-height: 1rem; text-align: center; }
 .number, .amount { white-space: nowrap; font-variant-numeric: tabular-nums; }
-th.number, th.amount, td.number, td.amount { text-align: right; padding-right: .9rem; }
+th.number, td.number { text-align: right; padding-right: .9rem; }
+th.amount, td.amount { text-align: right; padding-right: 0; }
+.party { width: 30%; }
 td.amount { font-weight: 600; }
 .name { font-weight: 600; }
 .contact, .note { color: #333; font-size: .88rem; }
@@ -98,6 +100,14 @@ td.amount { font-weight: 600; }
 .note b, .pending { font-weight: 600; }
 .gone .name { text-decoration: line-through; }
 .empty { margin: 2rem 0; }
+@media screen and (max-width: 40rem) {
+  thead, td.number { display: none; }
+  tr { display: grid; grid-template-columns: 2rem 1fr auto; border-bottom: 1px solid #bbb; padding: .6rem 0; }
+  td { border: 0; padding: 0; }
+  td.box { grid-row: 1 / 3; }
+  td.amount { grid-area: 1 / 3; padding-left: 1rem; }
+  td.party { grid-area: 2 / 2 / 3 / 4; width: auto; }
+}
 @media print { body { margin: 0; max-width: none; padding: 0; font-size: 11pt; } }
 """
 
@@ -138,7 +148,8 @@ def _table(bookings: Sequence[Item]) -> Iterator[str]:
     if not bookings:
         yield '<p class="empty">There are no guests.</p>'
         return
-    yield '<table><thead><tr><th class="box"><th class="number">No.<th>Guest<th>Party<th class="amount">Unpaid</tr>'
+    columns = '<th class="box"><th class="number">No.<th>Guest<th class="party">Party<th class="amount">Unpaid'
+    yield f"<table><thead><tr>{columns}</tr>"
     yield "</thead><tbody>"
     yield from map(_row, bookings)
     yield "</tbody></table>"
@@ -152,7 +163,7 @@ def _row(booking: Item) -> str:
         f'<td class="box"><span>{mark}</span></td>',
         f'<td class="number">{escape(str(booking["booking_number"] or ""))}</td>',
         f"<td>{''.join(_person(booking))}</td>",
-        f"<td>{'<br>'.join(escape(text) for text in party if text)}</td>",
+        f"<td class=party>{'<br>'.join(escape(text) for text in party if text)}</td>",
         f'<td class="amount">{escape(money(booking["unpaid"]) if booking["unpaid"]["amount_minor"] else "")}</td>',
     )
     return f"<tr{' class=gone' if is_gone else ''}>{''.join(cells)}</tr>"

@@ -98,6 +98,23 @@ def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: 
     assert booking("availability", "--from", "2026-12-24", "--to", "2026-12-23").code == ExitCode.INVALID
 
 
+def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json
+    day = booked["departure"]["starts_at"][:10]
+    shown = booking("departures", "get", departure, "-o", "json").json
+    assert booking("departures", "list", "--date", day, "-o", "json").json["data"] == [shown]
+    assert "Fjord kayak" in booking("departures", "list", "--date", day).out
+    assert booking("departures", "list", "--date", day, "--to", day).code == ExitCode.USAGE
+    here = booking("bookings", "check-in", str(booked["booking_number"]), "-o", "json").json
+    assert here["checked_in_at"]
+    manifest = booking("departures", "manifest", departure, "--api", "-o", "json").json
+    assert [each["id"] for each in manifest["data"]] == [booked["id"]]
+    assert manifest["totals"]["checked_in"] == 1
+    assert booking("departures", "manifest", departure, "--api", "--csv").out.count("Ada Lovelace") == 1
+    assert booking("bookings", "no-show", booked["id"], "-o", "json").json["checked_in_at"] is None
+    assert booking("bookings", "no-show", booked["id"], "--undo", "-o", "json").json["no_show_at"] is None
+
+
 # Bookings --------------------------------------------------------------------------------------------------------
 
 
