@@ -60,7 +60,7 @@ class AsyncDepartures:
 
         Raises:
             NotFoundError: No departure has this id.
-            ConflictError: The departure has more than 5,000 bookings; `bookings.iterate(departure_id=...)` reads them.
+            ConflictError: The departure has more than 1,000 bookings; `bookings.iterate(departure_id=...)` reads them.
         """
         spec = get("departures", path_segment("departure_id", departure_id), "manifest", options=options)
         return await self._client._execute(spec, parser_for(Manifest))

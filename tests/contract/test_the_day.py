@@ -148,4 +148,4 @@ def test_more_bookings_than_a_manifest_holds_are_refused(
     body = refused(api.get(f"/departures/{departure}/manifest"), 409, "conflict")
     assert reason_of(body) == "manifest_too_large"
     assert len(ops.act(lambda tx, actor: bookings.manifest(tx, actor, departure))["data"]) == 3
-    assert limits.MANIFEST_BOOKINGS_MAX == 5_000
+    assert limits.MANIFEST_BOOKINGS_MAX == 1_000

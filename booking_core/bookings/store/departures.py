@@ -39,18 +39,16 @@ def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRo
 
 
 def _live_with_recorded() -> Any:
-    page = select(bookings).where(_OF_DEPARTURE).limit(LIMIT).subquery("page")
+    page = select(bookings).where(_OF_DEPARTURE).subquery("page")
     return joined(page).add_columns(page.c.recorded_minor)
 
 
 _LIVE_WITH_RECORDED = Statement(_live_with_recorded())
 
 
-def find_live_with_recorded(
-    tx: Tx, organization_id: str, departure_id: str, limit: int
-) -> list[tuple[BookingRow, int]]:
-    """Return pending and confirmed bookings of a departure, each with the sum of its recorded payments."""
-    found = tx.all(_LIVE_WITH_RECORDED, organization_id=organization_id, departure_id=departure_id, limit=limit)
+def find_live_with_recorded(tx: Tx, organization_id: str, departure_id: str) -> list[tuple[BookingRow, int]]:
+    """Return the pending and confirmed bookings of a departure, each with the sum of its recorded payments."""
+    found = tx.all(_LIVE_WITH_RECORDED, organization_id=organization_id, departure_id=departure_id)
     return [(BookingRow._make(row[:-1]), row[-1]) for row in found]
 
 

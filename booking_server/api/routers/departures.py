@@ -67,10 +67,10 @@ def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) 
     summary="Get the manifest of a departure",
     response_model=Manifest,
     response_description="The manifest.",
-    responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 5000 bookings.")),
+    responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 1000 bookings.")),
 )
 def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the pending and confirmed bookings of the departure on one page, by the guest's name, each with the
-    contact, tiers, add-ons, note and the amount that is left to pay. A departure with more than 5,000 bookings is a
+    contact, tiers, add-ons, note and the amount that is left to pay. A departure with more than 1,000 bookings is a
     `conflict` with the reason `manifest_too_large`: `GET /bookings?departure_id=` lists them."""
     return bookings.render_manifest(tx, caller, departure_id)
