@@ -40,7 +40,8 @@ MODULES: Mapping[str, tuple[str, str]] = {
 
 _CLIENT = (
     *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "customers"),
-    *("gift-cards", "events", "webhooks", "api"),
+    "gift-cards",
+    *("events", "webhooks", "api"),
 )
 _ABOUT = ("completion", "commands", "help")
 SECTIONS: Mapping[str, Sequence[str]] = {

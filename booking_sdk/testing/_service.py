@@ -178,7 +178,7 @@ class FakeService:
         if first or last:
             start, end = self.store.window(*_complete_window(first, last), "departure_to")
             rows = [row for row in rows if start <= datetime.fromisoformat(row["departure"]["starts_at"]) < end]
-        filters = {"status": status, "experience_id": experience_id, "first": first, "last": last}
+        filters: dict[str, Any] = {"status": status, "experience_id": experience_id, "first": first, "last": last}
         filters |= {"departure_id": departure_id, "customer_id": customer_id, "number": number, "email": owner}
         return self._listed("bookings", rows, call, **filters, updated_since=since)
 
