@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from booking_core.models.limits import API_VERSION
+from booking_sdk._response_cache import ResponseCache
 from booking_sdk._sync._transport import HttpClientLike
 from booking_sdk._sync.client import BookingClient
 from booking_sdk._transport import AsyncHttpClientLike
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         BookedExperience,
         BookingSource,
         BookingStatus,
+        CancellationTerms,
         CancelReason,
         Guest,
         GuestInput,
@@ -81,8 +83,20 @@ if TYPE_CHECKING:
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
     from booking_core.models.events import EventType, ResourceType
-    from booking_core.models.experiences import Experience, PriceTier
-    from booking_core.models.gift_cards import GiftCardContact, GiftCardStatus
+    from booking_core.models.experiences import AddOn, Experience, PriceTier
+    from booking_core.models.gift_cards import (
+        GiftCardContact,
+        GiftCardStatus,
+        GiftCardTransaction,
+        GiftCardTransactionType,
+    )
+    from booking_core.models.manifests import (
+        BookingCounts,
+        Manifest,
+        ManifestDeparture,
+        ManifestEntry,
+        ManifestTotals,
+    )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
     from booking_core.models.scopes import Scope
@@ -151,6 +165,7 @@ __all__ = [
     "APIResponse",
     "APIStatusError",
     "APITimeoutError",
+    "AddOn",
     "AddOnInput",
     "AddOnLine",
     "AddOnParam",
@@ -178,6 +193,7 @@ __all__ = [
     "BookingCancelled",
     "BookingClient",
     "BookingConfirmed",
+    "BookingCounts",
     "BookingCreated",
     "BookingData",
     "BookingError",
@@ -187,6 +203,7 @@ __all__ = [
     "BookingStatus",
     "CancelReason",
     "CancellationData",
+    "CancellationTerms",
     "ClientOptions",
     "ConfigurationError",
     "ConflictError",
@@ -222,6 +239,8 @@ __all__ = [
     "GiftCardIssued",
     "GiftCardRedeemed",
     "GiftCardStatus",
+    "GiftCardTransaction",
+    "GiftCardTransactionType",
     "Guest",
     "GuestInput",
     "GuestLine",
@@ -237,6 +256,10 @@ __all__ = [
     "InsufficientCapacityError",
     "InsufficientScopeError",
     "Interruption",
+    "Manifest",
+    "ManifestDeparture",
+    "ManifestEntry",
+    "ManifestTotals",
     "Me",
     "Money",
     "NotFoundError",
@@ -266,6 +289,7 @@ __all__ = [
     "RescheduleData",
     "ResourceType",
     "Response",
+    "ResponseCache",
     "ResponseMeta",
     "ResponseValidationError",
     "RetryDecision",
@@ -308,6 +332,7 @@ _LAZY_MODULES = (
     "booking_core.models.events",
     "booking_core.models.experiences",
     "booking_core.models.gift_cards",
+    "booking_core.models.manifests",
     "booking_core.models.money",
     "booking_core.models.organizations",
     "booking_core.models.scopes",

@@ -9,6 +9,7 @@ from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._clock import SYSTEM
 from booking_sdk._config import configure
 from booking_sdk._parse import parser_for
+from booking_sdk._response_cache import ResponseCache
 from booking_sdk._traceback_scrubbing import scrub_traceback
 from booking_sdk._transport import AsyncHttpClientLike, AsyncTransport
 from booking_sdk.options import ClientOptions, Hooks, RequestOptions, RetryDecision, Timeout
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from booking_sdk.resources.availability import AsyncAvailability
     from booking_sdk.resources.bookings import AsyncBookings
     from booking_sdk.resources.customers import AsyncCustomers
+    from booking_sdk.resources.departures import AsyncDepartures
     from booking_sdk.resources.events import AsyncEvents
     from booking_sdk.resources.experiences import AsyncExperiences
     from booking_sdk.resources.gift_cards import AsyncGiftCards
@@ -54,6 +56,7 @@ class AsyncBookingClient(AsyncAPIClient):
         webhook_secret: str | Sequence[str] | None = None,
         hooks: Hooks | None = None,
         user_agent_suffix: str | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         """Create a client. No request is sent yet.
 
@@ -70,6 +73,7 @@ class AsyncBookingClient(AsyncAPIClient):
                 `BOOKING_WEBHOOK_SECRET`.
             hooks: Functions that are called around every attempt.
             user_agent_suffix: The name of your application, added to the User-Agent header.
+            cache: A `ResponseCache` for responses that have not changed. By default there is none.
 
         Raises:
             ConfigurationError: Key or base URL is missing, or a value is invalid.
@@ -86,6 +90,7 @@ class AsyncBookingClient(AsyncAPIClient):
             webhook_secret=webhook_secret,
             hooks=hooks,
             user_agent_suffix=user_agent_suffix,
+            cache=cache,
         )
         self._clock = SYSTEM
         self._transport = AsyncTransport(http_client)
@@ -191,6 +196,13 @@ class AsyncBookingClient(AsyncAPIClient):
         from booking_sdk.resources.availability import AsyncAvailability
 
         return AsyncAvailability(self)
+
+    @cached_property
+    def departures(self) -> "AsyncDepartures":
+        """The departures of a day, and single ones."""
+        from booking_sdk.resources.departures import AsyncDepartures
+
+        return AsyncDepartures(self)
 
     @cached_property
     def bookings(self) -> "AsyncBookings":

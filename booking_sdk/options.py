@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import TypedDict
 
+from booking_sdk._response_cache import ResponseCache
 from booking_sdk.errors import APIConnectionError, APIStatusError
 from booking_sdk.response import ResponseMeta
 
@@ -101,3 +102,4 @@ class ClientOptions(TypedDict, total=False):
     default_headers: Mapping[str, str]
     webhook_secret: str | Sequence[str] | None
     hooks: Hooks | None
+    cache: ResponseCache | None

@@ -22,7 +22,6 @@ def write_search(
     condition: booking_search.Condition,
     columns: tuple[str, ...],
     *,
-    number: int | None,
     limit: int | None,
     truncated: Mapping[str, int],
 ) -> None:
@@ -34,9 +33,7 @@ def write_search(
 
     def pages() -> Iterator[Page]:
         with api_client.connect(cli) as client:
-            yield from booking_search.search(
-                cli, client, params, condition, number=number, limit=limit, all_pages=limit is None
-            )
+            yield from booking_search.search(cli, client, params, condition, limit=limit)
 
     last = write_pages(cli, pages(), columns, truncated=truncated, empty="No booking found.")
     if last.get(LIMIT_REACHED):
@@ -46,7 +43,7 @@ def write_search(
 def get(cli: Cli, reference: str) -> None:
     """Write a booking, found by its number or its id."""
     with api_client.connect(cli) as client:
-        booking = api_client.get(client, "bookings", booking_search.resolve_id(cli, client, reference))
+        booking = api_client.get(client, "bookings", booking_search.resolve_id(client, reference))
     cli.render.one(booking)
 
 
@@ -63,7 +60,7 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
         raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
     body = {"refund": refund} | ({"reason": reason} if reason else {})
     with api_client.connect(cli) as client:
-        booking_id = booking_search.resolve_id(cli, client, reference)
+        booking_id = booking_search.resolve_id(client, reference)
         path = api_client.path("bookings", booking_id, "cancel")
         if dry_run:
             _write_request(cli, client, booking_id, {"method": "POST", "path": path, "body": body})
@@ -73,6 +70,16 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
             cancelled = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
     cli.render.one(cancelled)
     cli.render.note(refund_notes.after_cancelling(cancelled, refund))
+
+
+def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str | None) -> None:
+    """Check a booking in, or record a no-show, and write it; `verb` is the end of the path."""
+    body = {"undo": True} if undo else {}
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), verb)
+        with idempotency_key(cli, key_option) as key:
+            attended = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+    cli.render.one(attended)
 
 
 def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:

@@ -1,32 +1,19 @@
 """`booking availability`: list departures with their available seats."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client, api_departures, pagination
 from booking_cli.framework.arguments import day
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import ExperienceFilter
 
-if TYPE_CHECKING:
-    from booking_sdk import BookingClient
-
 app = command_app()
 
-TITLE = "experience.title"
-"""Not a field of the API's departure: it is requested for tables, TSV, and if `--fields` names it."""
-COLUMNS = (
-    *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
-    TITLE,
-)
-TABLE = ("id", "starts_at", "seats", TITLE, "price", "booking_closes_at")
-TRUNCATED = {TITLE: 24}
-_SINGLE_REQUESTS_MAX = 3
-"""Up to so many experiences are requested by their ids; more are read from the list."""
 _WINDOW_DAYS = 92
 """The longest range of days of the API (section 8). A longer one is requested in parts."""
 
@@ -59,51 +46,8 @@ def availability(
     with api_client.connect(cli) as client:
         for window in _windows(first, last):
             departures += pagination.fetch_page(client, api_client.path("availability"), {**params, **window})["data"]
-        if _needs_titles(cli):
-            titles = _titles(client, {departure["experience_id"] for departure in departures})
-            departures = [_with_title(departure, titles) for departure in departures]
-    if cli.render.is_default_table:
-        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
-    columns = TABLE if cli.render.is_default_table else COLUMNS
-    cli.render.many(departures, columns, truncated=TRUNCATED, empty="No departure found.")
-
-
-def _needs_titles(cli: Cli) -> bool:
-    fields = cli.render.fields
-    return TITLE in fields if fields else not cli.render.is_json
-
-
-def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
-    """Return the titles of experiences by their ids; nothing without the scope experiences:read."""
-    from booking_sdk import PermissionDeniedError
-
-    titles: dict[str, str] = {}
-    try:
-        for each in _experiences(client, ids):
-            titles[each["id"]] = each["title"]
-            if titles.keys() >= set(ids):
-                break
-    except PermissionDeniedError:
-        pass
-    return titles
-
-
-def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
-    if len(ids) <= _SINGLE_REQUESTS_MAX:
-        for each in ids:
-            yield api_client.get(client, "experiences", each)
-        return
-    yield from pagination.iter_items(client, api_client.path("experiences"), {})
-
-
-def _with_title(departure: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
-    return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
-
-
-def _seats(departure: Mapping[str, Any]) -> str:
-    if departure["status"] != "open":
-        return str(departure["status"])
-    return f"{departure['seats_available']}/{departure['seats_total']}"
+        shown = api_departures.with_titles(cli, client, departures)
+    api_departures.write(cli, shown)
 
 
 def _windows(first: str, last: str | None) -> Iterator[dict[str, str]]:

@@ -65,6 +65,7 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
+Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
 ReasonCode = Annotated[
     str | None,
@@ -103,26 +104,25 @@ def list_(
     """List bookings, newest first.
 
     \b
-    Over HTTP, the API has no filter for --number, --email, --name and
-    --departure: the newest 5,000 bookings are searched, or all with --all.
+    Over HTTP, --email finds the bookings of the customer with that address.
+    The API has no filter for --name: the newest 5,000 bookings are
+    searched, or all with --all.
 
     With --org, the database is searched. --email finds the bookings of the
     customer with that address, or else of guests who gave it.
     """
     filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
-    filters |= {"departure_from": departure_from, "departure_to": departure_to}
-    found_by: dict[str, Any] = {"number": number, "email": email, "name": name}
+    filters |= {"departure_from": departure_from, "departure_to": departure_to, "departure_id": departure}
     maximum = None if all_pages else limit
     if org is not None:
-        conditions = {**filters, **found_by, "departure_id": departure}
+        conditions = {**filters, "number": number, "email": email, "name": name}
         paging: dict[str, Any] = {"order": order, "limit": maximum, "starting_after": starting_after}
         staff_bookings.write_list(ctx.obj, org, conditions, COLUMNS, truncated=TRUNCATED, **paging)
         return
-    params = {**filters, "order": order, "starting_after": starting_after}
-    if condition := booking_search.condition(**found_by, departure=departure):
-        api_bookings.write_search(
-            ctx.obj, params, condition, COLUMNS, number=number, limit=maximum, truncated=TRUNCATED
-        )
+    params = {**filters, "order": order, "starting_after": starting_after, "booking_number": number, "email": email}
+    if name is not None:
+        condition = booking_search.has_name(name)
+        api_bookings.write_search(ctx.obj, params, condition, COLUMNS, limit=maximum, truncated=TRUNCATED)
         return
     pagination.write_list(
         ctx.obj,
@@ -147,7 +147,7 @@ def list_(
 def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
     """Show a booking. The guest's secret link is included for a key with bookings:write.
 
-    Over HTTP, a booking number is searched in the API's list. With --org, the booking is read from the database.
+    With --org, the booking is read from the database.
     """
     if org is not None:
         staff_bookings.get(ctx.obj, org, booking_id)
@@ -248,6 +248,58 @@ def cancel(
         api_bookings.cancel(
             ctx.obj, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key
         )
+
+
+@command(
+    app,
+    "check-in",
+    f"booking bookings check-in {_ID}",
+    "booking bookings check-in 1017 --undo",
+    "booking bookings check-in 1017 --org fjord-tours     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def check_in(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    undo: Undo = False,
+    org: Org = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Check in the guests of a booking.
+
+    A booking that is checked in is shown unchanged.
+    """
+    if org is not None:
+        staff_bookings.attend(ctx.obj, booking_id, "check_in", org=org, undo=undo)
+    else:
+        api_bookings.attend(ctx.obj, booking_id, "check-in", undo=undo, key_option=idempotency_key)
+
+
+@command(
+    app,
+    "no-show",
+    f"booking bookings no-show {_ID}",
+    "booking bookings no-show 1017 --undo",
+    "booking bookings no-show 1017 --org fjord-tours     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def no_show(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    undo: Undo = False,
+    org: Org = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Record that the guests of a booking did not come.
+
+    Seats and money stay as they are; `cancel` is another decision.
+    """
+    if org is not None:
+        staff_bookings.attend(ctx.obj, booking_id, "record_no_show", org=org, undo=undo)
+    else:
+        api_bookings.attend(ctx.obj, booking_id, "no-show", undo=undo, key_option=idempotency_key)
 
 
 @command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)

@@ -1,4 +1,7 @@
-"""`booking departures`: list, show and change departures in the database."""
+"""`booking departures`: list and show departures over HTTP, and list, show and change them in the database.
+
+`list` without --org and `get` send requests with an API key; all others open the database.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -6,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from booking_cli.client import api_client, api_departures
+from booking_cli.framework import manifest_files
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import DryRun, ExperienceFilter, Org, OrgOfId, choice
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, choice
 from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
 from booking_cli.operator.departure_cancellation import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from booking_core.context import Actor
     from booking_core.db.engine import Tx
 
-app = command_group("Manage departures (operator).")
+app = command_group("List and manage departures.")
 
 COLUMNS = (
     *("id", "starts_at", "experience.title", "status", "seats_sold", "seats_total", "seats_available"),
@@ -35,6 +41,9 @@ REASON_CODES = ("admin", "agent")
 _ID = "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
 
 Json = dict[str, Any]
+Database = Annotated[
+    str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
+]
 DepartureId = Annotated[
     str, typer.Argument(metavar="ID", parser=identifier, help="The departure's id; see `booking departures list`.")
 ]
@@ -50,23 +59,33 @@ def _organization(departure_id: str, org: str | None) -> transactions.FindOrgani
 @command(
     app,
     "list",
-    "booking departures list --org fjord-tours --date today",
+    "booking departures list --date tomorrow",
+    "booking departures list --org fjord-tours --date today     (in the database)",
     "booking departures list --org fjord-tours --date 2026-12-24 --to 2026-12-31 -o json",
 )
 def list_(
     ctx: typer.Context,
-    org: Org,
+    org: Database = None,
     first: Annotated[
         str, typer.Option("--date", metavar="DAY", parser=day, help="The day, or the first day.")
     ] = "today",
     last: Annotated[
         str | None,
-        typer.Option("--to", metavar="DAY", parser=day, help="The last day, at most 92 days later."),
+        typer.Option("--to", metavar="DAY", parser=day, help="The last day, at most 92 days later; needs --org."),
     ] = None,
     experience: ExperienceFilter = None,
 ) -> None:
-    """List departures with seats and number of bookings, earliest first. Days are in the organization's time zone."""
+    """List the departures of a day, earliest first. Days are in the organization's time zone.
+
+    Over HTTP, departures have their available seats; `booking availability` lists more than a day. With --org, the
+    database is read, and departures have the seats that are sold and their numbers of bookings, too.
+    """
     cli: Cli = ctx.obj
+    if org is None:
+        if last is not None:
+            raise CliError("--to needs --org: over HTTP, a day is listed.", hint="booking availability --from --to")
+        api_departures.write_day(cli, first, experience)
+        return
     from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> list[Json]:
@@ -94,9 +113,15 @@ def _table_row(departure: Json, *, is_one_day: bool) -> Json:
     }
 
 
+@command(app, "get", f"booking departures get {_ID} -o json", shape="departure")
+def get(ctx: typer.Context, departure_id: DepartureId) -> None:
+    """Show a departure with its available seats, over HTTP."""
+    api_client.write_resource(ctx.obj, "departures", departure_id)
+
+
 @command(app, "show", f"booking departures show {_ID}", f"booking departures show {_ID} -o json")
 def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
-    """Show a departure with its seats and number of bookings."""
+    """Show a departure with its seats and number of bookings (operator)."""
     from booking_core import bookings
 
     cli: Cli = ctx.obj
@@ -109,17 +134,44 @@ def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> 
     "manifest",
     f"booking departures manifest {_ID}",
     f"booking departures manifest {_ID} -o tsv --fields customer.name,customer.phone,unpaid",
+    f"booking departures manifest {_ID} --csv > manifest.csv",
+    f"booking departures manifest {_ID} --html > manifest.html     (for printing)",
+    f"booking departures manifest {_ID} --api     (over HTTP)",
 )
-def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+def manifest(
+    ctx: typer.Context,
+    departure_id: DepartureId,
+    org: OrgOfId = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV with a header, for a spreadsheet.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Write a page for printing.")] = False,
+    use_api: Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")] = False,
+) -> None:
     """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
 
-    Pending bookings are marked: their seats are held until they are paid or expire.
+    Pending bookings are marked: their seats are held until they are paid or expire. A guest who is checked in has an x,
+    a no-show a dash.
     """
+    cli: Cli = ctx.obj
+    if as_csv + as_html + cli.render.is_json_or_fields > 1:
+        raise CliError("--csv, --html and -o json or --fields exclude each other.")
+    found = _manifest(cli, departure_id, org, use_api=use_api)
+    if as_csv:
+        cli.render.text(manifest_files.as_csv(found).rstrip("\r\n"))
+    elif as_html:
+        cli.render.text(manifest_files.as_html(found).rstrip("\n"))
+    else:
+        manifests.write(cli, found)
+
+
+def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
+    if use_api:
+        with api_client.connect(cli) as client:
+            shown: Json = api_client.get(client, "departures", departure_id, "manifest")
+        return shown
     from booking_core import bookings
 
-    cli: Cli = ctx.obj
     organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
-    manifests.write(cli, transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored)))
+    return transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored))
 
 
 @command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)

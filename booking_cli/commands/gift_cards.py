@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 app = command_group("Manage gift cards.")
 
 COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount")
+TRANSACTION_COLUMNS = ("created_at", "type", "amount", "booking_id", "id")
 STATUSES = ("active", "expired", "inactive")
 TRUNCATED = {"recipient.email": 24}
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
@@ -109,6 +110,34 @@ def get(
     with api_client.connect(cli) as client:
         card = api_client.request(client, "GET", api_client.path("gift-cards", card_id), params=params).body
     cli.render.one(card)
+
+
+@command(
+    app,
+    "transactions",
+    f"booking gift-cards transactions {_ID}",
+    f"booking gift-cards transactions {_ID} --all -o jsonl",
+    shape="gift_card_transaction",
+)
+def transactions_(
+    ctx: typer.Context,
+    card_id: CardId,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
+) -> None:
+    """List the changes of a gift card's balance, newest first."""
+    pagination.write_list(
+        ctx.obj,
+        api_client.path("gift-cards", card_id, "transactions"),
+        TRANSACTION_COLUMNS,
+        params={"order": order},
+        limit=limit,
+        all_pages=all_pages,
+        starting_after=starting_after,
+        empty="The balance has not changed.",
+    )
 
 
 @command(

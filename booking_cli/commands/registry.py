@@ -9,6 +9,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "config": ("booking_cli.commands.config", "Show and change profiles and client settings."),
     "experiences": ("booking_cli.commands.experiences", "List and show experiences."),
     "availability": ("booking_cli.commands.availability", "List departures with available seats."),
+    "departures": ("booking_cli.commands.departures", "List, show, close, reopen and cancel departures."),
     "bookings": ("booking_cli.commands.bookings", "List, create, cancel, confirm and reschedule bookings."),
     "customers": ("booking_cli.commands.customers", "List, create and update customers."),
     "gift-cards": ("booking_cli.commands.gift_cards", "List, issue and deactivate gift cards."),
@@ -22,7 +23,6 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "orgs": ("booking_cli.commands.orgs", "Create organizations and change their settings."),
     "keys": ("booking_cli.commands.keys", "Create, list, rotate, expire and revoke API keys."),
     "catalog": ("booking_cli.commands.catalog", "Import, export and validate catalogue files."),
-    "departures": ("booking_cli.commands.departures", "List, show, close, reopen and cancel departures."),
     "storefront": ("booking_cli.commands.storefront", "Hold seats, check out and pay, as a guest does."),
     "payments": ("booking_cli.commands.payments", "Record payments made by hand, and list unpaid bookings."),
     "refunds": ("booking_cli.commands.refunds", "List, retry and settle refunds."),
@@ -39,7 +39,8 @@ MODULES: Mapping[str, tuple[str, str]] = {
 """The module of each command, which is imported when the command is used, and its line in `booking --help`."""
 
 _CLIENT = (
-    *("login", "logout", "whoami", "config", "experiences", "availability", "bookings", "customers", "gift-cards"),
+    *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "customers"),
+    "gift-cards",
     *("events", "webhooks", "api"),
 )
 _ABOUT = ("completion", "commands", "help")

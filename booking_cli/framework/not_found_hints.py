@@ -24,6 +24,7 @@ LISTS: Mapping[str, str] = {
 _PATHS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"/bookings", "departure"),
     (".*", r"/bookings/.*", "booking"),
+    (".*", r"/departures/.*", "departure"),
     (".*", r"/events/.*", "event"),
     (".*", r"/webhooks/[^/]+/deliveries/.*", "delivery"),
     (".*", r"/webhooks/.*", "endpoint"),

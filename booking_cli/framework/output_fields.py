@@ -32,6 +32,7 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "delivery": ("webhooks", "Delivery", ()),
     "recovered": ("webhooks", "Recovered", ("dead", "failed", "dry_run")),
     "event": ("events", "Event", ("data.*",)),
+    "gift_card_transaction": ("gift_cards", "GiftCardTransaction", ()),
     "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
     "key": ("organizations", "ApiKey", ("status", "revoked_at")),
     "new_key": ("organizations", "ApiKey", ("status", "revoked_at", "key", "secret_file")),

@@ -3,12 +3,12 @@
 import shutil
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import money, one_line, shortened
+from booking_cli.framework.manifest_files import counted, summed
 
 COLUMNS = tuple("booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split())
 """The columns of TSV."""
@@ -62,7 +62,7 @@ def _header(manifest: Item, width: int) -> Iterator[str]:
     title = one_line(departure["experience"]["title"])
     yield from textwrap.wrap(f"{title}, {start} to {until} ({departure['status'].replace('_', ' ')})", width)
     sold = f"{departure['seats_sold']} of {departure['seats_total']} seats sold"
-    sums = [sold, _counted(totals["guests"]), _counted(totals["add_ons"])]
+    sums = [sold, counted(totals["guests"]), counted(totals["add_ons"])]
     sums += [f"unpaid {money(each)}" for each in totals["unpaid"]]
     yield from textwrap.wrap("; ".join(filter(None, sums)), width)
     yield ""
@@ -92,7 +92,9 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _name(booking: Item) -> str:
-    return one_line(booking["customer"]["name"] or "")
+    name = one_line(booking["customer"]["name"] or "")
+    mark = "x " if booking.get("checked_in_at") else "- " if booking.get("no_show_at") else ""
+    return f"{mark}{name}"
 
 
 def _party_and_add_ons(booking: Item) -> str:
@@ -100,22 +102,11 @@ def _party_and_add_ons(booking: Item) -> str:
 
 
 def _party(guests: Sequence[Item]) -> str:
-    return _counted(_summed(guests, "tier_label"))
+    return counted(summed(guests, "tier_label"))
 
 
 def _add_ons(add_ons: Sequence[Item]) -> str:
-    return _counted(_summed(add_ons, "label"))
-
-
-def _summed(items: Sequence[Item], label: str) -> Mapping[str, int]:
-    counts: Counter[str] = Counter()
-    for line in items:
-        counts[line[label]] += line["count"]
-    return counts
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {one_line(label)}" for label, count in counts.items())
+    return counted(summed(add_ons, "label"))
 
 
 def _unpaid(booking: Item) -> str:

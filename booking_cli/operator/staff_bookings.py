@@ -236,6 +236,17 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     cli.render.one(transactions.change(cli, find_organization(reference, org), change))
 
 
+def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
+    """Check a booking in, or record a no-show, and write it; `verb` is the function of `booking_core.bookings`."""
+    from booking_core import bookings
+
+    def change(tx: "Tx", actor: "Actor") -> bytes:
+        written: bytes = getattr(bookings, verb)(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
+        return written
+
+    cli.render.one(transactions.change(cli, by_slug(org), change))
+
+
 def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:
     """Move a booking to another departure and write it. A dry run makes every check and rolls back."""
     from booking_core import bookings, departures

@@ -1,5 +1,6 @@
 """Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
+from booking_core.bookings.attendance import check_in, record_no_show
 from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, LockWait, create_many
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
@@ -23,6 +24,7 @@ from booking_core.bookings.departure_queries import (
     get_departure,
     live_bookings,
     manifest,
+    render_manifest,
 )
 from booking_core.bookings.drafts import BookingRequest
 from booking_core.bookings.moves import Move, find_moves, move, moves_until
@@ -50,6 +52,7 @@ __all__ = [
     "cancel_departure_batch",
     "cancel_next_batch",
     "cancel_under_minimum",
+    "check_in",
     "confirm",
     "count_live_bookings",
     "create",
@@ -69,7 +72,9 @@ __all__ = [
     "organization_of",
     "parse_number",
     "pay",
+    "record_no_show",
     "record_payment",
+    "render_manifest",
     "reschedule",
     "resolve_id",
     "search",

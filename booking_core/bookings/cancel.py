@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from booking_core import events, gift_cards, outbox, payments, timeline
-from booking_core.bookings import capacity, queries, store
+from booking_core.bookings import capacity, queries, rules, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Actor
@@ -128,14 +128,10 @@ class _Balances:
 def _lock_balances(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation) -> _Balances:
     row = booking.row
     redemption = gift_cards.lock_redemption(tx, actor, row.id) if row.gift_card_minor else None
-    has_refund = cancellation.refund is RefundMode.AUTO and (
-        _is_paid_by_card(booking) or booking.details.recorded_minor
+    has_refund = cancellation.refund is RefundMode.AUTO and rules.has_refundable_payment(
+        row, booking.details.recorded_minor
     )
     return _Balances(redemption, payments.lock(tx, actor, row.id) if has_refund else None)
-
-
-def _is_paid_by_card(booking: LockedBooking) -> bool:
-    return booking.row.payment_source == PaymentSource.STRIPE and booking.row.payment_status == PaymentStatus.PAID
 
 
 def _cancel_one(
@@ -185,7 +181,7 @@ def _settle(
             starts_at=row.starts_at,
             customer_id=booking.details.customer_id,
             in_full=cancellation.in_full,
-            by_hand=not _is_paid_by_card(booking),
+            by_hand=not rules.is_paid_by_card(row),
         )
     return row.payment_status
 

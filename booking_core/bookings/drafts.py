@@ -30,8 +30,13 @@ from booking_core.models.events import EventType
 from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
-_JOINED_COLUMNS = frozenset({"experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"})
-"""Columns of BookingRow that belong to the departure or the experience."""
+_UNWRITTEN_COLUMNS = frozenset(
+    {
+        *("experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"),
+        *("checked_in_at", "no_show_at"),
+    }
+)
+"""Columns of BookingRow that belong to the departure or the experience, or that a new booking never has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +167,7 @@ def _insert_customer(tx: Tx, draft: BookingDraft) -> NewEvent:
 
 def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[str, object]) -> None:
     request, organization = draft.request, draft.organization
-    stored = {name: value for name, value in row._asdict().items() if name not in _JOINED_COLUMNS}
+    stored = {name: value for name, value in row._asdict().items() if name not in _UNWRITTEN_COLUMNS}
     tx.insert(
         tables.bookings,
         organization_id=organization.id,

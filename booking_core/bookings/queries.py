@@ -8,16 +8,16 @@ from typing import Any
 import orjson
 
 from booking_core import departures
-from booking_core.bookings import rules, store
+from booking_core.bookings import cancellation_terms, rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import BookingDetails
+from booking_core.bookings.store import BookingDetails, ShownBooking
 from booking_core.clock import Zone
 from booking_core.context import Actor, Caller, Organization
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound
 from booking_core.guest_links import ManageLinks
-from booking_core.models.base import is_id
+from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
@@ -54,8 +54,15 @@ def find(
     departure_from: date | None = None,
     departure_to: date | None = None,
     updated_since: int | None = None,
+    departure_id: str | None = None,
+    customer_id: str | None = None,
+    booking_number: int | None = None,
+    email: str | None = None,
 ) -> Page:
     """Return a page of bookings.
+
+    Args:
+        email: the address of the customer's record, in any case.
 
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
@@ -69,16 +76,26 @@ def find(
         experience_id=experience_id,
         window=window(actor.organization.zone, departure_from, departure_to),
         updated_since=updated_since,
+        departure_id=departure_id,
+        customer_id=customer_id,
+        number=booking_number,
+        email_key=None if email is None else email_key(email.strip()),
     )
 
 
 def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
-    """Return a function that presents rows of bookings with the links that the actor may see."""
-    zone, link = actor.organization.zone, manage_links(actor)
+    """Return a function that presents rows of bookings with the links that the actor may see, and with the terms of a
+    cancellation now."""
+    present = _presenter(actor)
+    return lambda row: present(store.parse_shown(row))
 
-    def present(row: Row) -> dict[str, Any]:
-        booking = BookingRow._make(row)
-        return rules.present(booking, zone, link(booking))
+
+def _presenter(actor: Actor) -> Callable[[ShownBooking], dict[str, Any]]:
+    organization, link = actor.organization, manage_links(actor)
+
+    def present(booking: ShownBooking) -> dict[str, Any]:
+        terms = cancellation_terms.present(booking, organization, actor.at)
+        return rules.present(booking.row, organization.zone, link(booking.row)) | {"cancellation": terms}
 
     return present
 
@@ -103,10 +120,10 @@ def get(tx: Tx, actor: Actor, booking_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such booking.
     """
-    row = store.get(tx, actor.organization.id, booking_id)
-    if row is None:
+    booking = store.get_shown(tx, actor.organization.id, booking_id)
+    if booking is None:
         raise NotFound("There is no such booking.")
-    return rules.present(row, actor.organization.zone, manage_links(actor)(row))
+    return _presenter(actor)(booking)
 
 
 def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:

@@ -66,6 +66,8 @@ def _rescheduled_row(row: BookingRow, target: LockedDeparture, at: int) -> Booki
         ends_at=target.ends_at,
         duration_minutes=target.duration_minutes,
         manage_expires_at=departures.ends_at(target.starts_at, target.ends_at, target.duration_minutes),
+        checked_in_at=None,  # of the departure before
+        no_show_at=None,
     )
 
 
@@ -83,6 +85,8 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
         departure_id=row.departure_id,
         experience_id=row.experience_id,
         manage_expires_at=row.manage_expires_at,
+        checked_in_at=row.checked_in_at,
+        no_show_at=row.no_show_at,
     )
     previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
     shown = queries.render(organization, row)

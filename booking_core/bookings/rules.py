@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import MINUTE, Zone
-from booking_core.models.bookings import PaymentStatus
+from booking_core.models.bookings import PaymentSource, PaymentStatus
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""
@@ -43,6 +43,8 @@ class BookingRow(NamedTuple):
     note: str | None
     manage_key_id: str | None
     manage_expires_at: int | None
+    checked_in_at: int | None = None
+    no_show_at: int | None = None
 
 
 class LockedDeparture(NamedTuple):
@@ -79,6 +81,17 @@ def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:
     return row.total_minor - recorded_minor if is_open else 0
 
 
+def is_paid_by_card(row: BookingRow) -> bool:
+    """Return whether the card of the booking was charged, and nothing of it was refunded."""
+    return row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+
+
+def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:
+    """Return whether a cancellation refunds the booking's payment by the policy: the card's, or the one that staff
+    recorded."""
+    return is_paid_by_card(row) or bool(recorded_minor)
+
+
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:
     """Present the booking as in the API, with `manage_url` last. The lines are stored in their final JSON form."""
     iso, currency = zone.iso, row.currency
@@ -103,6 +116,8 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
         },
         "payment": {"method": row.payment_method, "source": row.payment_source, "status": row.payment_status},
         "note": row.note,
+        "checked_in_at": None if row.checked_in_at is None else iso(row.checked_in_at),
+        "no_show_at": None if row.no_show_at is None else iso(row.no_show_at),
         "manage_url": manage,
     }
 

@@ -97,7 +97,7 @@ def _matching(
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None
     found = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
     shown = found[: page.limit]
-    rows = store.get_many(tx, organization_id, [each.id for each in shown]) if shown else {}
+    rows = store.get_many_shown(tx, organization_id, [each.id for each in shown]) if shown else {}
     present = queries.presenter(actor)
     return envelope(
         [present(rows[each.id]) for each in shown],

@@ -281,6 +281,8 @@ bookings = Table(
     Column("cancelled_at", At),
     Column("cancel_reason", Text),
     Column("cancel_note", Text),  # what the caller gave as reason, for staff
+    Column("checked_in_at", At),  # of this departure; never together with no_show_at
+    Column("no_show_at", At),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     _own("departures", "departure_id"),

@@ -1,12 +1,12 @@
 """Seats, ends, closing times, status, and windows of days. No storage, no clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from booking_core.clock import HOUR, MINUTE, Zone
 from booking_core.errors import Unprocessable
-from booking_core.experiences import lowest_minor
+from booking_core.experiences import Tier, lowest_minor, own_tiers
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
 
@@ -14,6 +14,8 @@ _OPEN = str(DepartureStatus.OPEN)
 _SOLD_OUT = str(DepartureStatus.SOLD_OUT)
 _CLOSED = str(DepartureStatus.CLOSED)
 _CANCELLED = str(DepartureStatus.CANCELLED)
+_LOCAL = len("2026-12-24T10:00:00")
+"""The length of a timestamp without its offset."""
 
 
 class DepartureRow(NamedTuple):
@@ -86,12 +88,24 @@ def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int
     return zone.day_start(first), zone.day_end(last)
 
 
+def _present_tiers(tiers: Mapping[str, Tier], currency: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": tier_id,
+            "name": tier.label,
+            "price": {"amount_minor": tier.price_minor, "currency": currency},
+            "seats_per_unit": tier.seats_per_unit,
+        }
+        for tier_id, tier in tiers.items()
+    ]
+
+
 def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant.
 
     Rows are unpacked by position and common values are looked up once, because a response has thousands of rows.
     """
-    iso = zone.iso_again
+    iso, timezone = zone.iso_again, zone.name
 
     def present(row: tuple[Any, ...]) -> dict[str, Any]:
         (
@@ -114,14 +128,20 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
         closes = closes_at(starts, experience_hours, organization_hours)
         available = seats_available(seats_total, seats_taken, seats_held)
         amount = lowest_minor(price_tiers, price_from, price_minor, prices)
+        has_own = price_minor is not None or prices is not None
+        own = own_tiers(price_tiers, price_from, price_minor, prices) if has_own else None
+        starts_at = iso(starts)
         return {
             "id": departure_id,
             "experience_id": experience_id,
-            "starts_at": iso(starts),
+            "starts_at": starts_at,
+            "starts_at_local": starts_at[:_LOCAL],
+            "timezone": timezone,
             "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
             "seats_total": seats_total,
             "seats_available": available,
             "price": None if amount is None else {"amount_minor": amount, "currency": currency},
+            "price_tiers": None if own is None else _present_tiers(own, currency),
             "booking_closes_at": iso(closes),
             "status": status(stored_status, closes, available, at),
         }

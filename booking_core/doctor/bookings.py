@@ -81,6 +81,10 @@ CHECKS = (
         SQL.text("order_of_changes"),
     ),
     Check(
+        "a booking that is checked in or a no-show was confirmed, and is not both",
+        SQL.text("attendance"),
+    ),
+    Check(
         "no row is changed before it is created",
         SQL.text("early_changes"),
     ),

@@ -115,6 +115,18 @@ SELECT b.organization_id, b.id, 'created at ' || b.created_at || ', confirmed at
         OR b.cancelled_at < b.confirmed_at OR b.updated_at < b.confirmed_at
         OR b.updated_at < b.cancelled_at)
 
+-- name: attendance
+-- Select bookings that are both checked in and a no-show, or either without having been confirmed, or before that.
+-- Cost: one pass over the bookings.
+SELECT b.organization_id, b.id, b.status || ', checked in at ' || coalesce('' || b.checked_in_at, 'none')
+       || ', no-show at ' || coalesce('' || b.no_show_at, 'none')
+  FROM bookings b
+ WHERE [b] AND ((b.checked_in_at IS NOT NULL AND b.no_show_at IS NOT NULL)
+                OR ((b.checked_in_at IS NOT NULL OR b.no_show_at IS NOT NULL)
+                    AND b.confirmed_at IS NULL AND b.booking_number IS NOT NULL)
+                OR b.checked_in_at < b.confirmed_at OR b.no_show_at < b.confirmed_at
+                OR b.updated_at < b.checked_in_at OR b.updated_at < b.no_show_at)
+
 -- name: early_changes
 -- Select rows that were changed before they were created.
 -- Cost: one pass over each of these tables.

@@ -48,6 +48,18 @@ def tiers(
 
 
 @lru_cache(_CACHED)
+def own_tiers(
+    price_tiers: str, price_from_minor: int | None, price_minor: int | None, prices: str | None
+) -> Mapping[str, Tier] | None:
+    """Return the tiers at a departure's own prices; None if it sells them at the experience's prices.
+
+    The arguments are those of `tiers`.
+    """
+    offered = tiers(price_tiers, price_from_minor, price_minor, prices)
+    return None if offered == tiers(price_tiers, price_from_minor) else offered
+
+
+@lru_cache(_CACHED)
 def lowest_minor(
     price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
 ) -> int | None:

@@ -31,6 +31,7 @@ class ExperienceRow(NamedTuple):
     currency: str
     price_from_minor: int | None
     price_tiers: str
+    add_ons: str
     min_participants: int | None
     hours_before_booking_closes: int | None
     updated_at: int
@@ -61,8 +62,18 @@ def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> lis
     return [{"id": STANDARD_TIER_ID, "name": STANDARD_TIER_ID, "price": price, "seats_per_unit": 1}]
 
 
-def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
-    """Present an experience as in API v1 section 2."""
+def add_ons(stored: str) -> list[dict[str, Any]]:
+    """Return the add-ons of an experience: id, name and price."""
+    found: list[dict[str, Any]] = orjson.loads(stored)
+    return [{"id": each["id"], "name": each["label"], "price": each["price"]} for each in found]
+
+
+def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict[str, Any]:
+    """Present an experience as in API v1 section 2.
+
+    Args:
+        has_add_ons: the Add-ons app is on, so that add-ons can be booked.
+    """
     advertised = row.price_from_minor
     if advertised is None:
         advertised = lowest_minor(row.price_tiers, None)
@@ -83,6 +94,7 @@ def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
         "tags": orjson.loads(row.tags),
         "price_from": None if advertised is None else _money(advertised, row.currency),
         "price_tiers": price_tiers(row.price_tiers, row.price_from_minor, row.currency),
+        "add_ons": add_ons(row.add_ons) if has_add_ons else [],
         "min_participants": row.min_participants,
         "hours_before_booking_closes": row.hours_before_booking_closes,
         "created_at": zone.iso(row.created_at),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from booking_core.context import Caller
+from booking_core.context import Caller, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound
@@ -18,12 +18,12 @@ def find(
     Args:
         updated_since: an instant, inclusive.
     """
-    zone = caller.organization.zone
+    organization = caller.organization
     return store.LIST.find(
         tx,
         caller,
         page,
-        lambda row: rules.present(ExperienceRow._make(row), zone),
+        lambda row: _present(organization, ExperienceRow._make(row)),
         published=published,
         updated_since=updated_since,
     )
@@ -38,4 +38,8 @@ def get(tx: Tx, caller: Caller, experience_id: str) -> dict[str, Any]:
     row = store.get(tx, caller.organization.id, experience_id)
     if row is None:
         raise NotFound
-    return rules.present(row, caller.organization.zone)
+    return _present(caller.organization, row)
+
+
+def _present(organization: Organization, row: ExperienceRow) -> dict[str, Any]:
+    return rules.present(row, organization.zone, has_add_ons=organization.add_ons_app)

@@ -53,6 +53,28 @@ def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
     }
 
 
+class TransactionRow(NamedTuple):
+    """The columns of a transaction as they are selected; the first two are the keyset of the list."""
+
+    created_at: int
+    id: str
+    kind: str
+    amount_minor: int
+    booking_id: str | None
+    currency: str
+
+
+def present_transaction(row: TransactionRow, zone: Zone) -> dict[str, Any]:
+    """Return a transaction of a gift card as the API shows it."""
+    return {
+        "id": row.id,
+        "type": row.kind,
+        "amount": money(row.amount_minor, row.currency),
+        "booking_id": row.booking_id,
+        "created_at": zone.iso(row.created_at),
+    }
+
+
 def money(amount_minor: int, currency: str) -> dict[str, Any]:
     """Return the API's Money."""
     return {"amount_minor": amount_minor, "currency": currency}

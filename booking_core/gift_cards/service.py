@@ -8,12 +8,12 @@ import orjson
 from booking_core import events, gift_codes, outbox, timeline, tokens
 from booking_core.context import Actor, Caller
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import Conflict, NotFound
 from booking_core.events import NewEvent
 from booking_core.gift_cards import rules, store
-from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
+from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard, TransactionRow
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.outbox import OutboxKind
@@ -54,6 +54,23 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
     row, sealed = found
     shown = rules.present(row, actor.organization.zone)
     return shown | {"code": _opened(actor, gift_card_id, sealed)} if include_code else shown
+
+
+def find_transactions(tx: Tx, caller: Caller, page: PageRequest, gift_card_id: str) -> Page:
+    """Return a page of the changes of a card's balance.
+
+    Raises:
+        NotFound: the organization has no such card.
+    """
+    zone = caller.organization.zone
+
+    def present(row: Row) -> dict[str, Any]:
+        return rules.present_transaction(TransactionRow._make(row), zone)
+
+    found = store.TRANSACTIONS.find(tx, caller, page, present, gift_card_id=gift_card_id)
+    if not found["data"] and not store.has_card(tx, caller.organization.id, gift_card_id):
+        raise NotFound
+    return found
 
 
 def _opened(actor: Actor, gift_card_id: str, sealed: str) -> str | None:

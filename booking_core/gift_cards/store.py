@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    FromClause,
     Select,
     Text,
     and_,
@@ -28,7 +29,7 @@ from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
-from booking_core.gift_cards.rules import GiftCardRow, LockedCard
+from booking_core.gift_cards.rules import GiftCardRow, LockedCard, TransactionRow
 from booking_core.models.gift_cards import GiftCardStatus
 
 # Status ----------------------------------------------------------------------------------------------------------
@@ -210,6 +211,30 @@ MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance
 SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
 
 # The ledger ------------------------------------------------------------------------------------------------------
+
+
+def _transactions(page: FromClause) -> Select[Any]:
+    """Select `TransactionRow`s: entries joined with the currency of their card."""
+    same = and_(gift_cards.c.organization_id == page.c.organization_id, gift_cards.c.id == page.c.gift_card_id)
+    columns = (gift_cards.c.currency if name == "currency" else page.c[name] for name in TransactionRow._fields)
+    return select(*columns).join_from(page, gift_cards, same)
+
+
+TRANSACTIONS = KeysetList(
+    "gift_card_transactions",
+    gift_card_entries,
+    select(gift_card_entries).where(gift_card_entries.c.organization_id == _organization_id),
+    {"gift_card_id": gift_card_entries.c.gift_card_id == bindparam("gift_card_id", type_=Id)},
+    _transactions,
+)
+"""A page sorts the entries of its card, which are as many as the bookings that it paid for."""
+
+_EXISTS = Statement(select(gift_cards.c.id).where(_OWN, gift_cards.c.id == _id))
+
+
+def has_card(tx: Tx, organization_id: str, gift_card_id: str) -> bool:
+    """Return whether the organization has a card with that id."""
+    return tx.first(_EXISTS, organization_id=organization_id, id=gift_card_id) is not None
 
 
 class Redeemed(NamedTuple):

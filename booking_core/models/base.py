@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
@@ -79,8 +79,21 @@ class Resource(BaseModel):
             yield name, _HIDDEN if name in extra else value
 
     def to_json(self) -> dict[str, Any]:
-        """Return the resource as the API's JSON, ready for `json.dumps`."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Return the resource as the API's JSON, ready for `json.dumps`, without fields that the response lacked."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def always_sent(*names: str) -> Callable[[dict[str, Any]], None]:
+    """Return a `json_schema_extra` that declares fields as required although they have a default.
+
+    The service sends them always. The default is for a client that reads responses of an earlier release.
+    """
+
+    def extend(schema: dict[str, Any]) -> None:
+        required = {*schema.get("required", ()), *names}
+        schema["required"] = [name for name in schema["properties"] if name in required]
+
+    return extend
 
 
 class Request(BaseModel):

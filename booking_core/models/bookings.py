@@ -168,6 +168,21 @@ class Payment(Resource):
     status: Open[PaymentStatus, PaymentStatusName]
 
 
+class CancellationTerms(Resource):
+    """The terms of a cancellation, and the amounts that it would return at the instant of the response."""
+
+    allowed: bool
+    """False for a booking that is cancelled."""
+    refundable_amount: Money
+    """The refund of a cancellation now with `refund: auto`: to the card, or by hand where staff recorded a payment."""
+    gift_card_amount: Money
+    """The amount that a cancellation returns to the gift card."""
+    until: AwareDatetime
+    """The last instant at which the whole payment is refunded."""
+    late_percent: int
+    """The percentage of the payment that is refunded after `until`."""
+
+
 class Booking(Resource):
     """Seats of one departure, sold to one guest."""
 
@@ -187,8 +202,15 @@ class Booking(Resource):
     totals: Totals
     payment: Payment
     note: str | None = Field(repr=False)
+    checked_in_at: AwareDatetime | None = None
+    """The time at which the guests were checked in; absent in events of earlier releases."""
+    no_show_at: AwareDatetime | None = None
+    """The time at which staff recorded that the guests did not come; absent in events of earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
+    cancellation: CancellationTerms | None = None
+    """Depends on the present instant, so it is sent only where bookings are read: absent in every event and webhook,
+    and where a booking is created or changed."""
 
 
 class GuestLineInput(Request):
@@ -244,3 +266,10 @@ class BookingCancel(Request):
         | None
     ) = None
     """Stored for staff."""
+
+
+class BookingAttendance(Request):
+    """Body of `POST /api/v1/bookings/{id}/check-in` and `/no-show`; an empty body is fine."""
+
+    undo: bool | None = None
+    """True to take the check-in or the no-show back."""

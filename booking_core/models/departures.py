@@ -1,12 +1,20 @@
 """A departure, as availability answers it."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, ConfigDict, NaiveDatetime, WithJsonSchema
 
-from booking_core.models.base import Id, Open, Resource
+from booking_core.models.base import Id, Open, Resource, always_sent
+from booking_core.models.experiences import PriceTier
 from booking_core.models.money import Money
+
+_LOCAL_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$",
+    "description": "The start as wall time of the organization, without an offset.",
+}
+"""Not of the format date-time, which has an offset."""
 
 
 class DepartureStatus(StrEnum):
@@ -24,10 +32,16 @@ DepartureStatusName = Literal["open", "sold_out", "closed", "cancelled"]
 class Departure(Resource):
     """A departure of an experience at one time, with its current seats."""
 
+    model_config = ConfigDict(json_schema_extra=always_sent("starts_at_local", "timezone", "price_tiers"))
+
     id: Id
     """The `experience_date_id` when booking."""
     experience_id: Id
     starts_at: AwareDatetime
+    starts_at_local: Annotated[NaiveDatetime | None, WithJsonSchema(_LOCAL_SCHEMA)] = None
+    """The start as wall time of the organization, without an offset; None from a service of an earlier release."""
+    timezone: Annotated[str | None, WithJsonSchema({"type": "string"})] = None
+    """The organization's time zone by its IANA name; None from a service of an earlier release."""
     ends_at: AwareDatetime
     seats_total: int
     seats_available: int
@@ -35,5 +49,7 @@ class Departure(Resource):
     price: Money | None
     """The price of the cheapest tier at this departure, which may differ from the experience's; a booking is charged
     the same. Null when no amount is published."""
+    price_tiers: list[PriceTier] | None = None
+    """The tiers at the prices of this departure, where it has prices of its own; null: those of the experience."""
     booking_closes_at: AwareDatetime
     status: Open[DepartureStatus, DepartureStatusName]

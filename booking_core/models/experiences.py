@@ -1,8 +1,8 @@
 """An experience of the catalogue."""
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, ConfigDict, Field
 
-from booking_core.models.base import Id, Resource
+from booking_core.models.base import Id, Resource, always_sent
 from booking_core.models.money import Money
 
 STANDARD_TIER_ID = "standard"
@@ -20,8 +20,19 @@ class PriceTier(Resource):
     """Seats that one unit takes: 4 for a family ticket."""
 
 
+class AddOn(Resource):
+    """Something that is sold beside the seats of an experience, such as a dry suit."""
+
+    id: str
+    """The `id` of an add-on line when booking."""
+    name: str
+    price: Money
+
+
 class Experience(Resource):
     """Something a guest can book; unpublished ones are returned as well."""
+
+    model_config = ConfigDict(json_schema_extra=always_sent("add_ons"))
 
     id: Id
     slug: str
@@ -46,6 +57,8 @@ class Experience(Resource):
     """Lowest advertised price: the one that was given, else that of the cheapest tier; null when no amount is
     published."""
     price_tiers: list[PriceTier]
+    add_ons: list[AddOn] = Field(default=[])
+    """The add-ons that can be booked; empty while the Add-ons app is off."""
     min_participants: int | None
     """Minimum for a departure to run."""
     hours_before_booking_closes: int | None

@@ -45,3 +45,26 @@ class GiftCard(Resource):
     created_at: AwareDatetime
     code: str | None = Field(default=None, repr=False)
     """Only with `include=code` on one card: a payment instrument, absent everywhere else."""
+
+
+class GiftCardTransactionType(StrEnum):
+    """redeem: a booking was paid; restore: a cancelled booking gave the amount back; adjust: a correction of staff."""
+
+    REDEEM = "redeem"
+    RESTORE = "restore"
+    ADJUST = "adjust"
+
+
+GiftCardTransactionTypeName = Literal["redeem", "restore", "adjust"]
+
+
+class GiftCardTransaction(Resource):
+    """A change of a gift card's balance. Balance = initial amount + the sum of all transactions."""
+
+    id: Id
+    type: Open[GiftCardTransactionType, GiftCardTransactionTypeName]
+    amount: Money
+    """Negative where it was taken from the card."""
+    booking_id: Id | None
+    """The booking that was paid or cancelled; null for a correction."""
+    created_at: AwareDatetime

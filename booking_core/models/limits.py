@@ -28,6 +28,8 @@ NOTE_LENGTH_MAX = 2000
 CANCELLATION_REASON_LENGTH_MAX = 200
 LANGUAGE_TAG_LENGTH_MAX = 35
 LINES_MAX = 100
+MANIFEST_BOOKINGS_MAX = 1_000
+"""More bookings of one departure are read as a list."""
 COUNT_MAX = 2_147_483_647
 AMOUNT_MINOR_MAX = 9_223_372_036_854_775_807
 """Money is a signed 64-bit integer of minor units in both databases."""

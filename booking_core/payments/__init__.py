@@ -35,19 +35,19 @@ from booking_core.payments.rules import (
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
-    by_policy,
     gateway_unit,
-    owed,
+    refund_amount,
 )
 from booking_core.payments.service import (
     drop,
     expect,
     lock,
     receive,
+    refundable,
     request_refund,
     return_late,
 )
-from booking_core.payments.store import PaymentRow
+from booking_core.payments.store import PaymentRow, with_payment
 
 __all__ = [
     "DUE",
@@ -64,7 +64,6 @@ __all__ = [
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
-    "by_policy",
     "claim",
     "drop",
     "expect",
@@ -80,7 +79,6 @@ __all__ = [
     "organization_of_record",
     "outcome_of",
     "outcomes_of",
-    "owed",
     "present_due",
     "present_record",
     "present_refund",
@@ -88,10 +86,13 @@ __all__ = [
     "record",
     "record_refund",
     "refer_to_staff",
+    "refund_amount",
+    "refundable",
     "reopen_refund",
     "request_refund",
     "return_late",
     "settle",
     "settle_refund",
     "void",
+    "with_payment",
 ]

@@ -39,10 +39,39 @@ def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at
     return (paid_minor * organization.refund_late_percent + 50) // 100
 
 
-def owed(organization: Organization, *, paid_minor: int, currency: str, starts_at: int, at: int) -> int:
-    """Return the refund of a card payment cancelled at that instant: the policy's amount, rounded for the gateway."""
-    wanted = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
-    return returnable(wanted, currency, paid_minor)
+class RefundAmount(NamedTuple):
+    """The amount that is refunded of a payment."""
+
+    amount_minor: int
+    kept_minor: int = 0
+    """The amount that rounding for the gateway leaves out; negative: the guest gets more."""
+
+
+def refund_amount(
+    organization: Organization,
+    *,
+    paid_minor: int,
+    refunded_minor: int,
+    currency: str,
+    starts_at: int,
+    at: int,
+    in_full: bool = False,
+    by_hand: bool = False,
+) -> RefundAmount:
+    """Return the refund of a payment whose booking is cancelled at that instant.
+
+    Args:
+        in_full: the whole payment, whatever the policy is.
+        by_hand: staff took the payment and returns it, so that no gateway rounds the amount.
+    """
+    wanted = paid_minor
+    if not in_full:
+        wanted = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
+    if by_hand:
+        return RefundAmount(max(wanted, 0))
+    left = paid_minor - refunded_minor
+    amount = max(returnable(wanted, currency, left), 0)
+    return RefundAmount(amount, min(wanted, left) - amount)
 
 
 def status_after(amount_minor: int, refunded_minor: int) -> PaymentStatus:

@@ -7,13 +7,14 @@ sends money: the storefront's gateway charges it, and the worker refunds it (see
 import logging
 
 from booking_core import outbox, timeline, tokens
-from booking_core.context import Actor
+from booking_core.context import Actor, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import PaymentStatus
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
+from booking_core.payments.rules import RefundAmount
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
@@ -142,6 +143,35 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
     return store.lock_payment(tx, actor.organization.id, booking_id)
 
 
+def refundable(
+    organization: Organization,
+    payment: PaymentRow,
+    *,
+    starts_at: int,
+    at: int,
+    in_full: bool = False,
+    by_hand: bool = False,
+) -> RefundAmount:
+    """Return the refund that a cancellation at that instant requests: nothing of a payment that was not received, or
+    that has a refund.
+
+    Args:
+        in_full, by_hand: as `rules.refund_amount`.
+    """
+    if payment.has_refund or not (by_hand or payment.status in _REFUNDABLE):
+        return RefundAmount(0)
+    return rules.refund_amount(
+        organization,
+        paid_minor=payment.amount_minor,
+        refunded_minor=payment.refunded_minor,
+        currency=payment.currency,
+        starts_at=starts_at,
+        at=at,
+        in_full=in_full,
+        by_hand=by_hand,
+    )
+
+
 def request_refund(
     tx: Tx,
     actor: Actor,
@@ -163,26 +193,20 @@ def request_refund(
     Returns:
         The amount in minor units; 0 when nothing was paid, the policy keeps it, or a refund exists.
     """
-    if payment.has_refund or not (by_hand or payment.status in _REFUNDABLE):
-        return 0
-    wanted = payment.amount_minor
-    if not in_full:
-        wanted = rules.by_policy(actor.organization, paid_minor=wanted, starts_at=starts_at, at=actor.at)
-    if by_hand:
-        return _request_by_hand(tx, actor, payment, booking_id, wanted, customer_id)
-    left = payment.amount_minor - payment.refunded_minor
-    amount = rules.returnable(wanted, payment.currency, left)
-    if amount > 0:
-        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
-    return max(amount, 0)
+    amount, kept = refundable(
+        actor.organization, payment, starts_at=starts_at, at=actor.at, in_full=in_full, by_hand=by_hand
+    )
+    if amount and by_hand:
+        _request_by_hand(tx, actor, payment, booking_id, amount, customer_id)
+    elif amount:
+        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=kept)
+    return amount
 
 
 def _request_by_hand(
     tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, amount: int, customer_id: str | None
-) -> int:
-    """Insert the refund that staff makes, with a mail to staff and a timeline entry, and return its amount."""
-    if amount <= 0:
-        return 0
+) -> None:
+    """Insert the refund that staff makes, with a mail to staff and a timeline entry."""
     reason = RefundReason.PAID_BY_HAND
     refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
     fields = {"organization_id": actor.organization.id, "refund_id": refund_id, "booking_id": booking_id}
@@ -193,7 +217,6 @@ def _request_by_hand(
     outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload)
     noted = {"reason": reason, "was_sent": False}
     _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
-    return amount
 
 
 def _request(

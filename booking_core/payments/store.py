@@ -3,7 +3,19 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Text, and_, bindparam, exists, func, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
@@ -34,8 +46,9 @@ class PaymentRow(NamedTuple):
 _HAS_REFUND = exists().where(
     refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id
 )
+_COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields]
 _LOCK_PAYMENT = Statement(
-    select(*(_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields))
+    select(*_COLUMNS)
     .where(
         payments.c.organization_id == bindparam("organization_id", type_=Id),
         payments.c.booking_id == bindparam("booking_id", type_=Id),
@@ -48,6 +61,16 @@ def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | 
     """Lock the pending or received payment of the booking."""
     row = tx.first(_LOCK_PAYMENT, organization_id=organization_id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
+
+
+def with_payment(bookings_select: Select[Any], page: FromClause) -> Select[Any]:
+    """Add the columns of `PaymentRow` to a select of bookings; all of them but the last are null without a payment.
+
+    Args:
+        page: the bookings, with the columns organization_id and id.
+    """
+    same = and_(payments.c.organization_id == page.c.organization_id, payments.c.booking_id == page.c.id)
+    return bookings_select.add_columns(*_COLUMNS).join(payments, same, isouter=True)
 
 
 _LOCK_INTENT = Statement(

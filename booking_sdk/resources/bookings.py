@@ -1,4 +1,4 @@
-"""Bookings: list, get, create and cancel."""
+"""Bookings: list, get, create, cancel, check in."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -42,6 +42,10 @@ def _filters(
     departure_from: date | None,
     departure_to: date | None,
     updated_since: datetime | None,
+    departure_id: str | UUID | None,
+    customer_id: str | UUID | None,
+    booking_number: int | None,
+    email: str | None,
 ) -> dict[str, Any]:
     return {
         "status": status,
@@ -49,6 +53,10 @@ def _filters(
         "departure_from": checked_date("departure_from", departure_from),
         "departure_to": checked_date("departure_to", departure_to),
         "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
+        "departure_id": departure_id,
+        "customer_id": customer_id,
+        "booking_number": booking_number,
+        "email": email,
     }
 
 
@@ -70,6 +78,13 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
+def _attendance_spec(
+    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+) -> RequestSpec:
+    body = {"undo": True} if undo else {}
+    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
+
+
 @scrub_tracebacks
 class AsyncBookings:
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
@@ -85,6 +100,10 @@ class AsyncBookings:
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
+        departure_id: str | UUID | None = None,
+        customer_id: str | UUID | None = None,
+        booking_number: int | None = None,
+        email: str | None = None,
         limit: int = 25,
         order: Order = "desc",
         starting_after: str | None = None,
@@ -100,6 +119,10 @@ class AsyncBookings:
             departure_from: Only departures on or after this day, in the organization's timezone.
             departure_to: Only departures on or before this day, at most 92 days after the first.
             updated_since: Only bookings that changed at or after this time.
+            departure_id: Only bookings of this departure.
+            customer_id: Only bookings of this customer.
+            booking_number: Only the booking with this number.
+            email: Only bookings of the customer with this address, in any case.
             limit: The page size, from 1 to 100.
             order: `asc` for the oldest first.
             starting_after: The `next_cursor` of the page before.
@@ -108,8 +131,9 @@ class AsyncBookings:
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
+        others = (updated_since, departure_id, customer_id, booking_number, email)
         query = {
-            **_filters(status, experience_id, departure_from, departure_to, updated_since),
+            **_filters(status, experience_id, departure_from, departure_to, *others),
             "limit": limit,
             "order": order,
             "starting_after": starting_after,
@@ -125,6 +149,10 @@ class AsyncBookings:
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
+        departure_id: str | UUID | None = None,
+        customer_id: str | UUID | None = None,
+        booking_number: int | None = None,
+        email: str | None = None,
         order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
@@ -145,6 +173,10 @@ class AsyncBookings:
             departure_from: Only departures on or after this day, in the organization's timezone.
             departure_to: Only departures on or before this day.
             updated_since: Only bookings that changed at or after this time.
+            departure_id: Only bookings of this departure.
+            customer_id: Only bookings of this customer.
+            booking_number: Only the booking with this number.
+            email: Only bookings of the customer with this address, in any case.
             order: `asc` for the oldest first.
             page_size: The number of bookings per request, from 1 to 100.
             max_items: The maximum number of bookings.
@@ -155,9 +187,8 @@ class AsyncBookings:
             ValueError: The window of departures ends before it begins.
         """
         days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        queries = [
-            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
-        ]
+        others = (updated_since, departure_id, customer_id, booking_number, email)
+        queries = [{**_filters(status, experience_id, first, last, *others), "order": order} for first, last in days]
         specs = [get("bookings", query=query, options=options) for query in queries]
         pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
         return AsyncPaginator(self._client, pages, Booking)
@@ -268,4 +299,50 @@ class AsyncBookings:
             key=idempotency_key,
             options=options,
         )
+        return await self._client._execute(spec, parser_for(Booking))
+
+    async def check_in(
+        self,
+        booking_id: str | UUID,
+        *,
+        undo: bool = False,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Check in the guests of a booking. A booking that is checked in is returned unchanged.
+
+        Args:
+            booking_id: The id of the booking.
+            undo: True to take the check-in back.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+            ConflictError: The booking is cancelled or pending; `details` names the reason.
+        """
+        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
+        return await self._client._execute(spec, parser_for(Booking))
+
+    async def no_show(
+        self,
+        booking_id: str | UUID,
+        *,
+        undo: bool = False,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Record that the guests of a booking did not come. Seats and money stay as they are.
+
+        Args:
+            booking_id: The id of the booking.
+            undo: True to take the record back.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+            ConflictError: The booking is cancelled or pending; `details` names the reason.
+        """
+        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
         return await self._client._execute(spec, parser_for(Booking))

@@ -1,9 +1,10 @@
-"""Gift cards: list and get, with the code on request."""
+"""Gift cards: list and get, with the code on request, and their transactions."""
 
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from booking_core.models.gift_cards import GiftCardTransaction
 from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
@@ -94,3 +95,54 @@ class AsyncGiftCards:
         query = {"include": "code" if include_code else None}
         spec = get("gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options)
         return await self._client._execute(spec, parser_for(GiftCard))
+
+    async def transactions(
+        self,
+        gift_card_id: str | UUID,
+        *,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> AsyncPage[GiftCardTransaction]:
+        """List one page of the changes of a gift card's balance, by creation time.
+
+        Args:
+            gift_card_id: The id of the gift card.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No gift card has this id.
+        """
+        query = {"limit": limit, "order": order, "starting_after": starting_after}
+        segment = path_segment("gift_card_id", gift_card_id)
+        spec = get("gift-cards", segment, "transactions", query=query, options=options)
+        return await async_fetch_page(self._client, spec, GiftCardTransaction, AsyncPage)
+
+    def iterate_transactions(
+        self,
+        gift_card_id: str | UUID,
+        *,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> AsyncPaginator[GiftCardTransaction]:
+        """Iterate over all changes of a gift card's balance, by creation time.
+
+        Args:
+            gift_card_id: The id of the gift card.
+            order: `asc` for the oldest first.
+            page_size: The number of transactions per request, from 1 to 100.
+            max_items: The maximum number of transactions.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
+        query = {"order": order, "starting_after": starting_after}
+        segment = path_segment("gift_card_id", gift_card_id)
+        spec = get("gift-cards", segment, "transactions", query=query, options=options)
+        return AsyncPaginator(self._client, PageIterator([spec], page_size, max_items), GiftCardTransaction)

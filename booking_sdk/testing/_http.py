@@ -162,6 +162,14 @@ class Query:
             raise malformed(name, "must be an ISO 8601 timestamp") from None
         return found if found.tzinfo else found.replace(tzinfo=self._zone)
 
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[1-9][0-9]{0,17}", value):
+            raise malformed(name, "must be a whole number from 1")
+        return int(value)
+
     def limit(self) -> int:
         value = self.text("limit")
         if value is None:

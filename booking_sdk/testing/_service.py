@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from booking_core.models.base import is_id
-from booking_core.models.bookings import BookingCancel, BookingCreate, BookingStatus
+from booking_core.models.bookings import BookingAttendance, BookingCancel, BookingCreate, BookingStatus
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
@@ -73,6 +73,8 @@ class FakeService:
             response = self._execute(request, request_id)
         except Refusal as refusal:
             response = refused(refusal, request_id)
+        if request.method == "GET" and response.is_success and _TAGGED.fullmatch(request.path):
+            response = _tagged(request, response)
         pairs = [*response.raw_headers, (b"x-request-id", request_id.encode())]
         return Response(response.status_code, pairs, response.body)
 
@@ -141,43 +143,74 @@ class FakeService:
     def _list_experiences(self, call: _Call) -> Response:
         published, since = call.query.flag("published"), call.query.instant("updated_since")
         rows = [row for row in self.store.experiences.values() if published in (None, row["is_published"])]
+        rows = [self.store.experience_shown(row) for row in rows]
         return self._listed("experiences", rows, call, published=published, updated_since=since)
 
     def _get_experience(self, call: _Call) -> Response:
-        return _ok(self.store.get(self.store.experiences, call.ids[0]))
+        return _ok(self.store.experience_shown(self.store.get(self.store.experiences, call.ids[0])))
 
     def _availability(self, call: _Call) -> Response:
         return _ok_page(self.store.available(call.query))
+
+    def _list_departures(self, call: _Call) -> Response:
+        return _ok_page(self.store.available_on(call.query))
+
+    def _get_departure(self, call: _Call) -> Response:
+        return _ok(self.store.seats_shown(self.store.get(self.store.departures, call.ids[0])))
 
     def _list_bookings(self, call: _Call) -> Response:
         query = call.query
         status, experience_id = query.choice("status", BookingStatus), query.uuid("experience_id")
         first, last, since = query.day("departure_from"), query.day("departure_to"), query.instant("updated_since")
+        departure_id, customer_id = query.uuid("departure_id"), query.uuid("customer_id")
+        number, email = query.number("booking_number"), query.text("email")
+        owner = None if email is None else self.store.customer_of(email.replace(" ", "+"))
         rows = [
-            self._visible(row, call)
+            self._read(row, call)
             for row in self.store.bookings.values()
-            if status in (None, row["status"]) and experience_id in (None, row["experience"]["id"])
+            if status in (None, row["status"])
+            and experience_id in (None, row["experience"]["id"])
+            and departure_id in (None, row["departure"]["id"])
+            and customer_id in (None, row["_customer_id"])
+            and number in (None, row["booking_number"])
+            and (email is None or owner == row["_customer_id"])
         ]
         if first or last:
             start, end = self.store.window(*_complete_window(first, last), "departure_to")
             rows = [row for row in rows if start <= datetime.fromisoformat(row["departure"]["starts_at"]) < end]
-        filters = {"status": status, "experience_id": experience_id, "first": first, "last": last}
+        filters: dict[str, Any] = {"status": status, "experience_id": experience_id, "first": first, "last": last}
+        filters |= {"departure_id": departure_id, "customer_id": customer_id, "number": number, "email": owner}
         return self._listed("bookings", rows, call, **filters, updated_since=since)
 
     def _get_booking(self, call: _Call) -> Response:
         row = self.store.get(self.store.bookings, call.ids[0])
-        return _ok(self._visible(row, call))
+        return _ok(self._read(row, call))
 
     def _visible(self, row: Row, call: _Call) -> Row:
         """Return a booking with its `manage_url` only for keys with `bookings:write`, until the departure has ended."""
         is_over = datetime.fromisoformat(row["departure"]["ends_at"]) <= self.store.clock.now
         return row if Scope.BOOKINGS_WRITE in call.key.scopes and not is_over else {**row, "manage_url": None}
 
+    def _read(self, row: Row, call: _Call) -> Row:
+        """Return a booking as it is read, with the terms of a cancellation."""
+        return {**self._visible(row, call), "cancellation": self.store.cancellation_terms(row)}
+
     def _create_booking(self, call: _Call) -> Response:
         return _ok(self.store.create_booking(validated(BookingCreate, call.request.body)), 201)
 
     def _cancel_booking(self, call: _Call) -> Response:
         return _ok(self._visible(self.store.cancel(call.ids[0]), call))
+
+    def _check_in(self, call: _Call) -> Response:
+        body = validated(BookingAttendance, call.request.body)
+        return _ok(self._visible(self.store.attend(call.ids[0], "checked_in_at", "no_show_at", bool(body.undo)), call))
+
+    def _no_show(self, call: _Call) -> Response:
+        body = validated(BookingAttendance, call.request.body)
+        return _ok(self._visible(self.store.attend(call.ids[0], "no_show_at", "checked_in_at", bool(body.undo)), call))
+
+    def _get_manifest(self, call: _Call) -> Response:
+        return _ok(self.store.manifest(self.store.get(self.store.departures, call.ids[0])))
 
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
@@ -201,6 +234,10 @@ class FakeService:
         row = self.store.get(self.store.gift_cards, call.ids[0])
         wanted = (call.query.text("include") or "").split(",")
         return _ok({**row, "code": row["_code"]} if "code" in wanted else row)
+
+    def _list_gift_card_transactions(self, call: _Call) -> Response:
+        card = self.store.get(self.store.gift_cards, call.ids[0])
+        return self._listed("gift_card_transactions", card["_transactions"], call, gift_card_id=card["id"])
 
     def _listed(self, endpoint: str, rows: list[Row], call: _Call, **filters: Any) -> Response:
         since = filters.get("updated_since")
@@ -279,15 +316,21 @@ _OPERATIONS = (
     _op("GET", "/experiences", _S._list_experiences, Scope.EXPERIENCES_READ),
     _op("GET", "/experiences/{id}", _S._get_experience, Scope.EXPERIENCES_READ),
     _op("GET", "/availability", _S._availability, Scope.AVAILABILITY_READ),
+    _op("GET", "/departures", _S._list_departures, Scope.AVAILABILITY_READ),
+    _op("GET", "/departures/{id}", _S._get_departure, Scope.AVAILABILITY_READ),
     _op("GET", "/bookings", _S._list_bookings, Scope.BOOKINGS_READ),
     _op("GET", "/bookings/{id}", _S._get_booking, Scope.BOOKINGS_READ),
     _op("POST", "/bookings", _S._create_booking, Scope.BOOKINGS_WRITE, "required", BookingCreate),
     _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
+    _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
+    _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
+    _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),
     _op("GET", "/customers", _S._list_customers, Scope.CUSTOMERS_READ),
     _op("GET", "/customers/{id}", _S._get_customer, Scope.CUSTOMERS_READ),
     _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),
     _op("GET", "/gift-cards", _S._list_gift_cards, Scope.GIFT_CARDS_READ),
     _op("GET", "/gift-cards/{id}", _S._get_gift_card, Scope.GIFT_CARDS_READ),
+    _op("GET", "/gift-cards/{id}/transactions", _S._list_gift_card_transactions, Scope.GIFT_CARDS_READ),
     _op("GET", "/events", _S._list_events),
     _op("GET", "/events/{id}", _S._get_event),
     _op("GET", "/webhooks", _S._list_webhooks, _MANAGE),
@@ -351,6 +394,21 @@ def _check_body(request: FakeRequest) -> None:
         value = ""
     if not isinstance(value, (dict, type(None))):
         raise Refusal(400, "validation_failed", "The body must be a JSON object.")
+
+
+_TAGGED = re.compile(
+    "/api/v1/(experiences|availability|departures|(experiences|departures|bookings|customers|gift-cards|events)/[^/]+)"
+)
+"""The paths whose responses have an ETag."""
+
+
+def _tagged(request: FakeRequest, response: Response) -> Response:
+    """Return the response with its ETag; 304 if the request has it."""
+    etag = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    sent = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if etag in sent or "*" in sent:
+        return Response(304, [(b"etag", etag.encode())])
+    return Response(response.status_code, [*response.raw_headers, (b"etag", etag.encode())], response.body)
 
 
 def _ok(row: Row, status: int = 200) -> Response:

@@ -8,26 +8,30 @@ import hashlib
 import hmac
 import itertools
 import json
-import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from booking_core.models.base import Resource
+from booking_core.models.base import Resource, email_key
 from booking_core.models.bookings import (
     AddOnLine,
     BookedDeparture,
     BookedExperience,
     BookingCreate,
+    BookingStatus,
+    CancellationTerms,
     Guest,
     GuestLine,
     Payment,
 )
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.departures import Departure
-from booking_core.models.experiences import STANDARD_TIER_ID, Experience, PriceTier
+from booking_core.models.experiences import STANDARD_TIER_ID, AddOn, Experience, PriceTier
 from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.manifests import ManifestTotals
+from booking_core.models.money import Money
 from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
 from booking_sdk.models import Booking, Event, GiftCard
@@ -61,6 +65,11 @@ def standard_tiers(price: Row | None) -> list[Row]:
     return [] if price is None else [standard]
 
 
+def shown_add_ons(add_ons: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Return the add-ons of an experience as the API shows them."""
+    return [resource_fields(AddOn, id=each["id"], name=each["label"], price=each["price"]) for each in add_ons]
+
+
 def lowest_price(tiers: Iterable[Row]) -> Row | None:
     """Return the price of the cheapest tier."""
     return min((tier["price"] for tier in tiers), key=lambda price: int(price["amount_minor"]), default=None)
@@ -69,6 +78,30 @@ def lowest_price(tiers: Iterable[Row]) -> Row | None:
 def select_fields(model: type[Resource], row: Row) -> Row:
     """Return the fields of a row that a model has."""
     return {name: row[name] for name in model.model_fields}
+
+
+def _unpaid(row: Row) -> Row:
+    total: Row = row["totals"]["total"]
+    return total if row["payment"]["status"] == "unpaid" else {**total, "amount_minor": 0}
+
+
+def _manifest_totals(data: list[Row]) -> Row:
+    guests: Counter[str] = Counter()
+    add_ons: Counter[str] = Counter()
+    unpaid: Counter[str] = Counter()
+    for row in data:
+        guests.update({line["tier_label"]: line["count"] for line in row["guests"]})
+        add_ons.update({line["label"]: line["count"] for line in row["add_ons"]})
+        unpaid[row["unpaid"]["currency"]] += row["unpaid"]["amount_minor"]
+    return resource_fields(
+        ManifestTotals,
+        bookings=len(data),
+        checked_in=sum(row["checked_in_at"] is not None for row in data),
+        no_shows=sum(row["no_show_at"] is not None for row in data),
+        guests=dict(guests),
+        add_ons=dict(add_ons),
+        unpaid=[{"amount_minor": amount, "currency": currency} for currency, amount in unpaid.items() if amount],
+    )
 
 
 class Store:
@@ -172,7 +205,10 @@ class Store:
         experience_id, first, last = query.uuid("experience_id"), query.day("from"), query.day("to")
         if first is None:
             raise malformed("from", "is required", "required")
-        start, end = self.window(first, last or first + timedelta(days=AVAILABILITY_DAYS_DEFAULT), "to")
+        return self._departures_within(first, last or first + timedelta(days=AVAILABILITY_DAYS_DEFAULT), experience_id)
+
+    def _departures_within(self, first: date, last: date, experience_id: str | None) -> Row:
+        start, end = self.window(first, last, "to")
         found = [
             row
             for row in self.departures.values()
@@ -180,6 +216,18 @@ class Store:
         ]
         found.sort(key=lambda row: (row["_starts_at"], row["id"]))
         return {"data": [self.seats_shown(row) for row in found], "has_more": False, "next_cursor": None}
+
+    def experience_shown(self, experience: Row) -> Row:
+        """Return an experience with the add-ons that can be booked now."""
+        add_ons = shown_add_ons(experience["_add_ons"]) if self.add_ons_app else []
+        return {**experience, "add_ons": experience["add_ons"] or add_ons}
+
+    def available_on(self, query: Query) -> Row:
+        """Return the departures of a day."""
+        day, experience_id = query.day("date"), query.uuid("experience_id")
+        if day is None:
+            raise malformed("date", "is required", "required")
+        return self._departures_within(day, day, experience_id)
 
     def seats_left(self, departure: Row) -> int:
         taken: int = sum(
@@ -215,9 +263,9 @@ class Store:
             raise Refusal(409, "insufficient_capacity", message, seats_available=left)
         guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
         customer = resource_fields(Guest, **guest)
-        self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
+        owner, _ = self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
-        row["_seats"] = seats
+        row |= {"_seats": seats, "_customer_id": owner["id"]}
         self.publish("booking.created", row)
         self.publish("booking.confirmed", row)
         return row
@@ -299,7 +347,51 @@ class Store:
             totals=totals_fields(total, currency),
             payment=_PAYMENTS[request.payment] if total else _FREE,
             note=request.note or None,
+            checked_in_at=None,
+            no_show_at=None,
             manage_url=f"https://fake.example.com/manage/{booking_id}",
+        )
+
+    def attend(self, booking_id: str, field: str, other: str, undo: bool) -> Row:
+        """Set the time of a check-in or a no-show and clear that of the other; or clear it."""
+        row = self.get(self.bookings, booking_id)
+        if not undo and row["status"] != "confirmed":
+            raise conflict(f"booking_{row['status']}", f"The booking is {row['status']}.")
+        before = {name: row[name] for name in (field, other)}
+        after = {**before, field: None} if undo else {field: row[field] or self.now, other: None}
+        if after != before:
+            self.change(row, **after)
+        return row
+
+    def manifest(self, departure: Row) -> Row:
+        """Return the manifest of a departure. What is paid later in the fake is unpaid."""
+        of = [row for row in self.bookings.values() if row["departure"]["id"] == departure["id"]]
+        found = sorted(
+            (row for row in of if row["status"] != "cancelled"),
+            key=lambda row: (row["customer"]["name"].casefold(), row["booking_number"]),
+        )
+        data = [shown(row) | {"manage_url": None, "unpaid": _unpaid(row)} for row in found]
+        counts = {status: sum(row["status"] == status for row in of) for status in BookingStatus}
+        experience = select_fields(BookedExperience, self.experiences[departure["experience_id"]])
+        sold = sum(row["_seats"] for row in found)
+        more = {"experience": experience, "seats_sold": sold, "bookings": counts, "is_being_cancelled": False}
+        return {
+            "departure": shown(self.seats_shown(departure)) | more,
+            "totals": _manifest_totals(data),
+            "data": data,
+        }
+
+    def cancellation_terms(self, row: Row) -> Row:
+        """Return the terms of a cancellation. No card is charged in the fake, so that there is nothing to refund."""
+        nothing = resource_fields(Money, amount_minor=0, currency=row["totals"]["total"]["currency"])
+        until = datetime.fromisoformat(row["departure"]["starts_at"]) - timedelta(hours=24)
+        return resource_fields(
+            CancellationTerms,
+            allowed=row["status"] != "cancelled",
+            refundable_amount=nothing,
+            gift_card_amount=nothing,
+            until=self.at(until),
+            late_percent=0,
         )
 
     def cancel(self, booking_id: str, reason: str = "api") -> Row:
@@ -316,7 +408,7 @@ class Store:
         self, name: str, email: str, phone: str | None, subscribed: bool = False
     ) -> tuple[Row, bool]:
         """Return the customer with this e-mail address, and True when it was created."""
-        identity = unicodedata.normalize("NFC", email).casefold()
+        identity = email_key(email)
         for row in self.customers.values():
             if row["_identity"] == identity:
                 return row, False
@@ -333,6 +425,11 @@ class Store:
         row["_identity"] = identity
         self.publish("customer.created", row)
         return row, True
+
+    def customer_of(self, email: str) -> str | None:
+        """Return the id of the customer with this e-mail address."""
+        identity = email_key(email.strip())
+        return next((row["id"] for row in self.customers.values() if row["_identity"] == identity), None)
 
     def create_customer(self, request: CustomerCreate) -> tuple[Row, bool]:
         return self.find_or_create_customer(

@@ -105,6 +105,7 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
         "languages": ["en"],
         "price_from": money(89000, currency),
         "price_tiers": [adult],
+        "add_ons": [],
         "created_at": _at(),
         "updated_at": _at(),
     }
@@ -117,10 +118,13 @@ def departure_fields(**over: Any) -> dict[str, Any]:
         "id": new_id(),
         "experience_id": new_id(),
         "starts_at": _at(48),
+        "starts_at_local": _at(48)[:19],
+        "timezone": "UTC",
         "ends_at": _at(50.5),
         "seats_total": 12,
         "seats_available": 12,
         "price": money(89000),
+        "price_tiers": None,
         "booking_closes_at": _at(48),
         "status": "open",
     }
@@ -149,6 +153,8 @@ def booking_fields(**over: Any) -> dict[str, Any]:
         "guests": [guests],
         "totals": totals_fields(178000),
         "payment": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
+        "checked_in_at": None,
+        "no_show_at": None,
     }
     return resource_fields(Booking, **{**sample, **over})
 

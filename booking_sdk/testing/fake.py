@@ -12,6 +12,7 @@ from booking_core.models.base import Resource
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
+from booking_core.models.gift_cards import GiftCardTransaction
 from booking_core.models.limits import API_KEY_PREFIX
 from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
@@ -160,7 +161,7 @@ class FakeBookingAPI:
         fields["price_tiers"] = tiers or standard_tiers(fields["price_from"])
         row = self._store.keep(self._store.experiences, fields)
         row["_add_ons"], row["_has_tiers"] = list(add_ons), bool(tiers)
-        return Experience.model_validate(shown(row))
+        return Experience.model_validate(shown(self._store.experience_shown(row)))
 
     def add_departure(
         self,
@@ -194,10 +195,13 @@ class FakeBookingAPI:
         fields = factories.departure_fields(
             experience_id=kind["id"],
             starts_at=self._store.at(start),
+            starts_at_local=self._store.at(start)[:19],
+            timezone=self._store.organization["timezone"],
             ends_at=self._store.at(end),
             seats_total=seats,
             seats_available=seats,
             price=lowest_price(tiers),
+            price_tiers=None if tiers == kind["price_tiers"] else tiers,
             booking_closes_at=self._store.at(closes_at),
         )
         row = self._store.keep(self._store.departures, fields)
@@ -239,9 +243,40 @@ class FakeBookingAPI:
             }
         )
         row = self._store.keep(self._store.gift_cards, fields)
-        row["_code"] = code
+        row |= {"_code": code, "_transactions": []}
         self._store.publish("gift_card.issued", row)
         return GiftCard.model_validate(shown(row))
+
+    def add_gift_card_transaction(
+        self,
+        gift_card_id: str,
+        amount_minor: int,
+        *,
+        kind: str = "redeem",
+        booking_id: str | None = None,
+    ) -> GiftCardTransaction:
+        """Change the balance of a gift card, and add the transaction.
+
+        Args:
+            gift_card_id: The id of the gift card.
+            amount_minor: The change; negative to take from the card.
+            kind: `redeem`, `restore` or `adjust`.
+            booking_id: The booking that was paid or cancelled.
+        """
+        row = self._store.gift_cards[gift_card_id]
+        fields = factories.resource_fields(
+            GiftCardTransaction,
+            id=factories.new_id(),
+            type=kind,
+            amount=factories.money(amount_minor, row["currency"]),
+            booking_id=booking_id,
+            created_at=self._store.now,
+        )
+        balance = factories.money(row["balance"]["amount_minor"] + amount_minor, row["currency"])
+        self._store.change(row, balance=balance, status="active" if balance["amount_minor"] else "expired")
+        entries: dict[str, Any] = {}
+        row["_transactions"].append(self._store.keep(entries, fields))
+        return GiftCardTransaction.model_validate(fields)
 
     def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
         """Add a resource that has no method of its own here. `over` overrides its sample fields.
@@ -278,6 +313,7 @@ class FakeBookingAPI:
         """Reschedule a booking as staff would, and write the event."""
         row, to = self._store.bookings[booking_id], self._store.departures[departure_id]
         before = {name: row["departure"][name] for name in ("id", "starts_at")}
+        self._store.change(row, checked_in_at=None, no_show_at=None)
         self._store.change(row, departure={name: to[name] for name in ("id", "starts_at", "ends_at")})
         self._store.publish("booking.rescheduled", row, previous_departure=before)
         return Booking.model_validate(shown(row))

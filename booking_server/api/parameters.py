@@ -19,6 +19,8 @@ from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, QUERY
 from booking_core.models.pages import Order
 
 _DIGITS = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+"""A number of at most 18 digits fits in 64 bits."""
 
 
 def _path_id(text: str) -> str:
@@ -36,6 +38,12 @@ def _uuid(text: str) -> str:
 def _limit(text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= PAGE_LIMIT_MAX:
         raise ValueError(f"must be a whole number from 1 to {PAGE_LIMIT_MAX}")
+    return int(text)
+
+
+def _booking_number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("must be a whole number from 1")
     return int(text)
 
 
@@ -68,6 +76,11 @@ DeliveryId = Annotated[
 
 QueryId = Annotated[str, PlainValidator(_uuid), WithJsonSchema(_UUID_SCHEMA)]
 Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
+BookingNumber = Annotated[
+    int,
+    PlainValidator(_booking_number),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 10**18 - 1, "examples": [1042]}),
+]
 Day = Annotated[
     date,
     PlainValidator(parse_date),

@@ -3,6 +3,7 @@
 from fastapi import Response
 
 from booking_core.idempotency import Answer
+from booking_server.api.etags import TaggedAnswer
 
 
 class JsonBytes(Response):
@@ -12,7 +13,9 @@ class JsonBytes(Response):
 
 
 def respond(answer: Answer) -> Response:
-    """Return the response of an answer; status 204 has no body and no content type."""
+    """Return the response of an answer; status 204 and 304 have no body and no content type."""
     headers = {"idempotent-replayed": "true"} if answer.replayed else None
-    kind = Response if answer.status == 204 else JsonBytes
+    if isinstance(answer, TaggedAnswer):
+        headers = {"etag": answer.etag}
+    kind = Response if answer.status in (204, 304) else JsonBytes
     return kind(answer.body, answer.status, headers)

@@ -27,6 +27,7 @@ from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
 from booking_core.idempotency import Answer
+from booking_server.api import etags
 from booking_server.api.dependencies import (
     api_key,
     counted,
@@ -120,17 +121,20 @@ class Reads:
     Args:
         is_list: the operation may cost more than the look-up of a row, and runs in the lanes of lists.
         may_use_replica: the list may be read from a replica.
+        is_tagged: its response has an ETag (`etags`).
     """
 
     given = (api_key, *_TRANSACTIONS)
 
-    def __init__(self, *, is_list: bool, may_use_replica: bool) -> None:
+    def __init__(self, *, is_list: bool, may_use_replica: bool, is_tagged: bool) -> None:
         self._is_list = is_list
         self.may_use_replica = may_use_replica
+        self._is_tagged = is_tagged
 
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         def run(tx: Tx, caller: Caller) -> Any:
-            return plan.run(request, body, {api_key: caller, get_read_tx: tx, get_list_tx: tx})
+            found = plan.run(request, body, {api_key: caller, get_read_tx: tx, get_list_tx: tx})
+            return self._tagged(request, found)
 
         with counted(request) as credentials:
             reads = service_of(request).reads
@@ -138,7 +142,11 @@ class Reads:
             return respond(answer)
 
     async def finish(self, request: Request, operate: Operate) -> Response:
-        return respond(await service_of(request).reads.read(lambda tx: operate(dict.fromkeys(_TRANSACTIONS, tx))))
+        reads = service_of(request).reads
+        return respond(await reads.read(lambda tx: self._tagged(request, operate(dict.fromkeys(_TRANSACTIONS, tx)))))
+
+    def _tagged(self, request: Request, result: Any) -> Any:
+        return etags.answer(result, request.scope["headers"]) if self._is_tagged else result
 
 
 class Creates:
@@ -174,7 +182,8 @@ def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | 
     if inspect.signature(endpoint).return_annotation is CreateRequest:
         return Creates()
     is_list = _takes(dependant, _TRANSACTIONS) and not (dependant.path or "").endswith("}")
-    return Reads(is_list=is_list, may_use_replica=is_list and _takes(dependant, (get_list_tx,)))
+    may_use_replica = is_list and _takes(dependant, (get_list_tx,))
+    return Reads(is_list=is_list, may_use_replica=may_use_replica, is_tagged=etags.is_tagged(endpoint))
 
 
 def _takes(dependant: Dependant, calls: Collection[Any]) -> bool:

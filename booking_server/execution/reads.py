@@ -43,8 +43,8 @@ class Read:
 
     credentials: Credentials | None
     run: Callable[..., object] | None
-    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, or JSON bytes. Without
-    it the caller itself is the result."""
+    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, JSON bytes, or an
+    answer. Without it the caller itself is the result."""
     is_list: bool = False
     may_use_replica: bool = False
     caller: Caller | None = None
@@ -225,4 +225,6 @@ class Reads:
 
 
 def _as_answer(result: object) -> Answer:
+    if isinstance(result, Answer):
+        return result
     return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))

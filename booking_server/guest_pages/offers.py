@@ -48,9 +48,15 @@ def offer(view: GuestView) -> Offer:
 
 def _refund(view: GuestView, paid: int, *, is_card: bool) -> int:
     organization, at, starts_at = view.actor.organization, view.actor.at, view.row.starts_at
-    if is_card:
-        return payments.owed(organization, paid_minor=paid, currency=view.row.currency, starts_at=starts_at, at=at)
-    return payments.by_policy(organization, paid_minor=paid, starts_at=starts_at, at=at)
+    return payments.refund_amount(
+        organization,
+        paid_minor=paid,
+        refunded_minor=0,
+        currency=view.row.currency,
+        starts_at=starts_at,
+        at=at,
+        by_hand=not is_card,
+    ).amount_minor
 
 
 def _words(view: GuestView, paid: int, minor: int, *, is_card: bool) -> str:

@@ -28,6 +28,7 @@ NOT_IN_THE_SDK = {("GET", "/api/v1/openapi.json")}
 
 ARGUMENTS: dict[str, Any] = {
     "date_from": date(2026, 6, 1),
+    "day": date(2026, 6, 1),
     "since": datetime(2026, 6, 1, tzinfo=UTC),
     "guests": [],
     "customer": {},

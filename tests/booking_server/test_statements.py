@@ -64,6 +64,7 @@ def test_one_resource_takes_the_look_up_of_the_key_and_one_more(
     )  # fmt: skip
     for path in (
         f"/bookings/{booking['id']}",
+        f"/departures/{departure}",
         f"/experiences/{booking['experience']['id']}",
         f"/customers/{customer['id']}",
         f"/gift-cards/{card}",
@@ -75,6 +76,7 @@ def test_one_resource_takes_the_look_up_of_the_key_and_one_more(
 def test_availability_takes_two_however_wide(api: Api, departure: str, cost: Callable[..., int]) -> None:
     assert cost(api.get, "/availability", **{"from": "2026-11-20"}) == 2
     assert cost(api.get, "/availability", **{"from": "2026-11-20", "to": "2027-02-20"}) == 2
+    assert cost(api.get, "/departures", date="2026-11-23") == 2
 
 
 def test_a_booking_takes_six_on_postgresql(api: Api, departure: str, cost: Callable[..., int]) -> None:

@@ -39,10 +39,13 @@ def test_a_booking_is_confirmed_numbered_priced_and_published(api: Api, departur
 
 def test_get_returns_the_created_booking(api: Api, departure: str) -> None:
     created = api.book(departure).json()
-    assert api.get(f"/bookings/{created['id']}").json() == created
-    assert api.get("/bookings").json()["data"] == [created]
+    shown = api.get(f"/bookings/{created['id']}").json()
+    terms = shown.pop("cancellation")  # only a booking that is read has it
+    assert terms["allowed"] is True
+    assert shown == created
+    assert api.get("/bookings").json()["data"] == [created | {"cancellation": terms}]
     reader = api.with_scopes(Scope.BOOKINGS_READ)
-    assert reader.get(f"/bookings/{created['id']}").json() == {**created, "manage_url": None}
+    assert reader.get(f"/bookings/{created['id']}").json() == {**created, "manage_url": None, "cancellation": terms}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,10 @@ from booking_sdk import BookingClient, NotFoundError
 COMMANDS = {
     "get_me": "whoami",
     "list_availability": "availability",
+    "get_departure_manifest": "departures manifest",
+    "check_in_booking": "bookings check-in",
+    "record_no_show": "bookings no-show",
+    "list_gift_card_transactions": "gift-cards transactions",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",
     "rotate_webhook_secret": "webhooks rotate-secret",
@@ -33,6 +37,8 @@ COMMANDS = {
 
 OTHER_LISTS = {
     "list_availability": "a window of days, in one page: test_params.py",
+    "list_departures": "a day, in one page: test_departures.py",
+    "list_gift_card_transactions": "the list below a gift card: test_gift_card_transactions.py",
     "list_webhooks": "at most a few endpoints, in one page: test_webhooks.py",
     "list_deliveries": "the list below an endpoint: test_webhooks.py",
 }

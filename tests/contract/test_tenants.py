@@ -81,12 +81,17 @@ def _delivery(api: Api, url: str) -> dict[str, str]:
     return endpoint | {"deliveryId": sent["id"]}
 
 
+def _departure(api: Api, _: str) -> dict[str, str]:
+    return {"id": api.world.departure(api.world.experience())}
+
+
 def _row(listing: Listing) -> Create:
     return lambda api, url: {"id": listing.filled(api.world, url, [api.world.clock()])[0]}
 
 
 OWNED: dict[str, Create] = {
     **{f"{listing.path}/{{id}}": _row(listing) for listing in LISTINGS},
+    "/departures/{id}": _departure,
     "/webhooks/{id}": _endpoint,
     "/webhooks/{id}/deliveries/{deliveryId}": _delivery,
 }
@@ -156,11 +161,18 @@ def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None
     ("path", "parameter", "owned"),
     [
         ("/availability?from=2026-11-20", "experience_id", lambda own: own.experience),
+        ("/departures?date=2026-11-23", "experience_id", lambda own: own.experience),
         ("/bookings", "experience_id", lambda own: own.experience),
+        ("/bookings", "departure_id", lambda own: own.departure),
+        ("/bookings", "customer_id", lambda own: own.customer["id"]),
+        ("/bookings", "email", lambda own: "only.theirs@example.com"),
         ("/customers", "email", lambda own: "only.theirs@example.com"),
         ("/events", "resource_id", lambda own: own.booking["id"]),
     ],
-    ids=["availability", "bookings", "customers", "events"],
+    ids=[
+        *("availability", "departures", "bookings", "bookings-of-departure", "bookings-of-customer"),
+        *("bookings-by-email", "customers", "events"),
+    ],
 )
 def test_a_filter_by_ids_of_another_organization_finds_nothing(
     api: Api, theirs: Api, path: str, parameter: str, owned: Callable[[Belongings], str]
@@ -168,6 +180,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(
     Belongings(api)
     own = Belongings(theirs)
     theirs.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
+    theirs.book(own.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
     parameters = {parameter: owned(own)}
     query = "&" if "?" in path else "?"
     asked = f"{path}{query}{parameter}={parameters[parameter]}"
@@ -305,6 +318,7 @@ def test_every_id_that_is_answered_belongs_to_the_caller(api: Api, theirs: Api) 
             ("/me", {}),
             ("/experiences", {}),
             ("/availability", {"from": "2026-11-20"}),
+            ("/departures", {"date": "2026-11-23"}),
             ("/bookings", {}),
             ("/customers", {}),
             ("/gift-cards", {}),

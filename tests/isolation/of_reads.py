@@ -7,6 +7,7 @@ from support.operations import Operations
 
 from booking_core import tokens
 from booking_core.clock import system_clock
+from booking_core.models.limits import MANIFEST_BOOKINGS_MAX
 from isolation import bulk
 from isolation.measuring import Misbehaviour
 from isolation.processes import request
@@ -83,6 +84,20 @@ def _of_one_customer(scene: Scene) -> Iterator[None]:
         yield
 
 
+def _many_of_one_departure(scene: Scene) -> None:
+    """Make a departure with as many bookings as a manifest holds, and one with more."""
+    offender, most, more = scene.offender, MANIFEST_BOOKINGS_MAX, scene.size(100_000, 5_000)
+    bulk.bookings(scene.url, offender.world, offender.departures[1], offender.experience, most)
+    bulk.bookings(scene.url, offender.world, offender.departures[2], offender.experience, more)
+
+
+@contextmanager
+def _manifests(scene: Scene) -> Iterator[None]:
+    paths = [f"/departures/{each}/manifest" for each in scene.offender.departures[1:3]]
+    with scene.crowd([scene.get(path) for path in paths], 16):
+        yield
+
+
 def _many_events(scene: Scene) -> None:
     bulk.events(scene.url, scene.offender.world, scene.size(200_000, 5_000))
 
@@ -126,6 +141,12 @@ MISBEHAVIOURS = (
         "a customer with 100,000 bookings is read, and books again and again",
         _of_one_customer,
         _many_of_one_customer,
+    ),
+    Misbehaviour(
+        "manifest",
+        "16 clients read the manifests of departures with 1,000 and 100,000 bookings in a loop",
+        _manifests,
+        _many_of_one_departure,
     ),
     Misbehaviour("polling", "16 followers poll the feed in a loop", _poll_in_a_loop, _many_events),
     Misbehaviour("dump", "16 clients read whole pages of bookings in a loop", _dump, _some_bookings),

@@ -16,10 +16,10 @@ from booking_core.bookings.store.departures import (
     count_participants,
     departure_details,
     find_live,
+    find_live_with_recorded,
     find_offered,
     get_seats,
     lock_live,
-    recorded_amounts,
 )
 from booking_core.bookings.store.due import (
     CANCELLING,
@@ -30,8 +30,19 @@ from booking_core.bookings.store.due import (
     unchecked_minimum,
 )
 from booking_core.bookings.store.lists import LIST, SLICE, SearchTexts, has_customer, id_of_number, texts
-from booking_core.bookings.store.rows import BookingDetails, get, get_many, lock, organization_of
+from booking_core.bookings.store.rows import (
+    BookingDetails,
+    ShownBooking,
+    get,
+    get_many,
+    get_many_shown,
+    get_shown,
+    lock,
+    organization_of,
+    parse_shown,
+)
 from booking_core.bookings.store.updates import (
+    ATTEND,
     CANCEL,
     CANCEL_DEPARTURE,
     CHECK_MINIMUM,
@@ -43,6 +54,7 @@ from booking_core.bookings.store.updates import (
 )
 
 __all__ = [
+    "ATTEND",
     "CANCEL",
     "CANCELLING",
     "CANCEL_DEPARTURE",
@@ -60,6 +72,7 @@ __all__ = [
     "ClosedDepartures",
     "DepartureDetails",
     "SearchTexts",
+    "ShownBooking",
     "cancelling_reason",
     "contexts_query",
     "count_by_status",
@@ -69,11 +82,14 @@ __all__ = [
     "departures_query",
     "existing_departures",
     "find_live",
+    "find_live_with_recorded",
     "find_offered",
     "get",
     "get_context",
     "get_many",
+    "get_many_shown",
     "get_seats",
+    "get_shown",
     "has_customer",
     "id_of_number",
     "lock",
@@ -81,7 +97,7 @@ __all__ = [
     "lock_expired",
     "lock_live",
     "organization_of",
-    "recorded_amounts",
+    "parse_shown",
     "texts",
     "try_lock_departures",
     "unchecked_minimum",

@@ -39,17 +39,18 @@ def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRo
     return [BookingRow._make(row) for row in found]
 
 
-_RECORDED = Statement(
-    select(bookings.c.id, bookings.c.recorded_minor).where(
-        _OF_DEPARTURE, bookings.c.recorded_minor > literal_column("0")
-    )
-)
+def _live_with_recorded() -> Any:
+    page = select(bookings).where(_OF_DEPARTURE).subquery("page")
+    return joined(page).add_columns(page.c.recorded_minor)
 
 
-def recorded_amounts(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
-    """Return the sums of recorded payments of the pending and confirmed bookings of a departure, by booking id."""
-    found = tx.all(_RECORDED, organization_id=organization_id, departure_id=departure_id)
-    return {str(booking_id): int(amount) for booking_id, amount in found}
+_LIVE_WITH_RECORDED = Statement(_live_with_recorded())
+
+
+def find_live_with_recorded(tx: Tx, organization_id: str, departure_id: str) -> list[tuple[BookingRow, int]]:
+    """Return the pending and confirmed bookings of a departure, each with the sum of its recorded payments."""
+    found = tx.all(_LIVE_WITH_RECORDED, organization_id=organization_id, departure_id=departure_id)
+    return [(BookingRow._make(row[:-1]), row[-1]) for row in found]
 
 
 class StatusCount(NamedTuple):

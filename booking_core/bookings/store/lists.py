@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, literal_column, select, tuple_
 
-from booking_core.bookings.store.rows import OWN, joined
+from booking_core.bookings.store.rows import OWN, shown
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
@@ -35,6 +35,11 @@ _BOOKED_BY = (
     )
     .where(_HAS_ADDRESS, timeline.c.kind == literal_column("'booking_created'"))
 )
+_OF_CUSTOMER = select(timeline.c.organization_id, timeline.c.booking_id.label("id")).where(
+    timeline.c.organization_id == bindparam("organization_id", type_=Id),
+    timeline.c.customer_id == bindparam("customer_id", type_=Id),
+    timeline.c.kind == literal_column("'booking_created'"),
+)
 # coalesce() keeps SQLite from using the equality in the other direction. It might then reverse the join and read all
 # bookings of an organization.
 _ON_DEPARTURE = and_(
@@ -52,9 +57,10 @@ LIST = KeysetList(
         "updated_since": _UPDATED_SINCE,
         "number": bookings.c.booking_number == bindparam("number", type_=BigInteger),
         "departure_id": bookings.c.departure_id == bindparam("departure_id", type_=Id),
+        "customer_id": bookings.c.customer_id == bindparam("customer_id", type_=Id),
         "email_key": bookings.c.customer_id == select(customers.c.id).where(_HAS_ADDRESS).scalar_subquery(),
     },
-    joined,
+    shown,
     {
         "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
         # Sorted as in its index, so that PostgreSQL does not search the first rows in the table itself.
@@ -62,6 +68,7 @@ LIST = KeysetList(
         "departure_id": OWN.with_only_columns(*_KEY).where(
             bookings.c.departure_id == bindparam("departure_id", type_=Id)
         ),
+        "customer_id": _OF_CUSTOMER,
         "email_key": _BOOKED_BY,
     },
 )

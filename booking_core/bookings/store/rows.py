@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import FromClause, Integer, Select, and_, bindparam, literal_column, select
 from sqlalchemy.engine import Dialect
 
-from booking_core import organizations
+from booking_core import organizations, payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.payments import PaymentRow
 
 _COLUMNS: dict[str, Any] = {
     "experience_title": experiences.c.title,
@@ -31,7 +32,33 @@ def joined(page: FromClause) -> Select[Any]:
     return select(*columns).join_from(page, departures, departed).join(experiences, offered)
 
 
+def shown(page: FromClause) -> Select[Any]:
+    """Select bookings as they are read: `BookingRow`, the sum of the recorded payments, and `PaymentRow`."""
+    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page)
+
+
+class ShownBooking(NamedTuple):
+    """A booking with what decides about the refund of its cancellation."""
+
+    row: BookingRow
+    recorded_minor: int
+    """The sum of the payments that staff recorded."""
+    payment: PaymentRow | None
+
+
+_WIDTH = len(BookingRow._fields)
+
+
+def parse_shown(row: Sequence[Any]) -> ShownBooking:
+    """Return the booking of a row of `shown`."""
+    recorded, *payment = row[_WIDTH:]
+    return ShownBooking(
+        BookingRow._make(row[:_WIDTH]), recorded, None if payment[0] is None else PaymentRow._make(payment)
+    )
+
+
 OWN = select(bookings).where(bookings.c.organization_id == bindparam("organization_id", type_=Id))
+_GET_SHOWN = Statement(shown(OWN.where(bookings.c.id == bindparam("id", type_=Id)).subquery("page")))
 _GET = Statement(joined(OWN.where(bookings.c.id == bindparam("id", type_=Id)).subquery("page")))
 LOCKED = (
     bookings.c.id,
@@ -55,6 +82,12 @@ _LOCK = Statement(
 def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
     row = tx.first(_GET, organization_id=organization_id, id=booking_id)
     return BookingRow._make(row) if row else None
+
+
+def get_shown(tx: Tx, organization_id: str, booking_id: str) -> ShownBooking | None:
+    """Return a booking as it is read."""
+    row = tx.first(_GET_SHOWN, organization_id=organization_id, id=booking_id)
+    return parse_shown(row) if row else None
 
 
 class BookingDetails(NamedTuple):
@@ -100,12 +133,13 @@ LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'conf
 LIMIT = bindparam("limit", type_=Integer)
 
 
-def _get_many(dialect: Dialect) -> Any:
+def _many(dialect: Dialect) -> FromClause:
     mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
-    return joined(select(bookings).where(mine, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page"))
+    return select(bookings).where(mine, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page")
 
 
-_GET_MANY = Statement(_get_many)
+_GET_MANY = Statement(lambda dialect: joined(_many(dialect)))
+_GET_MANY_SHOWN = Statement(lambda dialect: shown(_many(dialect)))
 
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
@@ -113,3 +147,10 @@ def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[s
     wanted = as_json({"id": each} for each in booking_ids)
     found = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=wanted))
     return {row.id: row for row in found}
+
+
+def get_many_shown(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, Row]:
+    """Return the rows of `shown` of bookings, by their ids."""
+    wanted = as_json({"id": each} for each in booking_ids)
+    found = tx.all(_GET_MANY_SHOWN, organization_id=organization_id, wanted=wanted)
+    return {str(row[BookingRow._fields.index("id")]): row for row in found}

@@ -19,7 +19,12 @@ PAY = Update("pay_booking", bookings, sets=("payment_status", "updated_at"))
 RECORD = Update(
     "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
 )
-MOVE = Update("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
+MOVE = Update(
+    "move_booking",
+    bookings,
+    sets=("departure_id", "experience_id", "manage_expires_at", "checked_in_at", "no_show_at", "updated_at"),
+)
+ATTEND = Update("attend_booking", bookings, sets=("checked_in_at", "no_show_at", "updated_at"))
 CANCEL_DEPARTURE = Update(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
 )

@@ -42,6 +42,17 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
+        "Additive: `GET /departures` and `GET /departures/{id}`; `starts_at_local`, `timezone` and `price_tiers` on "
+        "the departure; `add_ons` on the experience; `cancellation` on a booking that is read; filters "
+        "`departure_id`, `customer_id`, `booking_number` and `email` on bookings; `GET "
+        "/gift-cards/{id}/transactions`; `GET /departures/{id}/manifest`; `POST /bookings/{id}/check-in` and "
+        "`/no-show`, `checked_in_at` and `no_show_at` on the booking; `ETag` and `If-None-Match` (304) on "
+        "experiences, availability, departures and single resources",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
 )

@@ -105,6 +105,10 @@ def _complete_operation(operation: Json, method: str, path: str, schemas: Json) 
     malformed = _malformed(operation, schemas)
     common = _common(operation, method, path, scopes, malformed, is_public=is_public)
     _complete_responses(operation, common, schemas, is_stored=takes_key)
+    if "304" in operation["responses"]:
+        operation["parameters"].append({"$ref": "#/components/parameters/IfNoneMatch"})
+        for status in ("200", "304"):
+            operation["responses"][status]["headers"] |= header_refs({"etag": "ETag"})
 
 
 def _complete_parameters(operation: Json) -> bool:
@@ -342,6 +346,9 @@ def _header(description: str, schema: Json, example: object, *, required: bool =
 _SECONDS = {"type": "integer", "minimum": 1}
 _HEADERS: Mapping[str, Json] = {
     "Allow": _header("The methods that the path takes.", {"type": "string"}, "GET, POST", required=True),
+    "ETag": _header(
+        "Identifies the body, for `If-None-Match`.", {"type": "string"}, '"9b2c7e51d0f84a36b1c5e97f20d3a684"'
+    ),
     "IdempotentReplayed": _header(
         "Present when this is the answer of an earlier request with the same key.",
         {"type": "string", "enum": ["true"]},
@@ -369,6 +376,16 @@ _HEADERS_EVERYWHERE = {
     "x-ratelimit-reset": "RateLimitReset",
 }
 _PARAMETERS: dict[str, Json] = {
+    "IfNoneMatch": {
+        "name": "If-None-Match",
+        "in": "header",
+        "description": (
+            "The `ETag` of a response that the client has, or several, separated by commas. While the body is the same,"
+            " the answer is 304 without a body."
+        ),
+        "schema": {"type": "string"},
+        "example": '"9b2c7e51d0f84a36b1c5e97f20d3a684"',
+    },
     "RequestId": {
         "name": "x-request-id",
         "in": "header",

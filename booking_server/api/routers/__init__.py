@@ -3,12 +3,23 @@
 from fastapi import APIRouter
 
 from booking_server.api.openapi import router as description
-from booking_server.api.routers import availability, bookings, customers, events, experiences, gift_cards, me, webhooks
+from booking_server.api.routers import (
+    availability,
+    bookings,
+    customers,
+    departures,
+    events,
+    experiences,
+    gift_cards,
+    me,
+    webhooks,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
     availability.router,
+    departures.router,
     experiences.router,
     customers.router,
     gift_cards.router,

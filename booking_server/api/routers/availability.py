@@ -13,6 +13,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, QueryId
 from booking_server.api.routing import ApiRouter
@@ -39,8 +40,9 @@ class AvailabilityQuery(parameters.Query):
     summary="List departures with their seats",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
-    responses=refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
+    responses=NOT_MODIFIED | refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
+@tagged
 def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
     """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
     92 days apart. The seats are those that the storefront shows; unpublished experiences are included."""

@@ -1,4 +1,4 @@
-"""`/api/v1/bookings`: list, get, create, cancel."""
+"""`/api/v1/bookings`: list, get, create, cancel, check-in and no-show."""
 
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unproc
 from booking_core.idempotency import Answer
 from booking_core.models.bookings import (
     Booking,
+    BookingAttendance,
     BookingCancel,
     BookingCreate,
     BookingStatus,
@@ -19,9 +20,17 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import IdempotentCommand, Keyed, ListTx, ReadTx, authorize
+from booking_server.api.dependencies import (
+    IdempotentCommand,
+    Keyed,
+    ListTx,
+    OptionallyIdempotentCommand,
+    ReadTx,
+    authorize,
+)
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
-from booking_server.api.parameters import Day, ListQuery, PathId, QueryId, Timestamp
+from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Timestamp
 from booking_server.api.requests import JsonBody
 from booking_server.api.routing import ApiRouter
 
@@ -44,6 +53,14 @@ class BookingQuery(ListQuery):
     """Departure on this day or earlier."""
     updated_since: Timestamp | None = None
     """Only bookings changed at or after it."""
+    departure_id: QueryId | None = None
+    """Only bookings of this departure."""
+    customer_id: QueryId | None = None
+    """Only bookings of this customer."""
+    booking_number: BookingNumber | None = None
+    """Only the booking with this number."""
+    email: EmailText | None = None
+    """Only bookings of the customer with this address, in any case."""
 
 
 @router.get(
@@ -56,7 +73,8 @@ class BookingQuery(ListQuery):
 )
 def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQuery, Query()]) -> object:
     """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
-    lies 92 days away. `manage_url` is filled in for keys that hold `bookings:write`."""
+    lies 92 days away. `email` is the address of the customer's record: a booking keeps what its guest gave, which may
+    differ once the record was changed. `manage_url` is filled in for keys that hold `bookings:write`."""
     since = query.instant("updated_since", caller)
     return bookings.find(
         tx,
@@ -67,6 +85,10 @@ def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQu
         departure_from=query.departure_from,
         departure_to=query.departure_to,
         updated_since=since,
+        departure_id=query.departure_id,
+        customer_id=query.customer_id,
+        booking_number=query.booking_number,
+        email=query.email,
     )
 
 
@@ -76,8 +98,9 @@ def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQu
     summary="Get a booking",
     response_model=Booking,
     response_description="The booking.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
     return bookings.get(tx, caller, booking_id)
 
@@ -147,4 +170,54 @@ async def cancel_booking(
             200,
             bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason, refund=refund),
         ),
+    )
+
+
+AttendanceBody = Annotated[
+    BookingAttendance, JsonBody(is_optional=True), Body(openapi_examples={"default": {"value": {"undo": False}}})
+]
+_NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled."))
+
+
+@router.post(
+    "/{id}/check-in",
+    operation_id="check_in_booking",
+    summary="Check in the guests of a booking",
+    response_model=Booking,
+    response_description="The booking, checked in.",
+    responses=_NOT_CONFIRMED,
+)
+async def check_in_booking(
+    caller: BookingsWriter,
+    command: OptionallyIdempotentCommand,
+    booking_id: PathId,
+    body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
+) -> Response:
+    """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
+    always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
+    `booking_pending`. A move to another departure clears both."""
+    undo = body.undo is True
+    return await command.write(caller, lambda tx: Answer(200, bookings.check_in(tx, caller, booking_id, undo=undo)))
+
+
+@router.post(
+    "/{id}/no-show",
+    operation_id="record_no_show",
+    summary="Record that the guests of a booking did not come",
+    response_model=Booking,
+    response_description="The booking, recorded as a no-show.",
+    responses=_NOT_CONFIRMED,
+)
+async def record_no_show(
+    caller: BookingsWriter,
+    command: OptionallyIdempotentCommand,
+    booking_id: PathId,
+    body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
+) -> Response:
+    """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
+    A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a
+    `conflict`: `booking_cancelled` or `booking_pending`."""
+    undo = body.undo is True
+    return await command.write(
+        caller, lambda tx: Answer(200, bookings.record_no_show(tx, caller, booking_id, undo=undo))
     )

@@ -15,6 +15,7 @@ from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import ListTx, OptionallyIdempotentCommand, ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
 from booking_server.api.requests import JsonBody
@@ -50,8 +51,9 @@ def list_customers(caller: CustomersReader, tx: ListTx, query: Annotated[Custome
     summary="Get a customer",
     response_model=Customer,
     response_description="The customer.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> object:
     return customers.get(tx, caller, customer_id)
 

@@ -10,6 +10,7 @@ from booking_core.errors import NotFound
 from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
 from booking_server.api.dependencies import FeedReader, ListTx, ReadTx
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.api.routing import ApiRouter
@@ -63,8 +64,9 @@ def list_events(caller: FeedReader, tx: ListTx, query: Annotated[EventQuery, Que
     summary="Get an event",
     response_model=Event,
     response_description="The event.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_event(caller: FeedReader, tx: ReadTx, event_id: PathId) -> object:
     """By the id in the `Svc-Event-Id` header of a delivery. Needs the read scope of the event's resource."""
     return events.get(tx, caller, event_id)

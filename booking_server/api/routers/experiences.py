@@ -11,6 +11,7 @@ from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import ListTx, ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
 from booking_server.api.routing import ApiRouter
@@ -35,7 +36,9 @@ class ExperienceQuery(ListQuery):
     summary="List experiences",
     response_model=Page[Experience],
     response_description="A page of experiences.",
+    responses=NOT_MODIFIED,
 )
+@tagged
 def list_experiences(caller: ExperiencesReader, tx: ListTx, query: Annotated[ExperienceQuery, Query()]) -> object:
     """Unpublished experiences are listed too, unless `published` says otherwise."""
     since = query.instant("updated_since", caller)
@@ -48,7 +51,8 @@ def list_experiences(caller: ExperiencesReader, tx: ListTx, query: Annotated[Exp
     summary="Get an experience",
     response_model=Experience,
     response_description="The experience.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_experience(caller: ExperiencesReader, tx: ReadTx, experience_id: PathId) -> object:
     return experiences.get(tx, caller, experience_id)

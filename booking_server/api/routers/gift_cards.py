@@ -1,4 +1,4 @@
-"""`/api/v1/gift-cards`: list, get, and the code on request."""
+"""`/api/v1/gift-cards`: list, get, the code on request, and transactions."""
 
 from typing import Annotated
 
@@ -8,11 +8,12 @@ from fastapi import Query, Security
 from booking_core import gift_cards
 from booking_core.context import Caller
 from booking_core.errors import NotFound
-from booking_core.models.gift_cards import GiftCard, GiftCardStatus
+from booking_core.models.gift_cards import GiftCard, GiftCardStatus, GiftCardTransaction
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
 from booking_server.api.dependencies import ListTx, ReadTx, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
 from booking_server.api.routing import ApiRouter
@@ -57,8 +58,9 @@ def list_gift_cards(caller: GiftCardsReader, tx: ListTx, query: Annotated[GiftCa
     summary="Get a gift card",
     response_model=GiftCard,
     response_description="The gift card.",
-    responses=refusals(NotFound),
+    responses=NOT_MODIFIED | refusals(NotFound),
 )
+@tagged
 def get_gift_card(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
 ) -> object:
@@ -66,3 +68,18 @@ def get_gift_card(
     handed over."""
     include_code = "code" in (query.include or "").split(",")
     return gift_cards.get(tx, caller, gift_card_id, include_code=include_code)
+
+
+@router.get(
+    "/{id}/transactions",
+    operation_id="list_gift_card_transactions",
+    summary="List the transactions of a gift card",
+    response_model=Page[GiftCardTransaction],
+    response_description="A page of transactions.",
+    responses=refusals(NotFound),
+)
+def list_gift_card_transactions(
+    caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[ListQuery, Query()]
+) -> object:
+    """Lists the changes of the card's balance: its balance is the initial amount and the sum of all transactions."""
+    return gift_cards.find_transactions(tx, caller, query.page, gift_card_id)

@@ -1,5 +1,6 @@
 """`booking departures`: staff lists, closes, resizes and cancels what leaves, and prints who comes."""
 
+import csv
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, SECRET, FixedClock, World, make_world
 
 from booking_cli.framework.exit_codes import ExitCode
+from booking_core import bookings
 from booking_core.bookings import cancel_batches
 from booking_core.clock import system_clock
 from booking_core.db import tables
@@ -211,6 +213,7 @@ def test_what_a_catalogue_cancelled_is_completed(staff: Booking, ops: Operations
 
 KILLED = """
 import os, signal, sys
+from booking_core import bookings
 from booking_core.bookings import cancel_batches
 from booking_core.db.engine import Tx
 from booking_cli.main import main
@@ -382,6 +385,8 @@ def test_the_manifest_tells_who_comes(staff: Booking, full: str) -> None:
     assert [each["unpaid"]["amount_minor"] for each in shown["data"]] == [89000, 0, 2 * 89000 + 2 * 15000]
     assert shown["totals"] == {
         "bookings": 3,
+        "checked_in": 0,
+        "no_shows": 0,
         "guests": {"Adult": 4},
         "add_ons": {"Dry suit": 2},
         "unpaid": [{"amount_minor": 3 * 89000 + 2 * 15000, "currency": "NOK"}],
@@ -419,6 +424,42 @@ def test_the_manifest_fits_the_paper(stored_on_both: Booking, full: str, width: 
     assert "Arlington" in text
     assert "comes before noon" in text
     assert "eve@example.com" not in text
+
+
+def test_the_manifest_is_written_as_csv_and_as_a_page(stored_on_both: Booking, ops: Operations, full: str) -> None:
+    evil = ops.book(full, customer=guest("eve@example.com", '=1+1 "Eve" <b>'), note="@SUM(1)\nsecond line")
+    ops.act(lambda tx, actor: bookings.check_in(tx, actor, evil["id"]))
+    header, *lines = csv.reader(stored_on_both("departures", "manifest", full, "--csv").out.splitlines(keepends=True))
+    assert header[:3] == ["booking_number", "status", "name"]
+    assert [line[2] for line in lines] == [
+        '\'=1+1 "Eve" <b>',
+        "Ada",
+        "Bob",
+        "Grace Brewster Murray Hopper of Arlington",
+    ]
+    assert lines[0][8] == "'@SUM(1)\nsecond line"
+    assert lines[3][3:7] == ["2 Adult", "2 Dry suit", "2080.00 NOK", "+47 900 00 000"]
+    assert [bool(line[9]) for line in lines] == [True, False, False, False]
+    page = stored_on_both("departures", "manifest", full, "--html").out
+    assert page.startswith("<!doctype html>")
+    assert "&lt;b&gt;" in page
+    assert '=1+1 "Eve"' not in page
+    assert page.count("✓") == 1
+    assert "x =1+1" in stored_on_both("departures", "manifest", full, "-o", "table").out
+    for argv in (("--csv", "--html"), ("--csv", "-o", "json"), ("--html", "--fields", "note")):
+        assert stored_on_both("departures", "manifest", full, *argv).code == ExitCode.USAGE
+
+
+def test_staff_checks_in_by_number_in_the_database(staff: Booking, full: str) -> None:
+    here = staff("bookings", "check-in", "4", "--org", "fjord-tours").json
+    assert here["checked_in_at"] == here["updated_at"]
+    gone = staff("bookings", "no-show", "4", "--org", "fjord-tours").json
+    assert (gone["checked_in_at"], bool(gone["no_show_at"])) == (None, True)
+    assert staff("departures", "manifest", full).json["totals"]["no_shows"] == 1
+    assert staff("bookings", "no-show", "4", "--org", "fjord-tours", "--undo").json["no_show_at"] is None
+    assert staff("bookings", "check-in", "2", "--org", "fjord-tours").error["code"] == "conflict"  # pending
+    entries = staff("audit", "list", "--org", "fjord-tours").json["data"]
+    assert [each["action"] for each in entries[:2]] == ["bookings.no-show", "bookings.no-show"]
 
 
 def test_an_empty_departure_says_so(stored_on_both: Booking, departure: str) -> None:

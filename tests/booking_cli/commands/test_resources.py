@@ -98,6 +98,23 @@ def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: 
     assert booking("availability", "--from", "2026-12-24", "--to", "2026-12-23").code == ExitCode.INVALID
 
 
+def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json
+    day = booked["departure"]["starts_at"][:10]
+    shown = booking("departures", "get", departure, "-o", "json").json
+    assert booking("departures", "list", "--date", day, "-o", "json").json["data"] == [shown]
+    assert "Fjord kayak" in booking("departures", "list", "--date", day).out
+    assert booking("departures", "list", "--date", day, "--to", day).code == ExitCode.USAGE
+    here = booking("bookings", "check-in", str(booked["booking_number"]), "-o", "json").json
+    assert here["checked_in_at"]
+    manifest = booking("departures", "manifest", departure, "--api", "-o", "json").json
+    assert [each["id"] for each in manifest["data"]] == [booked["id"]]
+    assert manifest["totals"]["checked_in"] == 1
+    assert booking("departures", "manifest", departure, "--api", "--csv").out.count("Ada Lovelace") == 1
+    assert booking("bookings", "no-show", booked["id"], "-o", "json").json["checked_in_at"] is None
+    assert booking("bookings", "no-show", booked["id"], "--undo", "-o", "json").json["no_show_at"] is None
+
+
 # Bookings --------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +125,9 @@ def test_a_booking_is_made_listed_shown_and_cancelled(booking: Booking, shop: Wo
     assert booked["status"] == "confirmed"
     assert (booked["note"], booked["customer"]["phone"]) == ("Window seat", "+47 900")
     assert booked["totals"]["total"] == {"amount_minor": 2 * 89000 + 15000, "currency": "NOK"}
-    assert booking("bookings", "get", booked["id"], "-o", "json").json == booked
+    shown = booking("bookings", "get", booked["id"], "-o", "json").json
+    assert shown.pop("cancellation")["allowed"] is True
+    assert shown == booked
     (listed,) = booking("bookings", "list", "--departure-from", "today", "-o", "json").json["data"]
     assert listed["id"] == booked["id"]
     cancelled = booking("bookings", "cancel", booked["id"], "--reason", "ill", "--yes", "-o", "json").json

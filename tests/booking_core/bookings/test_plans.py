@@ -240,8 +240,17 @@ def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: s
         {"updated_since": NOON + 365 * DAY - 600 * SECOND},
         {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31)},
         {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31), "status": BookingStatus.CONFIRMED},
+        {"departure_id": "00000000-0000-4000-8000-000000000000"},
+        {"customer_id": "00000000-0000-4000-8000-000000000000"},
+        {"booking_number": BOOKINGS + 1},
+        {"booking_number": 7, "status": BookingStatus.CANCELLED},
+        {"email": "nobody@example.com"},
+        {"email": "nobody@example.com", "departure_id": "00000000-0000-4000-8000-000000000000"},
     ],
-    ids=["status", "experience", "updated_since", "departure", "departure and status"],
+    ids=[
+        *("status", "experience", "updated_since", "departure", "departure and status"),
+        *("one departure", "customer", "number", "number and status", "email", "email and one departure"),
+    ],
 )
 def test_a_filter_that_few_match_does_not_search_among_all(
     filled: Filled, filters: dict[str, Any], order: Order
@@ -249,6 +258,20 @@ def test_a_filter_that_few_match_does_not_search_among_all(
     plan = page_plan(filled, order, filters)
     assert plan.rows < LIMIT
     assert_cheap(plan, filled)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_the_bookings_of_a_customer_are_read_by_their_timeline(filled: Filled, order: Order) -> None:
+    """Only 20 of 100,000 bookings, of which a page shows all."""
+    address = customer_address(filled)
+    with connect(filled.url) as connection:
+        query = f"SELECT id FROM customers WHERE organization_id = '{filled.world.org}' AND email = '{address}'"
+        customer_id = str(connection.execute(query).fetchone()[0])
+    for filters in ({"customer_id": customer_id}, {"email": address.upper()}):
+        plan = page_plan(filled, order, filters)
+        assert plan.rows == 20
+        assert not plan.scanned & LARGE, str(plan)
+        assert is_sqlite(filled.url) or plan.cost < 350, str(plan)
 
 
 @pytest.mark.parametrize("order", list(Order))

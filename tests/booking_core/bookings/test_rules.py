@@ -269,7 +269,9 @@ def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
 def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
     for link in (None, "https://book.example.com/manage/x"):
         rendered = orjson.dumps(rules.present(row(**over), zone("Europe/Oslo"), link))
-        assert orjson.loads(rendered) == Booking.model_validate_json(rendered).to_json()
+        shown = orjson.loads(rendered)
+        assert "cancellation" not in shown  # it depends on the instant, and this is what events have
+        assert shown == Booking.model_validate_json(rendered).to_json()
 
 
 def test_the_link_can_be_put_into_what_was_rendered_without_it() -> None:

@@ -49,10 +49,13 @@ def test_the_answer_is_a_page_of_departures_as_the_wire_has_them(world: World) -
         "id": page["data"][0]["id"],
         "experience_id": page["data"][0]["experience_id"],
         "starts_at": "2026-11-23T13:00:00+01:00",
+        "starts_at_local": "2026-11-23T13:00:00",
+        "timezone": "Europe/Oslo",
         "ends_at": "2026-11-23T15:30:00+01:00",
         "seats_total": 12,
         "seats_available": 12,
         "price": {"amount_minor": 89000, "currency": "NOK"},
+        "price_tiers": None,
         "booking_closes_at": "2026-11-23T13:00:00+01:00",
         "status": "open",
     }

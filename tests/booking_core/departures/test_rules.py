@@ -40,6 +40,43 @@ def test_a_departure_is_shown_exactly_as_the_wire_has_it(own: int | None, advert
     assert shown["price"]["amount_minor"] == (own if own is not None else advertised)
 
 
+TIERS = (
+    '[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1},'
+    '{"id":"family","name":"Family","price":{"amount_minor":200000,"currency":"NOK"},"seats_per_unit":4}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("price", "prices", "tiers", "amounts"),
+    [
+        (None, None, TIERS, None),
+        (None, '{"adult":99000}', TIERS, {"adult": 99000, "family": 200000}),
+        (None, '{"adult":89000}', TIERS, None),
+        (None, '{"gone":1}', TIERS, None),
+        (70000, None, TIERS, None),
+        (70000, None, "[]", {"standard": 70000}),
+        (89000, None, "[]", None),
+        (None, None, "[]", None),
+    ],
+)
+def test_tiers_are_shown_where_the_departure_has_prices_of_its_own(
+    price: int | None, prices: str | None, tiers: str, amounts: dict[str, int] | None
+) -> None:
+    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], price, prices, 89000, tiers, *ROW[12:]))
+    assert Departure.model_validate(shown).to_json() == shown
+    found = shown["price_tiers"]
+    assert (found and {tier["id"]: tier["price"]["amount_minor"] for tier in found}) == amounts
+
+
+def test_the_start_is_also_shown_as_wall_time_with_its_zone() -> None:
+    shown = rules.presenter(OSLO, 0, NOON)(ROW)
+    assert (shown["starts_at_local"], shown["timezone"]) == (shown["starts_at"][:-6], "Europe/Oslo")
+    departure = Departure.model_validate(shown)
+    assert departure.starts_at_local == departure.starts_at.replace(tzinfo=None)
+    former = {name: value for name, value in shown.items() if name not in ("starts_at_local", "timezone")}
+    assert Departure.model_validate(former).timezone is None
+
+
 def test_a_departure_without_any_published_amount_has_no_price() -> None:
     shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], None, None, None, *ROW[11:]))
     assert shown["price"] is None

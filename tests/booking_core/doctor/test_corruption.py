@@ -96,6 +96,9 @@ OPENS = "every sealed value opens with a live secret key"
 CLOCK = "the database's clock agrees with the retention clock"
 
 
+ATTENDANCE = "a booking that is checked in or a no-show was confirmed, and is not both"
+
+
 @dataclass(frozen=True)
 class Corruption:
     """A statement that corrupts rows, the invariant that it breaks, and others that may break with it."""
@@ -129,6 +132,14 @@ def event(kind: str, number: int) -> str:
 
 
 BOOKINGS = (
+    *corrupt(
+        ATTENDANCE,
+        "UPDATE bookings SET checked_in_at = updated_at, no_show_at = updated_at WHERE booking_number = 2",
+        "UPDATE bookings SET checked_in_at = updated_at WHERE booking_number = 4",
+        "UPDATE bookings SET no_show_at = updated_at WHERE booking_number = 4",
+        "UPDATE bookings SET checked_in_at = updated_at + 1 WHERE booking_number = 2",
+        "UPDATE bookings SET no_show_at = confirmed_at - 1 WHERE booking_number = 3",
+    ),
     *corrupt(
         SEATS,
         "UPDATE departures SET seats_taken = seats_taken + 1",

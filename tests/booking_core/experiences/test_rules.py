@@ -29,6 +29,7 @@ ROW = ExperienceRow(
     currency="NOK",
     price_from_minor=49500,
     price_tiers='[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1}]',
+    add_ons='[{"id":"drysuit","label":"Dry suit","price":{"amount_minor":15000,"currency":"NOK"}}]',
     min_participants=2,
     hours_before_booking_closes=4,
     updated_at=1_795_262_400_123_456,
@@ -55,6 +56,18 @@ def test_an_experience_is_shown_exactly_as_the_wire_has_it(row: ExperienceRow) -
     shown = rules.present(row, OSLO)
     assert Experience.model_validate(shown).to_json() == shown
     assert list(shown) == list(Experience.model_fields)
+
+
+def test_add_ons_are_shown_while_they_can_be_booked() -> None:
+    price = {"amount_minor": 15000, "currency": "NOK"}
+    assert rules.present(ROW, OSLO)["add_ons"] == [{"id": "drysuit", "name": "Dry suit", "price": price}]
+    assert rules.present(ROW, OSLO, has_add_ons=False)["add_ons"] == []
+
+
+def test_a_client_reads_the_response_of_an_earlier_release() -> None:
+    shown = rules.present(ROW, OSLO)
+    del shown["add_ons"]
+    assert Experience.model_validate(shown).add_ons == []
 
 
 def test_a_flag_that_sqlite_gives_as_a_number_is_shown_as_a_boolean() -> None:

@@ -34,7 +34,7 @@ def test_get_returns_the_issued_card(till: Till) -> None:
     }
     card, code = till.issue(50_000, expires_at=NOON + 365 * DAY, **people)
     assert card == till.card(card["id"])
-    assert GiftCard.model_validate(card).to_json() == card | {"code": None}
+    assert GiftCard.model_validate(card).to_json() == card
     assert card["initial_amount"] == card["balance"] == {"amount_minor": 50_000, "currency": "NOK"}
     assert card["purchaser"] == {"name": "Kari", "email": "kari@example.com"}
     assert card["recipient"] == {"name": "Ola", "email": "ola@example.com"}

@@ -1,0 +1,82 @@
+"""Departures over HTTP, with the titles of their experiences."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.client import api_client, pagination
+from booking_cli.framework.context import Cli
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+TITLE = "experience.title"
+"""Not a field of the API's departure: it is requested for tables, TSV, and if `--fields` names it."""
+COLUMNS = (
+    *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
+    TITLE,
+)
+TABLE = ("id", "starts_at", "seats", TITLE, "price", "booking_closes_at")
+TRUNCATED = {TITLE: 24}
+_SINGLE_REQUESTS_MAX = 3
+"""Up to so many experiences are requested by their ids; more are read from the list."""
+
+Departure = Mapping[str, Any]
+
+
+def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
+    """Write the departures of a day."""
+    params = {"date": day} | ({"experience_id": experience_id} if experience_id else {})
+    with api_client.connect(cli) as client:
+        found = pagination.fetch_page(client, api_client.path("departures"), params)["data"]
+        found = with_titles(cli, client, found)
+    write(cli, found)
+
+
+def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departure]) -> Sequence[Departure]:
+    """Return the departures with the titles of their experiences, if the output shows them."""
+    fields = cli.render.fields
+    if not (TITLE in fields if fields else not cli.render.is_json):
+        return departures
+    titles = _titles(client, {departure["experience_id"] for departure in departures})
+    return [_with_title(departure, titles) for departure in departures]
+
+
+def write(cli: Cli, departures: Sequence[Departure]) -> None:
+    """Write departures as a list."""
+    if cli.render.is_default_table:
+        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
+    columns = TABLE if cli.render.is_default_table else COLUMNS
+    cli.render.many(departures, columns, truncated=TRUNCATED, empty="No departure found.")
+
+
+def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
+    """Return the titles of experiences by their ids; nothing without the scope experiences:read."""
+    from booking_sdk import PermissionDeniedError
+
+    titles: dict[str, str] = {}
+    try:
+        for each in _experiences(client, ids):
+            titles[each["id"]] = each["title"]
+            if titles.keys() >= set(ids):
+                break
+    except PermissionDeniedError:
+        pass
+    return titles
+
+
+def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
+    if len(ids) <= _SINGLE_REQUESTS_MAX:
+        for each in ids:
+            yield api_client.get(client, "experiences", each)
+        return
+    yield from pagination.iter_items(client, api_client.path("experiences"), {})
+
+
+def _with_title(departure: Departure, titles: Mapping[str, str]) -> Departure:
+    return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
+
+
+def _seats(departure: Departure) -> str:
+    if departure["status"] != "open":
+        return str(departure["status"])
+    return f"{departure['seats_available']}/{departure['seats_total']}"

@@ -1,0 +1,76 @@
+"""`/api/v1/departures`: the departures of a day, one of them, and its manifest."""
+
+from typing import Annotated
+
+import pydantic
+from fastapi import Query
+
+from booking_core import bookings, departures
+from booking_core.errors import Conflict, NotFound
+from booking_core.models.departures import Departure
+from booking_core.models.manifests import Manifest
+from booking_core.models.pages import Page
+from booking_server.api import parameters
+from booking_server.api.dependencies import ReadTx
+from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import Day, PathId, QueryId
+from booking_server.api.routers.availability import AvailabilityReader
+from booking_server.api.routers.bookings import BookingsReader
+from booking_server.api.routing import ApiRouter
+
+router = ApiRouter(prefix="/api/v1/departures", tags=["Departures"])
+
+
+class DepartureQuery(parameters.Query):
+    """The day, and the experience."""
+
+    day: Day = pydantic.Field(alias="date")
+    """The day in the organization's time zone."""
+    experience_id: QueryId | None = None
+    """Only departures of this experience."""
+
+
+@router.get(
+    "",
+    operation_id="list_departures",
+    summary="List the departures of a day",
+    response_model=Page[Departure],
+    response_description="The departures; `has_more` is always false.",
+    responses=NOT_MODIFIED,
+)
+@tagged
+def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[DepartureQuery, Query()]) -> object:
+    """Lists all departures that start on the day on one page, by start, with their seats now; cancelled ones too."""
+    return departures.find_available(
+        tx, caller, date_from=query.day, date_to=query.day, experience_id=query.experience_id
+    )
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_departure",
+    summary="Get a departure",
+    response_model=Departure,
+    response_description="The departure.",
+    responses=NOT_MODIFIED | refusals(NotFound),
+)
+@tagged
+def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) -> object:
+    """Returns the departure as availability shows it, with its current seats."""
+    return departures.get(tx, caller, departure_id)
+
+
+@router.get(
+    "/{id}/manifest",
+    operation_id="get_departure_manifest",
+    summary="Get the manifest of a departure",
+    response_model=Manifest,
+    response_description="The manifest.",
+    responses=refusals(NotFound, Conflict("manifest_too_large", "The departure has more than 1000 bookings.")),
+)
+def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:
+    """Returns the pending and confirmed bookings of the departure on one page, by the guest's name, each with the
+    contact, tiers, add-ons, note and the amount that is left to pay. A departure with more than 1,000 bookings is a
+    `conflict` with the reason `manifest_too_large`: `GET /bookings?departure_id=` lists them."""
+    return bookings.render_manifest(tx, caller, departure_id)

@@ -1,0 +1,87 @@
+"""The terms of a cancellation on a booking that is read, and that a cancellation keeps to them."""
+
+from typing import Any
+
+import pytest
+from support.api import Api
+from support.operations import Operations
+from support.world import DAY, NOON
+
+from booking_core import bookings
+from booking_core.clock import HOUR
+from booking_core.db import tables
+from booking_core.models.bookings import PaymentMode
+
+START = NOON + 2 * DAY
+UNTIL = START - 24 * HOUR
+
+
+def terms(api: Api, booking_id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.get(f"/bookings/{booking_id}").json()["cancellation"]
+    assert [each["cancellation"] for each in api.get("/bookings").json()["data"] if each["id"] == booking_id] == [shown]
+    return shown
+
+
+def paid_by_card(ops: Operations, departure: str) -> str:
+    booking_id: str = ops.check_out(departure, 2)["id"]
+    ops.pay(booking_id)
+    return booking_id
+
+
+def paid_by_hand(ops: Operations, departure: str) -> str:
+    booking_id: str = ops.book(departure, 2, payment=PaymentMode.PAY_ON_SITE)["id"]
+    ops.act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=100_000))
+    return booking_id
+
+
+def paid_by_gift_card(ops: Operations, departure: str) -> str:
+    _, code = ops.issue(60_000)
+    booking_id: str = ops.check_out(departure, 1, gift_card_code=code)["id"]
+    ops.pay(booking_id)
+    return booking_id
+
+
+def unpaid(ops: Operations, departure: str) -> str:
+    return str(ops.check_out(departure, 1)["id"])
+
+
+@pytest.mark.parametrize(
+    ("make", "paid_minor", "gift_minor"),
+    [(paid_by_card, 178_000, 0), (paid_by_hand, 100_000, 0), (paid_by_gift_card, 29_000, 60_000), (unpaid, 0, 0)],
+)
+@pytest.mark.parametrize(("at", "percent"), [(UNTIL, 100), (UNTIL + 1, 30)], ids=["in time", "late"])
+def test_a_cancellation_returns_what_the_booking_said_before(
+    api: Api, make: Any, paid_minor: int, gift_minor: int, at: int, percent: int
+) -> None:
+    ops = Operations(api.world)
+    api.world.change(tables.organizations, api.world.org, refund_late_percent=30)
+    booking_id = make(ops, api.world.departure(api.world.experience(), starts_at=START))
+    api.world.clock.advance(at - api.world.clock())
+    shown = terms(api, booking_id)
+    assert shown == {
+        "allowed": True,
+        "refundable_amount": {"amount_minor": paid_minor * percent // 100, "currency": "NOK"},
+        "gift_card_amount": {"amount_minor": gift_minor, "currency": "NOK"},
+        "until": "2026-11-22T13:00:00+01:00",
+        "late_percent": 30,
+    }
+    assert "cancellation" not in api.cancel(booking_id).json()
+    refunds = sum(row["amount_minor"] for row in api.world.rows(tables.refunds))
+    restored = sum(row["amount_minor"] for row in api.world.rows(tables.gift_card_entries) if row["kind"] == "restore")
+    assert (refunds, restored) == (shown["refundable_amount"]["amount_minor"], gift_minor)
+    after = terms(api, booking_id)
+    assert (after["allowed"], after["refundable_amount"]["amount_minor"], after["gift_card_amount"]) == (
+        False,
+        0,
+        {"amount_minor": 0, "currency": "NOK"},
+    )
+
+
+def test_what_depends_on_the_instant_is_in_no_event_and_no_stored_answer(api: Api) -> None:
+    departure = api.world.departure(api.world.experience())
+    created = api.book(departure, key="created-once").json()
+    assert api.book(departure, key="created-once").json() == created
+    api.cancel(created["id"])
+    assert "cancellation" not in created
+    for event in api.get("/events", resource_type="booking").json()["data"]:
+        assert "cancellation" not in event["data"]["object"]

@@ -1,0 +1,74 @@
+"""Departures: those of a day, and single ones."""
+
+from support.api import Api
+from support.refusals import field_of, refused
+from support.world import DAY, NOON
+
+from booking_core.clock import HOUR
+
+
+def test_a_departure_is_shown_as_availability_shows_it(api: Api) -> None:
+    departure = api.world.departure(api.world.experience(), prices='{"adult":99000}')
+    api.book(departure)
+    (listed,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
+    shown = api.get(f"/departures/{departure}").json()
+    assert shown == listed
+    assert (shown["starts_at"], shown["starts_at_local"]) == ("2026-11-23T13:00:00+01:00", "2026-11-23T13:00:00")
+    assert (shown["timezone"], shown["seats_available"]) == ("Europe/Oslo", 11)
+    assert [tier["price"]["amount_minor"] for tier in shown["price_tiers"]] == [99000, 250000]
+    assert api.get(f"/departures/{departure.upper()}").json() == shown
+
+
+def test_the_departures_of_a_day_are_those_of_the_organizations_day(api: Api) -> None:
+    experience, other = api.world.experience(), api.world.experience()
+    late = api.world.departure(experience, starts_at=NOON + 11 * HOUR - 1)  # one microsecond before midnight in Oslo
+    early = api.world.departure(experience, starts_at=NOON - 13 * HOUR)
+    there = api.world.departure(other, starts_at=NOON, status="cancelled")
+    api.world.departure(experience, starts_at=NOON + 11 * HOUR)
+    api.world.departure(experience, starts_at=NOON - 13 * HOUR - 1)
+    page = api.get("/departures", date="2026-11-21").json()
+    assert [each["id"] for each in page["data"]] == [early, there, late]
+    assert (page["has_more"], page["next_cursor"]) == (False, None)
+    assert [each["id"] for each in api.get("/departures", date="2026-11-21", experience_id=other).json()["data"]] == [
+        there
+    ]
+    assert api.get("/departures", date="2031-01-01").json()["data"] == []
+
+
+def test_the_day_is_required_and_a_date(api: Api) -> None:
+    for query in ({}, {"date": "today"}, {"date": "2026-1-1"}, {"date": ""}, {"date": "2026-11-31"}):
+        assert field_of(refused(api.get("/departures", **query), 400, "validation_failed")) == "date"
+
+
+def test_the_add_ons_of_an_experience_can_be_booked(api: Api) -> None:
+    departure = api.world.departure(experience := api.world.experience())
+    (add_on,) = api.get(f"/experiences/{experience}").json()["add_ons"]
+    assert add_on == {"id": "drysuit", "name": "Dry suit", "price": {"amount_minor": 15000, "currency": "NOK"}}
+    (line,) = api.book(departure, add_ons=[{"id": add_on["id"], "count": 1}]).json()["add_ons"]
+    assert (line["label"], line["unit_price"]) == (add_on["name"], add_on["price"])
+
+
+def test_a_booking_is_found_by_departure_customer_number_and_address(api: Api) -> None:
+    experience = api.world.experience()
+    here, there = api.world.departure(experience), api.world.departure(experience, starts_at=NOON + 3 * DAY)
+    grace = {"name": "Grace", "email": "Grace@Example.com"}
+    first, second, third = (
+        api.book(departure, **over).json() for departure, over in ((here, {}), (there, {}), (here, {"customer": grace}))
+    )
+
+    def found(**filters: object) -> list[str]:
+        return [each["id"] for each in api.get("/bookings", order="asc", **filters).json()["data"]]
+
+    owner = api.get("/customers", email="grace@example.com").json()["data"][0]["id"]
+    assert found(departure_id=here) == [first["id"], third["id"]]
+    assert found(customer_id=owner) == found(email="GRACE@example.COM") == [third["id"]]
+    assert found(booking_number=2) == [second["id"]]
+    assert found(booking_number=2, departure_id=here) == []
+    assert found(email="ada@example.com", departure_id=there) == [second["id"]]
+    assert found(booking_number=4) == found(email="nobody@example.com") == []
+
+
+def test_a_number_is_plain_digits(api: Api) -> None:
+    for number in ("0", "-1", "01", "1.0", "x", "1" * 19, "１"):
+        body = refused(api.get("/bookings", booking_number=number), 400, "validation_failed")
+        assert field_of(body) == "booking_number"

@@ -1,0 +1,69 @@
+"""The transactions of a gift card: the ledger of its balance, page by page."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.api import Api
+from support.operations import Operations
+from support.refusals import field_of, refused
+from support.world import World
+
+
+@pytest.fixture
+def ops(api: Api) -> Operations:
+    return Operations(api.world)
+
+
+def spend(ops: Operations, card: tuple[str, str], departure: str) -> str:
+    ops.world.clock.advance(1_000_000)
+    booking: dict[str, Any] = ops.check_out(departure, 1, gift_card_code=card[1])
+    return str(booking["id"])
+
+
+def test_the_ledger_explains_the_balance(api: Api, ops: Operations) -> None:
+    card, departure = ops.issue(100_000), api.world.departure(api.world.experience())
+    assert api.get(f"/gift-cards/{card[0]}/transactions").json() == {"data": [], "has_more": False, "next_cursor": None}
+    first, second = spend(ops, card, departure), spend(ops, card, departure)
+    ops.cancel(first)
+    found = api.get(f"/gift-cards/{card[0]}/transactions", order="asc").json()["data"]
+    shown = [(each["type"], each["amount"]["amount_minor"], each["booking_id"]) for each in found]
+    assert sorted(shown) == sorted(
+        [("redeem", -89_000, first), ("redeem", -11_000, second), ("restore", 89_000, first)]
+    )
+    assert 100_000 + sum(amount for _, amount, _ in shown) == 89_000
+    assert api.get(f"/gift-cards/{card[0]}").json()["balance"]["amount_minor"] == 89_000
+    assert found[0].keys() == {"id", "type", "amount", "booking_id", "created_at"}
+
+
+def test_pages_hold_every_transaction_once_and_cursors_belong_to_one_card(
+    api: Api, ops: Operations, new_world: Callable[..., World]
+) -> None:
+    departure = api.world.departure(api.world.experience())
+    card, other = ops.issue(300_000), ops.issue(300_000)
+    booked = [spend(ops, card, departure) for _ in range(3)]
+    spend(ops, other, departure)
+    path = f"/gift-cards/{card[0]}/transactions"
+    seen, cursor = [], {}
+    while True:
+        page = api.get(path, limit=1, order="asc", **cursor).json()
+        seen += [each["booking_id"] for each in page["data"]]
+        if not page["has_more"]:
+            break
+        cursor = {"starting_after": page["next_cursor"]}
+    assert seen == booked
+    elsewhere = api.get(f"/gift-cards/{other[0]}/transactions", order="asc", **cursor)
+    assert field_of(refused(elsewhere, 400, "validation_failed")) == "starting_after"
+    theirs = Api(api.client, new_world())
+    refused(theirs.get(path), 404, "not_found")
+    refused(api.get(f"/gift-cards/{uuid.uuid4()}/transactions"), 404, "not_found")
+
+
+def test_a_page_takes_the_key_and_one_statement(api: Api, ops: Operations, statements: list[str]) -> None:
+    card, departure = ops.issue(300_000), api.world.departure(api.world.experience())
+    spend(ops, card, departure)
+    api.get("/me")
+    statements.clear()
+    assert api.get(f"/gift-cards/{card[0]}/transactions").status_code == 200
+    assert len(statements) == 2

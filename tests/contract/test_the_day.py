@@ -1,0 +1,151 @@
+"""The day of a departure: its manifest, check-in and no-show."""
+
+from typing import Any
+
+import pytest
+from support.api import Api
+from support.operations import Operations
+from support.refusals import nothing_changes, refused
+from support.world import DAY, NOON
+
+from booking_core import bookings
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.models import limits
+from booking_core.models.bookings import PaymentMode
+from booking_core.models.manifests import Manifest
+
+
+@pytest.fixture
+def departure(api: Api) -> str:
+    return api.world.departure(api.world.experience(), seats=100)
+
+
+@pytest.fixture
+def ops(api: Api) -> Operations:
+    return Operations(api.world)
+
+
+def reason_of(body: dict[str, Any]) -> str:
+    return str(body["details"][0]["reason"])
+
+
+def attended(api: Api, booking_id: str, verb: str, **arguments: Any) -> dict[str, Any]:
+    response = api.call("POST", f"/bookings/{booking_id}/{verb}", **arguments)
+    assert response.status_code == 200, response.text
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("verb", "own", "other", "kinds"),
+    [
+        ("check-in", "checked_in_at", "no_show_at", ["booking_checked_in", "booking_check_in_undone"]),
+        ("no-show", "no_show_at", "checked_in_at", ["booking_no_show", "booking_no_show_undone"]),
+    ],
+)
+def test_the_first_time_counts_until_it_is_taken_back(
+    api: Api, ops: Operations, departure: str, verb: str, own: str, other: str, kinds: list[str]
+) -> None:
+    made = api.book(departure).json()
+    api.world.clock.advance(MINUTE)
+    first = attended(api, made["id"], verb)
+    assert (first[own], first[other], first["updated_at"]) == (first["updated_at"], None, "2026-11-21T13:01:00+01:00")
+    assert first | {own: None, "updated_at": made["updated_at"]} == made
+    api.world.clock.advance(MINUTE)
+    with nothing_changes(api.world):
+        assert attended(api, made["id"], verb, json={"undo": False}) == first
+    undone = attended(api, made["id"], verb, json={"undo": True})
+    assert (undone[own], undone["updated_at"]) == (None, "2026-11-21T13:02:00+01:00")
+    with nothing_changes(api.world):
+        assert attended(api, made["id"], verb, json={"undo": True}) == undone
+    assert [kind for kind in ops.noted(made["id"]) if kind != "booking_created"] == sorted(kinds)
+    assert ops.event_types(made["id"]) == ["booking.created", "booking.confirmed"]
+
+
+def test_the_last_word_of_staff_counts(api: Api, departure: str) -> None:
+    booking_id = api.book(departure).json()["id"]
+    attended(api, booking_id, "no-show")
+    assert attended(api, booking_id, "check-in")["no_show_at"] is None
+    assert attended(api, booking_id, "no-show")["checked_in_at"] is None
+    row = api.world.row(tables.bookings, booking_id)
+    assert (row["checked_in_at"], row["no_show_at"]) == (None, NOON)
+
+
+def test_a_key_is_optional_and_replays_the_first_answer(api: Api, departure: str) -> None:
+    booking_id = api.book(departure).json()["id"]
+    path = f"/bookings/{booking_id}/check-in"
+    first = api.post(path, {}, headers={"Idempotency-Key": "check-in-once"})
+    attended(api, booking_id, "check-in", json={"undo": True})
+    again = api.post(path, {}, headers={"Idempotency-Key": "check-in-once"})
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
+    assert api.get(f"/bookings/{booking_id}").json()["checked_in_at"] is None
+    reused = api.post(path, {"undo": True}, headers={"Idempotency-Key": "check-in-once"})
+    refused(reused, 422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("verb", ["check-in", "no-show"])
+def test_only_confirmed_bookings_come_or_do_not_come(api: Api, ops: Operations, departure: str, verb: str) -> None:
+    pending, cancelled = ops.check_out(departure)["id"], api.book(departure).json()["id"]
+    api.cancel(cancelled)
+    with nothing_changes(api.world):
+        for booking_id, reason in ((pending, "booking_pending"), (cancelled, "booking_cancelled")):
+            answer = api.call("POST", f"/bookings/{booking_id}/{verb}", json={})
+            assert reason_of(refused(answer, 409, "conflict")) == reason
+        for body in ({"undo": "yes"}, {"undo": 1}):
+            refused(api.call("POST", f"/bookings/{pending}/{verb}", json=body), 400, "validation_failed")
+
+
+def test_a_move_to_another_departure_clears_what_was_of_the_first(api: Api, ops: Operations, departure: str) -> None:
+    booking_id = api.book(departure).json()["id"]
+    attended(api, booking_id, "no-show")
+    moved = ops.reschedule(booking_id, api.world.departure(api.world.experience(), starts_at=NOON + 4 * DAY))
+    assert (moved["no_show_at"], moved["checked_in_at"]) == (None, None)
+    assert api.world.row(tables.bookings, booking_id)["no_show_at"] is None
+
+
+def test_a_check_in_takes_as_many_statements_as_its_locks_and_its_write(
+    api: Api, departure: str, statements: list[str]
+) -> None:
+    booking_id = api.book(departure).json()["id"]
+    statements.clear()
+    attended(api, booking_id, "check-in")
+    assert len(statements) == (4 if not api.world.database.is_sqlite else 5)  # the key; locked, read; written
+    statements.clear()
+    attended(api, booking_id, "check-in")
+    assert len(statements) == 3
+
+
+def test_a_manifest_is_as_the_model_has_it_and_says_what_is_unpaid(api: Api, ops: Operations, departure: str) -> None:
+    partly = ops.book(departure, 2, payment=PaymentMode.PAY_ON_SITE)["id"]
+    ops.act(lambda tx, actor: bookings.record_payment(tx, actor, partly, amount_minor=100_000))
+    pending = ops.check_out(departure, email="grace@example.com")["id"]
+    shown = api.get(f"/departures/{departure}/manifest").json()
+    assert Manifest.model_validate(shown).to_json() == shown
+    unpaid = {each["id"]: each["unpaid"]["amount_minor"] for each in shown["data"]}
+    assert unpaid == {partly: 78_000, pending: 89_000}
+    assert shown["totals"]["unpaid"] == [{"amount_minor": 167_000, "currency": "NOK"}]
+    assert all("cancellation" not in each and each["manage_url"] is None for each in shown["data"])
+    available = api.get(f"/departures/{departure}").json()
+    assert {name: shown["departure"][name] for name in available} == available
+
+
+def test_a_manifest_takes_five_statements_however_many_come(api: Api, departure: str, statements: list[str]) -> None:
+    for _ in range(3):
+        api.book(departure)
+    statements.clear()
+    assert len(api.get(f"/departures/{departure}/manifest").json()["data"]) == 3
+    assert len(statements) == 5  # the key, the departure, its experience, the counts, the bookings
+
+
+def test_more_bookings_than_a_manifest_holds_are_refused(
+    api: Api, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        api.book(departure)
+    render = bookings.render_manifest
+    monkeypatch.setattr(bookings, "render_manifest", lambda *arguments: render(*arguments, limit=2))
+    body = refused(api.get(f"/departures/{departure}/manifest"), 409, "conflict")
+    assert reason_of(body) == "manifest_too_large"
+    assert len(ops.act(lambda tx, actor: bookings.manifest(tx, actor, departure))["data"]) == 3
+    assert limits.MANIFEST_BOOKINGS_MAX == 1_000
