@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.types import Lifespan
@@ -24,12 +25,13 @@ from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
+from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
-from booking_server.monitoring.monitor import Monitor
+from booking_server.monitoring.monitor import Monitor, Monitored
 from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
 from booking_server.worker.notifier import open_notifier
@@ -37,7 +39,7 @@ from booking_server.worker.process import running_worker
 
 log = logging.getLogger("booking.serve")
 
-_HOPS = 32
+HOPS = 32
 """Threads beside those of the executors: for the worker and its periodic jobs, guests' pages and a limiter that is
 asked over a network. A machine with two processors would have six, and a database that is silent would hold all of
 them."""
@@ -65,35 +67,69 @@ def create_app(
         SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
             do not open what it holds.
     """
-    settings = settings or Settings.from_environment()
+    if settings is None:
+        settings = Settings.from_environment()
+        if settings.cells and not settings.cell:
+            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app in the place of this one")
+    service = open_service(settings, database)
+    monitor = monitor_of(service, folder=processes_folder())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
+        running = of_service(service, monitor, worker=worker, flush_s=flush_s)
+        async with running as state, of_process(settings, monitor):
+            with shutdown.announced(monitor.health.stop, settings.shutdown_delay_s):
+                yield state
+                monitor.health.stop()
+
+    return compose(service, monitor, lifespan)
+
+
+def open_service(settings: Settings, database: Database | None = None, limiter: Limiter | None = None) -> Service:
+    """Check the database of the settings, and return its service.
+
+    Raises:
+        SettingError: as `create_app`.
+    """
     _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
     _log_pooling(settings, database)
-    service = Service(settings, database)
-    monitor = _monitor_of(service)
+    return Service(settings, database, limiter)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
-        async with contextlib.AsyncExitStack() as stack:
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
-            stack.push_async_callback(asyncio.to_thread, service.close)
-            await stack.enter_async_context(monitor.running())
-            if settings.metrics_address:
-                await stack.enter_async_context(serving(monitor, *settings.metrics_address))
-            stack.enter_context(gc_tuning.reduced_collection())
-            await stack.enter_async_context(service.key_usage.flushing(flush_s))
-            if worker:
-                await stack.enter_async_context(_worker_of(service, monitor))
-            await stack.enter_async_context(_notifier_of(service))
-            stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield _request_log_of(service)
-            monitor.health.stop()
 
+def compose(service: Service, monitor: Monitor, lifespan: Lifespan[FastAPI]) -> FastAPI:
+    """Return the application of a service."""
     app = describe(lifespan, observe=monitor.metrics.observe_request)
     app.state.service = service
     app.state.monitor = monitor
     return app
+
+
+@contextlib.asynccontextmanager
+async def of_process(settings: Settings, monitor: Monitored) -> AsyncIterator[None]:
+    """Run the parts that a process has once, however many services it has."""
+    async with contextlib.AsyncExitStack() as stack:
+        if settings.metrics_address:
+            await stack.enter_async_context(serving(monitor, *settings.metrics_address))
+        stack.enter_context(gc_tuning.reduced_collection())
+        yield
+
+
+@contextlib.asynccontextmanager
+async def of_service(
+    service: Service, monitor: Monitor, *, worker: bool, flush_s: float = key_usage.FLUSH_S
+) -> AsyncIterator[dict[str, RequestLog]]:
+    """Run the parts that start and stop with a service, and yield its part of the state of each request."""
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, service.close)
+        await stack.enter_async_context(monitor.running())
+        await stack.enter_async_context(service.key_usage.flushing(flush_s))
+        if worker:
+            await stack.enter_async_context(_worker_of(service, monitor))
+        await stack.enter_async_context(_notifier_of(service))
+        yield _request_log_of(service)
 
 
 def _check_schema(url: str) -> None:
@@ -115,9 +151,14 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     log.warning("%s", problem.message)
 
 
-def _monitor_of(service: Service) -> Monitor:
+def monitor_of(service: Service, *, folder: Path | None = None) -> Monitor:
+    """Return the health and the metrics of a service.
+
+    Args:
+        folder: of the processes that share a port with this one.
+    """
     limiter = service.authenticator.limiter
-    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=processes_folder())
+    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
     monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
     return monitor
 

@@ -1,12 +1,19 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
+import contextlib
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
-from booking_cli.operator import schema, storage
+from booking_cli.operator import cells, schema, storage
+
+if TYPE_CHECKING:
+    from booking_core.settings import Settings
 
 app = command_group("Create, upgrade, check and purge the database (operator).")
 
@@ -19,23 +26,54 @@ def upgrade(ctx: typer.Context) -> None:
     """Upgrade the database to this release's schema.
 
     An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
-    upgrade goes on where it stopped.
+    upgrade goes on where it stopped. With BOOKING_CELLS each cell is upgraded, one after the other.
     """
     settings = storage.load_settings()
     cli: Cli = ctx.obj
     storage.note_database(cli, settings)
     for warning in storage.restrict_file_modes(settings):
         cli.render.warn(warning)
+    if settings.cells and not settings.cell:
+        cli.render.many(_upgrade_cells(cli, settings), ("cell", "previous", "revision"), empty="")
+    else:
+        cli.render.one(_upgrade(cli, settings))
+
+
+def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
     before = schema.revision(settings)
     schema.upgrade(settings)
     if before != schema.revision(settings):
-        _record(cli)
-    cli.render.one({"previous": before, "revision": schema.revision(settings)})
+        _record(settings, cli)
+    return {"previous": before, "revision": schema.revision(settings)}
 
 
-def _record(cli: Cli) -> None:
+def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
+    """Upgrade the cells, one after the other. One that cannot be upgraded keeps no other one waiting.
+
+    Raises:
+        CliError: a cell was not upgraded.
+    """
+    done: list[dict[str, Any]] = []
+    failed: CliError | None = None
+    for cell in cells.every(settings):
+        try:
+            if not cell.is_first:
+                cells.require_created(cli, cell)
+            done.append({"cell": cell.name} | _upgrade(cli, cell.settings))
+        except CliError as error:
+            cli.render.warn(f"cell {cell.name}: {error}")
+            message = f"cell {cell.name}: {error}"
+            failed = failed or CliError(message, error.exit_code, code=error.code, hint=error.hint)
+    if failed:
+        raise failed
+    return done
+
+
+def _record(settings: "Settings", cli: Cli) -> None:
     """Write the entry of the audit trail after the upgrade, whose transactions are Alembic's."""
-    with storage.open_database(cli) as database:
+    from booking_cli.operator.audited import AuditedDatabase
+
+    with storage.translate_errors(), contextlib.closing(AuditedDatabase(settings.database_url, cli)) as database:
         database.write(lambda tx: None)
 
 

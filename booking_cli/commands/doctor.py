@@ -8,11 +8,13 @@ import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import OrgFilter
-from booking_cli.operator import secret_keys, storage
+from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
+    from booking_core.cells import Cell
     from booking_core.db.engine import Database
     from booking_core.doctor import CheckOptions, Finding
     from booking_core.settings import Settings
@@ -51,18 +53,71 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     Raises:
         CliError: the secret keys do not open what the database holds.
     """
-    with storage.open_database(cli) as database, cli.render.progress("checking") as advance:
+    from booking_core.errors import NotFound
+
+    settings = storage.load_settings()
+    if settings.cells and not settings.cell:
+        by_cell = [_examine_cell(cli, cell, org) for cell in cells.every(settings)]
+        if org and not any(found is not None for found in by_cell):
+            raise NotFound(f"There is no organization {org!r}.")
+        return [each for found in by_cell for each in found or ()] + _settings_findings(settings)
+    with storage.open_database(cli) as database:
+        return _examine(cli, settings, database, org) + _settings_findings(settings)
+
+
+def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | None":
+    """Return the findings of a cell; one that cannot be examined is a finding of its own.
+
+    None: it has no such organization."""
+    from booking_core import organizations
+    from booking_core.doctor import Finding, FindingKind
+
+    try:
+        with cells.open_database(cli, cell) as database:
+            if org and not any(each.slug == org for each in database.read(organizations.find)):
+                return None
+            cli.render.note(f"cell: {cell.name}, {storage.location(cell.settings)}")
+            elsewhere = cells.elsewhere(cli, storage.load_settings(), cell)
+            found = _examine(cli, cell.settings, database, org)
+            return [each for each in found if each.organization_id not in elsewhere] + _moves(database)
+    except CliError as error:
+        if error.code == "wrong_secret_key":
+            raise
+        message, remedy = str(error), error.hint or "booking cells list"
+        subject = f"cell {cell.name}"
+        return [Finding("every cell can be examined", None, subject, message, remedy, FindingKind.BROKEN)]
+
+
+def _moves(database: "Database") -> list["Finding"]:
+    """Return a finding for each move from this cell that is not finished."""
+    from booking_core import cells as core
+    from booking_core.doctor import Finding, FindingKind
+
+    return [
+        Finding(
+            "every move is finished",
+            organization_id,
+            f"organization {slug}",
+            f"its move to the cell {to_cell} is not finished",
+            f"booking orgs move {slug} --to {to_cell}",
+            FindingKind.NEEDS_PERSON,
+            slug,
+        )
+        for organization_id, to_cell, _, slug in database.read(core.under_way)
+    ]
+
+
+def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | None) -> list["Finding"]:
+    with cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
         from booking_core.db.pooling import find_connections
 
-        settings = storage.load_settings()
         _check_secret_keys(cli, settings, database)
         for sentence in find_connections(settings, database).sentences():
             cli.render.note(sentence)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
-        found = database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
-    return found + _settings_findings(settings)
+        return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
 
 
 def write(cli: Cli, found: Sequence["Finding"]) -> None:

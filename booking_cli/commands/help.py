@@ -42,6 +42,8 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "both", "no colors; colors also in a pipe"),
     ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy's or libpq's URL, also with several hosts; sqlite:///booking.db"),
     ("BOOKING_DATABASE_DIRECT_URL", "operator", "the same database without a pooler in transaction mode, to listen on"),
+    ("BOOKING_CELLS", "operator", "further cells, as NAME or NAME=URL with spaces between; see booking cells"),
+    ("BOOKING_CELL", "operator", "the one cell that this process works on; all of them"),
     (
         "BOOKING_SECRET_KEY",
         "operator",

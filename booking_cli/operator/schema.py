@@ -22,14 +22,14 @@ def upgrade(settings: "Settings") -> None:
 
         from booking_core.db import migrate
 
-        _require_session(settings)
+        require_session(settings)
         try:
             migrate.upgrade(settings.session_url)
         except CommandError as error:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
 
 
-def _require_session(settings: "Settings") -> None:
+def require_session(settings: "Settings") -> None:
     """Refuse a pooler in transaction mode: the lock of upgrades would stay in a session that others get next."""
     if settings.is_sqlite:
         return

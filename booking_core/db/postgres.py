@@ -20,6 +20,7 @@ from psycopg.errors import error_from_result
 from psycopg.types.string import TextLoader
 from sqlalchemy.engine import URL, Dialect
 
+from booking_core import database_urls
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of
 from booking_core.db.postgres_hosts import SILENCE_S, Connector, address_of
@@ -377,6 +378,7 @@ class PostgresDriver:
 
     def __init__(self, url: URL) -> None:
         self.server = Server(url)
+        self.schema = database_urls.schema_of(url)
 
     def connect(
         self, writable: bool, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
@@ -391,7 +393,7 @@ class PostgresDriver:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
         statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
-        settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS)
+        settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS, self.schema)
         try:
             return PostgresConnection(self.server, settings)
         except psycopg.Error as error:
