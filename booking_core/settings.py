@@ -470,7 +470,8 @@ def _shown(metadata: Mapping[str, Any], value: object) -> str:
         return "on" if value else "off"
     if metadata["parse"] is _address and isinstance(value, tuple):
         return ":".join(map(str, value))
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    separator = " " if metadata["parse"] is _cells else ","
+    return separator.join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _kept_secret(path: Path) -> list[str]:

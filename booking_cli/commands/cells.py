@@ -25,7 +25,7 @@ def list_(ctx: typer.Context) -> None:
     ctx.obj.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS, empty="")
 
 
-@command(app, "create", "BOOKING_CELLS=c2 booking cells create c2", shape="cell", changes=True)
+@command(app, "create", "booking cells create c2", shape="cell", changes=True)
 def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The cell, as BOOKING_CELLS names it.")],

@@ -98,7 +98,10 @@ def _refuse_taken(cli: Cli, cell: "Cell", slug: str) -> None:
 
 @command(app, "list", "booking orgs list --fields slug", shape="organization")
 def list_(ctx: typer.Context) -> None:
-    """List all organizations, sorted by slug; with BOOKING_CELLS those of every cell, one after the other."""
+    """List all organizations, sorted by slug.
+
+    With BOOKING_CELLS those of each cell, one cell after the other.
+    """
     cli: Cli = ctx.obj
     settings = storage.load_settings()
     found = []
@@ -154,6 +157,8 @@ def move(
         if abort:
             mover.abort()
         result = None if abort else mover.run()
+    for finding in result.broken if result else ():
+        cli.render.warn(f"it was moved as it was, and is broken: {finding}")
     cli.render.one(
         {
             "slug": slug,

@@ -1,5 +1,7 @@
 """`booking cells`, and the commands that work on every cell."""
 
+import contextlib
+import os
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +9,8 @@ from support.world import SECRET
 
 from booking_core import tokens
 from booking_core.cells import moves
-from booking_core.db import migrate
+from booking_core.db import migrate, tables
+from booking_core.db.engine import Database
 
 Booking = Callable[..., object]
 
@@ -87,6 +90,13 @@ def test_an_organization_moves_by_a_command_and_a_move_that_was_interrupted_is_a
     assert (moved.json["slug"], moved.json["cell"]) == ("fjord", "c2")
     assert [each for each in celled("doctor", "--json").json["data"] if each["organization"]] == []
     assert celled("orgs", "move", "fjord", "--to", "c2", "--json").error["code"] == "moved_already"
+    with contextlib.closing(Database(os.environ["BOOKING_DATABASE_URL"])) as first, first.writing() as tx:
+        listed = celled("orgs", "list", "--json").json["data"][0]
+        named = {name: listed[name] for name in ("id", "slug", "name", "timezone", "default_currency")}
+        tx.insert(tables.organizations, **named, created_at=1, updated_at=1)
+        tx.insert(tables.counters, organization_id=listed["id"])
+    (twice,) = [each for each in celled("doctor", "--json").json["data"] if each["organization"]]
+    assert (twice["invariant"], twice["kind"]) == ("an organization lives in one cell", "broken")
     assert celled("orgs", "move", "nothing", "--to", "c2", "--json").error["code"] == "not_found"
 
 

@@ -27,6 +27,7 @@ from booking_core.settings import Settings
 
 Place = tuple[Cell, Database]
 
+_DELETE_EVENT = Statement(text("DELETE FROM events WHERE organization_id = CAST(:o AS uuid) AND sequence = 1"))
 _DELETE_ATTEMPTS = Statement(text("DELETE FROM attempts WHERE organization_id = CAST(:o AS uuid)"))
 
 
@@ -257,26 +258,43 @@ def test_a_move_that_is_undone_leaves_nothing_behind(world: World, places: dict[
 
 
 def test_writers_are_refused_while_it_leaves_and_no_other_organization_is(
-    world: World, places: dict[str, Place]
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     neighbour = make_world(places[FIRST][1], world.clock)
     theirs, mine = neighbour.departure(neighbour.experience()), world.departure(world.experience())
-    seen: list[Any] = []
+    compare, seen = Mover._require_same, []
 
-    def look(tx: Any, organization_id: str) -> list[str]:
-        if seen:
-            return []
+    def look(*arguments: Any) -> None:
         seen.append(created(world.database, [create(neighbour, theirs, "of-the-neighbour")])[0])
         seen.append(created(world.database, [create(world, mine, "while-it-leaves")])[0])
         with pytest.raises(Unavailable):
             world.change(tables.organizations, world.org, name="changed")
-        return []
+        compare(*arguments)
 
-    mover(world, places, examine=look).run()
+    monkeypatch.setattr(Mover, "_require_same", look)
+    mover(world, places).run()
     neighbours, own = seen
     assert isinstance(neighbours, Answer)
     assert neighbours.status == 201
     assert type(own).__name__ == "Deferred"
+
+
+def test_a_copy_that_differs_does_not_become_the_organization(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive = moves._arrive
+
+    def lose_an_event(tx: Any, organization_id: str, of: Any) -> None:
+        arrive(tx, organization_id, of)
+        tx.run(_DELETE_EVENT, o=organization_id)
+
+    before = contents(world.database, world.org)
+    monkeypatch.setattr(moves, "_arrive", lose_an_event)
+    with pytest.raises(CellError, match="events are not the same"):
+        mover(world, places).run()
+    assert contents(world.database, world.org) == before
+    assert contents(places["c2"][1], world.org)["api_keys"] == (0, "0")
+    mover(world, places).abort()
 
 
 def test_a_move_under_load_loses_and_doubles_nothing(world: World, places: dict[str, Place]) -> None:
