@@ -119,8 +119,16 @@ def mover(
     target: "Cell",
     report: "Callable[[str, int], None]",
 ) -> "Mover":
-    """Return the move of an organization, whose copy the doctor examines."""
+    """Return the move of an organization, which the doctor examines where it has arrived.
+
+    Raises:
+        CliError: one of the cells does not have the schema of this release.
+    """
     from booking_core import cells, doctor
+
+    for cell in (source, target):
+        if cells.state_of(cell, places[cell.name]) is not cells.CellState.READY:
+            raise CliError(f"The cell {cell.name} is not ready.", code="bad_cell", hint="booking db upgrade")
 
     def examine(tx: "Tx", organization_id: str) -> list[str]:
         found = doctor.examine(tx, organization_id)

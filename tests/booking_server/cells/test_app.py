@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
 from support.api import Api, error_of
 from support.cells import OWN_DATABASE, settings_of_cells, world_in
@@ -179,3 +181,24 @@ def test_a_request_between_leaving_and_arriving_may_be_tried_again(
     assert int(refused.headers["retry-after"]) > 0
     move("first", "c2")
     assert api.get("/me").json()["organization"]["id"] == world.org
+
+
+def test_a_database_that_goes_away_takes_its_own_cell_with_it_and_comes_back(
+    settings: Settings, worlds: dict[str, World], client: TestClient, postgres_server: str
+) -> None:
+    name = make_url(cells.get(settings, OWN_DATABASE).settings.database_url).database
+    theirs, others = Api(client, worlds[OWN_DATABASE]), [Api(client, worlds[each]) for each in ("first", "c2")]
+    assert theirs.get("/me").status_code == 200
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")  # type: ignore[call-overload]
+        try:
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            departure = worlds["c2"].departure(worlds["c2"].experience())
+            assert [theirs.get(path).status_code for path in ("/me", "/bookings")] == [503, 503]
+            assert theirs.book(departure).status_code == 503
+            assert [api.get(path).status_code for api in others for path in ("/me", "/bookings")] == [200] * 4
+            assert others[1].book(departure).status_code == 201
+            assert client.get("/readyz").status_code == 200
+        finally:
+            server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")  # type: ignore[call-overload]
+    assert theirs.get("/me").status_code == 200
