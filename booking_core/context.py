@@ -17,6 +17,8 @@ class Installation:
     pending_minutes: int = 30
     webhook_allow_http: bool = False
     """For development: endpoints may be registered without TLS."""
+    cell: str = ""
+    """The name of the cell, which new keys and links carry; empty: the first one."""
 
 
 @dataclass(frozen=True, slots=True)

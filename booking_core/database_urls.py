@@ -1,9 +1,11 @@
 """URLs of databases: SQLAlchemy's form, and libpq's with several hosts in each of its spellings.
 
 SQLAlchemy refuses `postgresql://one,two/booking`, and libpq overwrites a `host` that is repeated. So a URL is parsed
-here, and libpq gets its parameters one by one: `host`, `hostaddr` and `port` as lists of the same length.
+here, and libpq gets its parameters one by one: `host`, `hostaddr` and `port` as lists of the same length. The parameter
+`schema` is the service's own: the schema of PostgreSQL that holds its tables.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +15,8 @@ from sqlalchemy.exc import ArgumentError
 _SESSION_ATTRS = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _LISTS = ("host", "hostaddr", "port")
 _PORT_MAX = 65_535
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+"""Names that need no quotation marks anywhere."""
 
 Parameters = dict[str, str]
 """Parameters of a connection by libpq's names."""
@@ -51,6 +55,24 @@ def _host_and_port(text: str) -> tuple[str, str]:
     return host, port
 
 
+def schema_of(url: URL) -> str | None:
+    """Return the schema of a PostgreSQL URL; none where the database decides.
+
+    Raises:
+        ValueError: it is not a plain name.
+    """
+    name = url.query.get("schema")
+    if name is not None and not (isinstance(name, str) and _SCHEMA.fullmatch(name)):
+        raise ValueError("must have a schema of lower-case letters, digits and underscores")
+    return name if isinstance(name, str) else None
+
+
+def with_schema(text: str, schema: str) -> str:
+    """Return the URL of a schema of the same database."""
+    url = parse(text).update_query_dict({"schema": schema})
+    return url.render_as_string(hide_password=False)
+
+
 def parameters(url: URL) -> Parameters:
     """Return libpq's parameters of a PostgreSQL URL.
 
@@ -60,7 +82,7 @@ def parameters(url: URL) -> Parameters:
     Raises:
         ValueError: there are not as many ports or addresses as hosts, or a value is not one of libpq's.
     """
-    named = {key: _joined(value) for key, value in url.query.items()}
+    named = {key: _joined(value) for key, value in url.query.items() if key != "schema"}
     for key, value in {"user": url.username, "password": url.password, "dbname": url.database}.items():
         if value and key not in named:
             named[key] = value

@@ -19,7 +19,8 @@ PURPOSE = "manage_url"
 GIFT_CARD_PURPOSE = "gift_card_url"
 _ID_BYTES = 16
 _SECRET_BYTES = 16
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{64}")
+_TOKEN = re.compile(r"([A-Za-z0-9_-]{64})(?:-([a-z0-9]{2}))?")
+"""The token, and the cell where it was made, if that was not the first one. The cell only says where to look first."""
 
 
 class Linked(Protocol):
@@ -41,6 +42,7 @@ class ManageLinks:
     def __init__(self, installation: Installation, organization_id: str) -> None:
         self._keys = installation.secret_keys
         self._address = f"{installation.public_url}/manage/"
+        self._cell = f"-{installation.cell}" if installation.cell else ""
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
 
     def make(self, booking_id: str, key_id: str) -> str | None:
@@ -50,7 +52,7 @@ class ManageLinks:
         if secret is None:
             return None
         token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES])
-        return f"{self._address}{token.decode()}"
+        return f"{self._address}{token.decode()}{self._cell}"
 
     def of(self, row: Linked, ends_at: int, at: int) -> str | None:
         """Return the link of a stored booking with the end of its departure, or None if it has none or has expired."""
@@ -94,11 +96,21 @@ def open_token(keys: SecretKeys, token: str, purpose: str = PURPOSE) -> Opened |
     This takes no statement, and the same time for every text of the right shape, so that guessing tells nothing
     about the bookings that exist.
     """
-    if not _TOKEN.fullmatch(token):
+    match = _TOKEN.fullmatch(token)
+    if match is None:
         return None
-    data = base64.urlsafe_b64decode(token)
+    data = base64.urlsafe_b64decode(match[1])
     found, secret = data[: 2 * _ID_BYTES], data[2 * _ID_BYTES :]
     matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(purpose, found)]
     if not any(matches):
         return None
     return Opened(str(uuid.UUID(bytes=found[:_ID_BYTES])), str(uuid.UUID(bytes=found[_ID_BYTES:])), found, secret)
+
+
+def organization_and_cell(token: str) -> tuple[str, str] | None:
+    """Return the organization that a token names and the cell where it was made, empty for the first one. Whether the
+    token is genuine is not checked."""
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        return None
+    return str(uuid.UUID(bytes=base64.urlsafe_b64decode(match[1])[:_ID_BYTES])), match[2] or ""

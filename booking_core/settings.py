@@ -2,9 +2,10 @@
 
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,10 @@ _CENTURY_MINUTES = _CENTURY_DAYS * 24 * 60
 _CENTURY_S = _CENTURY_MINUTES * 60
 _PORT_MAX = 65_535
 _TOKEN_LENGTH_MIN = 16
+CELLS_MAX = 64
+"""Cells beside the first one: each has connections and threads of its own in every process."""
+_CELL_SCHEMA = "booking_"
+_CELL_NAME = re.compile(r"[a-z0-9]{2}", re.ASCII)
 
 
 class SettingError(Exception):
@@ -57,6 +62,7 @@ def _database_url(text: str) -> str:
         raise ValueError("must name a file: a database in memory is lost with the process")
     if url.get_backend_name() == "postgresql":
         database_urls.parameters(url)
+        database_urls.schema_of(url)
     return text
 
 
@@ -251,6 +257,46 @@ def _text(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class CellAddress:
+    """A cell after the first one: its name, and where it is."""
+
+    name: str
+    url: str | None = None
+    """None: the schema `booking_NAME` of BOOKING_DATABASE_URL."""
+    direct_url: str | None = None
+    """As BOOKING_DATABASE_DIRECT_URL, for this database."""
+
+    def __str__(self) -> str:
+        urls = [masked(url) for url in (self.url, self.direct_url) if url]
+        return self.name + (f"={'|'.join(urls)}" if urls else "")
+
+
+def _cell_name(text: str) -> str:
+    if not _CELL_NAME.fullmatch(text):
+        raise ValueError("must have two lower-case letters or digits")
+    return text
+
+
+def _cell(text: str) -> CellAddress:
+    name, equals, urls = text.partition("=")
+    if not _CELL_NAME.fullmatch(name):
+        raise ValueError("must be a list of NAME or NAME=URL, each name two lower-case letters or digits")
+    if not equals:
+        return CellAddress(name)
+    url, _, direct_url = urls.partition("|")
+    return CellAddress(name, _postgres_url(url), _postgres_url(direct_url) if direct_url else None)
+
+
+def _cells(text: str) -> tuple[CellAddress, ...]:
+    found = tuple(map(_cell, text.split()))
+    if len({each.name for each in found}) < len(found):
+        raise ValueError("must have each name once")
+    if len(found) > CELLS_MAX:
+        raise ValueError(f"must not have more than {CELLS_MAX} cells")
+    return found
+
+
 def _setting(
     name: str, parse: Callable[[str], object], default: object, *, secret: bool = False, absent: str = ""
 ) -> Any:
@@ -300,6 +346,8 @@ class Settings:
     metrics_token: str | None = _setting("METRICS_TOKEN", _token, None, secret=True)
     tracing: bool = _setting("TRACING", _switch, False)
     shutdown_delay_s: float = _setting("SHUTDOWN_DELAY", _delay, 0.0)
+    cells: tuple[CellAddress, ...] = _setting("CELLS", _cells, ())
+    cell: str | None = _setting("CELL", _cell_name, None)
 
     def __post_init__(self) -> None:
         if self.database_read_url and self.is_sqlite:
@@ -324,7 +372,28 @@ class Settings:
                 values[item.name] = item.metadata["parse"](text)
             except ValueError as error:
                 raise SettingError(f"{item.metadata['name']} {error}") from None
-        return cls(**values)
+        settings = cls(**values)
+        if settings.cells and settings.is_sqlite:
+            raise SettingError("BOOKING_CELLS needs PostgreSQL in BOOKING_DATABASE_URL")
+        return settings.of_cell(settings.cell) if settings.cell else settings
+
+    def of_cell(self, name: str) -> "Settings":
+        """Return the settings of the cell of that name, with its database in the place of the first one's.
+
+        Raises:
+            SettingError: BOOKING_CELLS has no such cell.
+        """
+        address = next((each for each in self.cells if each.name == name), None)
+        if address is None:
+            raise SettingError(f"BOOKING_CELLS has no cell {name!r}")
+        # A further cell has no replica: the first one's does not have its rows.
+        own = replace(self, cell=name, database_read_url=None)
+        if address.url:
+            return replace(own, database_url=address.url, database_direct_url=address.direct_url)
+        schema = f"{_CELL_SCHEMA}{name}"
+        direct = self.database_direct_url and database_urls.with_schema(self.database_direct_url, schema)
+        url = database_urls.with_schema(self.database_url, schema)
+        return replace(own, database_url=url, database_direct_url=direct)
 
     def shown(self) -> dict[str, str]:
         """Return the effective settings by variable name, with secrets masked."""
@@ -405,7 +474,9 @@ class Settings:
         Raises:
             SettingError: there is no secret key, and none can be made.
         """
-        return Installation(self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http)
+        return Installation(
+            self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http, self.cell or ""
+        )
 
 
 _OF_URLS = (_database_url, _postgres_url, _rate_limit_store, _smtp_url)
@@ -421,7 +492,8 @@ def _shown(metadata: Mapping[str, Any], value: object) -> str:
         return "on" if value else "off"
     if metadata["parse"] is _address and isinstance(value, tuple):
         return ":".join(map(str, value))
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    separator = " " if metadata["parse"] is _cells else ","
+    return separator.join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _kept_secret(path: Path) -> list[str]:

@@ -21,6 +21,9 @@ from booking_core.models.limits import API_KEY_DISPLAY_LENGTH, API_KEY_PREFIX
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY_RANDOM_LENGTH = 34
+_CRC_LENGTH = 6
+_CELL_MARK = "00"
+"""Stands before the name of a cell."""
 _NONCE_BYTES = 12
 
 
@@ -99,10 +102,22 @@ def _base62(number: int, length: int) -> str:
     return "".join(reversed(digits))
 
 
-def new_api_key() -> str:
-    """`svc_` and 40 characters; the last six are a CRC32 of the rest, for offline scanners (decision K1)."""
-    body = API_KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_KEY_RANDOM_LENGTH))
-    return body + _base62(zlib.crc32(body.encode()), 6)
+def new_api_key(cell: str = "") -> str:
+    """`svc_` and 40 characters; the last six are a CRC32 of the rest, for offline scanners (decision K1).
+
+    A key of a cell after the first one names it before those six, in the place of random characters.
+    """
+    tag = f"{_CELL_MARK}{cell}" if cell else ""
+    random = (secrets.choice(_ALPHABET) for _ in range(_KEY_RANDOM_LENGTH - len(tag)))
+    body = f"{API_KEY_PREFIX}{''.join(random)}{tag}"
+    return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
+
+
+def cell_of_api_key(key: str) -> str:
+    """Return the cell that a key names; empty for none. One in 14 million keys of the first cell seems to name any
+    one cell, so that a key which is not found there belongs to the first one after all."""
+    mark, cell = key[-_CRC_LENGTH - 4 : -_CRC_LENGTH - 2], key[-_CRC_LENGTH - 2 : -_CRC_LENGTH]
+    return cell if mark == _CELL_MARK else ""
 
 
 def hash_api_key(key: str) -> str:

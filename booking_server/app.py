@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -27,12 +28,13 @@ from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
 from booking_server.execution.authenticator import Credentials
+from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
-from booking_server.monitoring.monitor import Monitor
+from booking_server.monitoring.monitor import Monitor, Monitored
 from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
 from booking_server.tracing.setup import open_tracing
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("booking.serve")
 
-_HOPS = 32
+HOPS = 32
 """Threads beside those of the executors: for the worker and its periodic jobs, guests' pages and a limiter that is
 asked over a network. A machine with two processors would have six, and a database that is silent would hold all of
 them."""
@@ -76,42 +78,85 @@ def create_app(
         SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
             do not open what it holds.
     """
-    settings = settings or Settings.from_environment()
+    if settings is None:
+        settings = Settings.from_environment()
+        if settings.cells and not settings.cell:
+            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app in the place of this one")
+    service = open_service(settings, database)
+    monitor = monitor_of(service, folder=processes_folder())
+    tracing = tracing_of(service, tracer_provider)
+    observer = observer_of(service, monitor, tracing)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestObserver]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(service.authenticator.limiter.aclose)
+            await stack.enter_async_context(of_service(service, monitor, tracing, worker=worker, flush_s=flush_s))
+            await stack.enter_async_context(of_process(settings, monitor))
+            stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
+            yield {STATE: observer}
+            monitor.health.stop()
+
+    return compose(service, monitor, observer, lifespan)
+
+
+def open_service(settings: Settings, database: Database | None = None, limiter: Limiter | None = None) -> Service:
+    """Check the database of the settings, and return its service.
+
+    Raises:
+        SettingError: as `create_app`.
+    """
     _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
     _log_pooling(settings, database)
-    service = Service(settings, database)
+    service = Service(settings, database, limiter)
     _log_replica(service)
-    monitor = _monitor_of(service)
-    tracing = _tracing_of(service, tracer_provider)
-    observing = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
+    return service
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestObserver]]:
-        async with contextlib.AsyncExitStack() as stack:
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
-            if tracing:
-                stack.push_async_callback(asyncio.to_thread, tracing.close)
-            stack.push_async_callback(service.authenticator.limiter.aclose)
-            stack.push_async_callback(asyncio.to_thread, service.close)
-            await stack.enter_async_context(monitor.running())
-            if settings.metrics_address:
-                await stack.enter_async_context(serving(monitor, *settings.metrics_address))
-            stack.enter_context(gc_tuning.reduced_collection())
-            await stack.enter_async_context(service.key_usage.flushing(flush_s))
-            if worker:
-                await stack.enter_async_context(_worker_of(service, monitor, tracing))
-            await stack.enter_async_context(_notifier_of(service))
-            stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield {STATE: observing}
-            monitor.health.stop()
 
-    app = describe(lifespan, observing)
+def compose(
+    service: Service, monitor: Monitor, observer: RequestObserver, lifespan: Lifespan[FastAPI] | None = None
+) -> FastAPI:
+    """Return the application of a service."""
+    app = describe(lifespan, observer)
     app.state.service = service
-    app.state.observer = observing
+    app.state.observer = observer
     app.state.monitor = monitor
     return app
+
+
+@contextlib.asynccontextmanager
+async def of_process(settings: Settings, monitor: Monitored) -> AsyncIterator[None]:
+    """Run the parts that a process has once, however many services it has."""
+    async with contextlib.AsyncExitStack() as stack:
+        if settings.metrics_address:
+            await stack.enter_async_context(serving(monitor, *settings.metrics_address))
+        stack.enter_context(gc_tuning.reduced_collection())
+        yield
+
+
+@contextlib.asynccontextmanager
+async def of_service(
+    service: Service,
+    monitor: Monitor,
+    tracing: "Tracing | None",
+    *,
+    worker: bool,
+    flush_s: float = key_usage.FLUSH_S,
+) -> AsyncIterator[None]:
+    """Run the parts that start and stop with a service."""
+    async with contextlib.AsyncExitStack() as stack:
+        if tracing:
+            stack.push_async_callback(asyncio.to_thread, tracing.close)
+        stack.push_async_callback(asyncio.to_thread, service.close)
+        await stack.enter_async_context(monitor.running())
+        await stack.enter_async_context(service.key_usage.flushing(flush_s))
+        if worker:
+            await stack.enter_async_context(_worker_of(service, monitor, tracing))
+        await stack.enter_async_context(_notifier_of(service))
+        yield
 
 
 def _check_schema(url: str) -> None:
@@ -133,20 +178,31 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     log.warning("%s", problem.message)
 
 
-def _monitor_of(service: Service) -> Monitor:
+def monitor_of(service: Service, *, folder: Path | None = None) -> Monitor:
+    """Return the health and the metrics of a service.
+
+    Args:
+        folder: of the processes that share a port with this one.
+    """
     limiter = service.authenticator.limiter
     monitor = Monitor(
-        service.settings,
-        service.database,
-        store=limiter.ping,
-        replica=service.reads.replica,
-        folder=processes_folder(),
+        service.settings, service.database, store=limiter.ping, replica=service.reads.replica, folder=folder
     )
     monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
     return monitor
 
 
-def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing | None":
+def observer_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -> RequestObserver:
+    """Return the observer of the requests of a service."""
+    return RequestObserver(monitor.metrics, _request_log_of(service), tracing)
+
+
+def tracing_of(service: Service, provider: "TracerProvider | None" = None) -> "Tracing | None":
+    """Return the tracing of a service, or None if it is off.
+
+    Args:
+        provider: makes the spans, in the place of the provider that the settings name.
+    """
     tracing = open_tracing(service.settings, provider)
     if tracing is None:
         return None

@@ -2,7 +2,8 @@
 
 PostgreSQL comes from a wheel and is started once for a run; BOOKING_TEST_DATABASE_URL points at another server
 instead. Each backend has one database for the run, and each test its own organization in it, which isolates tests; a
-test that needs a database of its own uses `fresh_database_url`.
+test that needs a database of its own uses `fresh_database_url`. BOOKING_TEST_CELL runs the tests of the API on
+PostgreSQL in a cell beside four others.
 """
 
 import gc
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,19 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api import Api
+from support.cells import installation_of, served_as_cell, settings_of_cells
 from support.ordering import slow_first
 from support.world import NOON, SECRET, FixedClock, World, make_world
 
+from booking_core import cells
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.app import create_app
 
 BACKENDS = ("sqlite", "postgresql")
+CELL = os.environ.get("BOOKING_TEST_CELL")
+"""The cell in which the tests of the API run on PostgreSQL: first, c2, c3, c4, db."""
 _STARTS = 3
 _MEMORY_WANTED = 4 * 2**30
 """Free space in memory from which on databases are kept there: several times what the largest run takes."""
@@ -132,8 +138,16 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_database_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    """The one database of the run that tests share."""
+def cells_settings(new_database_url: Callable[[str], str]) -> Settings:
+    """Four cells in schemas of one database, and one in another database."""
+    return settings_of_cells(new_database_url)
+
+
+@pytest.fixture(scope="session")
+def shared_database_url(backend: str, new_database_url: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    """The one database of the run that tests share; with BOOKING_TEST_CELL that of a cell."""
+    if CELL and backend == "postgresql":
+        return str(cells.get(request.getfixturevalue("cells_settings"), CELL).settings.database_url)
     return new_database_url(backend)
 
 
@@ -169,7 +183,13 @@ def database(session_database: Database, clock: FixedClock) -> Database:
 
 
 @pytest.fixture(scope="session")
-def session_app(session_database: Database, shared_database_url: str) -> Iterator[TestClient]:
+def session_app(
+    session_database: Database, shared_database_url: str, request: pytest.FixtureRequest
+) -> Iterator[TestClient]:
+    if CELL and not session_database.is_sqlite:
+        with served_as_cell(request.getfixturevalue("cells_settings"), CELL, session_database) as running:
+            yield running
+        return
     # Another test may have stored values in the shared database that another key sealed.
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
     # The application writes nothing by itself, since tests count the statements on this database.
@@ -187,7 +207,8 @@ def api(session_app: TestClient, world: World) -> Api:
 @pytest.fixture
 def new_world(database: Database, clock: FixedClock) -> Callable[..., World]:
     """A function that makes further organizations: `new_world(timezone=...)`."""
-    return lambda **columns: make_world(database, clock, **columns)
+    installation = installation_of(None if database.is_sqlite else CELL)
+    return lambda **columns: replace(make_world(database, clock, **columns), installation=installation)
 
 
 @pytest.fixture

@@ -1,14 +1,19 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
-from booking_cli.operator import schema, storage
+from booking_cli.operator import cells, schema, storage
+
+if TYPE_CHECKING:
+    from booking_core.settings import Settings
 
 app = command_group("Create, upgrade, check and purge the database (operator).")
 
@@ -26,7 +31,7 @@ def upgrade(
     """Upgrade the database to this release's schema.
 
     An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
-    upgrade goes on where it stopped.
+    upgrade goes on where it stopped. With BOOKING_CELLS each cell is upgraded, one after the other.
 
     Rows that an upgrade leaves to be filled are filled by the worker, while the service uses them; `booking db
     backfills` counts them. With --backfill the command fills them itself before it returns, in short transactions too,
@@ -37,18 +42,51 @@ def upgrade(
     storage.note_database(cli, settings)
     for warning in storage.restrict_file_modes(settings):
         cli.render.warn(warning)
+    if settings.cells and not settings.cell:
+        done = _upgrade_cells(cli, settings, backfill=backfill)
+        cli.render.many(done, tuple(done[0]), empty="")
+    else:
+        done = [_upgrade(cli, settings, backfill=backfill)]
+        cli.render.one(done[0])
+    return ExitCode.FAILED if any(each.get("rows_left") for each in done) else ExitCode.OK
+
+
+def _upgrade(cli: Cli, settings: "Settings", *, backfill: bool) -> dict[str, Any]:
     before = schema.revision(settings)
     schema.upgrade(settings)
     shown = {"previous": before, "revision": schema.revision(settings)}
-    if shown["previous"] != shown["revision"]:
-        storage.record_change(cli)
-    if not backfill:
-        cli.render.one(shown)
-        return ExitCode.OK
-    with storage.open_database(cli) as database:
-        filled = {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)}
-    cli.render.one(shown | filled)
-    return ExitCode.FAILED if filled["rows_left"] else ExitCode.OK
+    if shown["previous"] == shown["revision"] and not backfill:
+        return shown
+    from booking_cli.operator.audited import AuditedDatabase
+
+    with storage.translate_errors(), contextlib.closing(AuditedDatabase(settings.database_url, cli)) as database:
+        if shown["previous"] != shown["revision"]:
+            database.write(lambda tx: None)  # the entry of the audit trail: the upgrade's transactions are Alembic's
+        if not backfill:
+            return shown
+        return shown | {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)}
+
+
+def _upgrade_cells(cli: Cli, settings: "Settings", *, backfill: bool) -> list[dict[str, Any]]:
+    """Upgrade the cells, one after the other. One that cannot be upgraded keeps no other one waiting.
+
+    Raises:
+        CliError: a cell was not upgraded.
+    """
+    done: list[dict[str, Any]] = []
+    failed: CliError | None = None
+    for cell in cells.every(settings):
+        try:
+            if not cell.is_first:
+                cells.require_created(cli, cell)
+            done.append({"cell": cell.name} | _upgrade(cli, cell.settings, backfill=backfill))
+        except CliError as error:
+            cli.render.warn(f"cell {cell.name}: {error}")
+            message = f"cell {cell.name}: {error}"
+            failed = failed or CliError(message, error.exit_code, code=error.code, hint=error.hint)
+    if failed:
+        raise failed
+    return done
 
 
 @command(app, "current", "booking db current -o json")

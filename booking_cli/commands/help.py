@@ -43,6 +43,8 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy's or libpq's URL, also with several hosts; sqlite:///booking.db"),
     ("BOOKING_DATABASE_DIRECT_URL", "operator", "the same database without a pooler in transaction mode, to listen on"),
     ("BOOKING_DATABASE_READ_URL", "operator", "replicas of the database, from which lists and events are read"),
+    ("BOOKING_CELLS", "operator", "further cells, as NAME or NAME=URL with spaces between; see booking cells"),
+    ("BOOKING_CELL", "operator", "the one cell that this process works on; all of them"),
     (
         "BOOKING_SECRET_KEY",
         "operator",

@@ -89,7 +89,7 @@ def create(
         def work(tx: Any) -> "tuple[ApiKey, str]":
             now = tx.now()
             end = at if lifetime is None else now + lifetime
-            return keys.create(tx, organization, name=name, scopes=scopes, expires_at=end, now=now)
+            return keys.create(tx, organization, name=name, scopes=scopes, expires_at=end, cell=_cell(), now=now)
 
         key, secret = database.write_once(work)
         _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
@@ -172,7 +172,7 @@ def rotate(
         _, organization = database.read(lambda tx: keys.get(tx, key_id))
         storage.note_organization(cli, organization)
         key, secret, organization = database.write_once(
-            lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now())
+            lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, cell=_cell(), now=tx.now())
         )
         _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
 
@@ -195,6 +195,11 @@ def expire(
         storage.note_organization(cli, organization)
         instant = parse_instant(organization, "--at", at)
         _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+
+
+def _cell() -> str:
+    """Return the cell that new keys name; empty for the first one."""
+    return storage.load_settings().cell or ""
 
 
 def _change(cli: Cli, work: Callable[[Any], "tuple[ApiKey, Organization]"], database: Any) -> None:

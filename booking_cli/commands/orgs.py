@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,10 +11,15 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.suggestions import closest
-from booking_cli.operator import storage
+from booking_cli.operator import cells, storage
+
+if TYPE_CHECKING:
+    from booking_core.cells import Cell
+    from booking_core.db.engine import Database
 
 app = command_group("Manage organizations and their settings (operator).")
 
+FIRST_CELL = "first"
 COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
 TRUNCATED = {"slug": 24, "name": 32}
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
@@ -37,10 +42,13 @@ def create(
         str, typer.Option("--timezone", metavar="ZONE", help="IANA time zone, in which all times are shown.")
     ],
     currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code of the default currency.")],
+    cell: Annotated[
+        str | None, typer.Option("--cell", metavar="NAME", help="The cell; see `booking cells list`.")
+    ] = None,
 ) -> None:
     """Create an organization."""
     cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
+    with _open_for_creation(cli, slug, cell) as database:
         from booking_core import organizations
 
         organization = database.write_once(
@@ -49,19 +57,115 @@ def create(
             )
         )
         cli.render.one(organizations.present(organization))
-    cli.render.note(f"next: booking keys create --org {slug} --name NAME")
+    environment = f"BOOKING_CELL={cell} " if cell and cell != FIRST_CELL else ""
+    cli.render.note(f"next: {environment}booking keys create --org {slug} --name NAME")
+
+
+@contextmanager
+def _open_for_creation(cli: Cli, slug: str, name: str | None) -> Iterator["Database"]:
+    """Yield the database of the cell, after the slug was looked for in all others.
+
+    Raises:
+        CliError: an organization of another cell has the slug, or another cell cannot be asked.
+    """
+    settings = storage.load_settings()
+    if not settings.cells:
+        if name is not None:
+            cells.get(settings, name)
+        with storage.open_database(cli) as database:
+            yield database
+        return
+    wanted = cells.get(settings, name or settings.cell or FIRST_CELL)
+    for cell in cells.every(settings):
+        if cell.name != wanted.name:
+            _refuse_taken(cli, cell, slug)
+    with cells.open_database(cli, wanted) as database:
+        storage.note_database(cli, wanted.settings)
+        yield database
+
+
+def _refuse_taken(cli: Cli, cell: "Cell", slug: str) -> None:
+    from booking_core import organizations
+
+    with cells.open_database(cli, cell) as database:
+        if any(each.slug == slug for each in database.read(organizations.find)):
+            raise CliError(
+                f"There is an organization {slug} already, in the cell {cell.name}.",
+                ExitCode.CONFLICT,
+                code="slug_taken",
+            )
 
 
 @command(app, "list", "booking orgs list --fields slug", shape="organization")
 def list_(ctx: typer.Context) -> None:
-    """List all organizations, sorted by slug."""
-    cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        from booking_core import organizations
+    """List all organizations, sorted by slug.
 
-        found = [organizations.present(each) for each in database.read(organizations.find)]
+    With BOOKING_CELLS those of each cell, one cell after the other.
+    """
+    cli: Cli = ctx.obj
+    settings = storage.load_settings()
+    found = []
+    for cell in cells.every(settings):
+        with cells.open_database(cli, cell) if settings.cells else storage.open_database(cli) as database:
+            from booking_core import organizations
+
+            listed = database.read(organizations.find)
+            elsewhere = cells.elsewhere(cli, settings, cell) if settings.cells else ()
+            of_cell = [organizations.present(each) for each in listed if each.id not in elsewhere]
+            found += [each | {"cell": cell.name} for each in of_cell] if settings.cells else of_cell
     cli.render.many(
         found, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
+    )
+
+
+@command(
+    app,
+    "move",
+    "booking orgs move fjord-tours --to c2",
+    "booking orgs move fjord-tours --to c2 --abort",
+    shape="move",
+    changes=True,
+)
+def move(
+    ctx: typer.Context,
+    slug: Slug,
+    to: Annotated[str, typer.Option("--to", metavar="CELL", help="The cell; see `booking cells list`.")],
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Undo a move that was interrupted before the organization had left.")
+    ] = False,
+) -> None:
+    """Move an organization to another cell, while it is served.
+
+    Its rows are copied and compared; for some seconds its changes are refused with 503. Keys, links, cursors and
+    Idempotency-Keys work as before. A move that is interrupted goes on when the command is run again, or is undone with
+    --abort while the organization has not left.
+    """
+    cli: Cli = ctx.obj
+    settings = storage.load_settings()
+    target = cells.get(settings, to)
+    with cells.opened(cli, settings) as places, cells.translate_errors(), cli.render.progress("copying") as advance:
+        source = cells.source_of(places, slug, target)
+        cli.render.note(f"organization: {slug}, from the cell {source.name} to {target.name}")
+        copied = 0
+
+        def report(_: str, count: int) -> None:
+            nonlocal copied
+            copied += count
+            advance(copied, copied)
+
+        mover = cells.mover(places, slug, source, target, report)
+        if abort:
+            mover.abort()
+        result = None if abort else mover.run()
+    for finding in result.broken if result else ():
+        cli.render.warn(f"it was moved as it was, and is broken: {finding}")
+    cli.render.one(
+        {
+            "slug": slug,
+            "cell": source.name if abort else target.name,
+            "rows": result.rows if result else 0,
+            "refused_s": round(result.frozen_s, 3) if result else 0.0,
+        }
     )
 
 

@@ -20,6 +20,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "worker": ("booking_cli.commands.worker", "Run the delivery worker and periodic jobs."),
     "demo": ("booking_cli.commands.demo", "Serve two demo organizations with example catalogues."),
     "db": ("booking_cli.commands.db", "Create, upgrade, check and purge the database."),
+    "cells": ("booking_cli.commands.cells", "List and create the cells of the installation."),
     "orgs": ("booking_cli.commands.orgs", "Create organizations and change their settings."),
     "keys": ("booking_cli.commands.keys", "Create, list, rotate, expire and revoke API keys."),
     "catalog": ("booking_cli.commands.catalog", "Import, export and validate catalogue files."),

@@ -41,5 +41,5 @@ def serve(
     if settings.metrics_address:
         service.check_address(*settings.metrics_address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare(settings)
+        service.prepare_cells(settings)
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

@@ -38,7 +38,7 @@ def worker(
     if address:
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare(settings)
+        service.prepare_cells(settings)
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
         run(settings, address)
@@ -53,7 +53,10 @@ def run(settings: "Settings", health_address: tuple[str, int] | None = None) -> 
     """
     import asyncio
 
-    from booking_server.worker.process import serve_forever
+    if service.is_of_cells(settings):
+        from booking_server.cells import serve_forever
+    else:
+        from booking_server.worker.process import serve_forever
 
     service.raise_open_files_limit()
     if sys.platform == "win32":

@@ -36,7 +36,7 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
     "key": ("organizations", "ApiKey", ("status", "revoked_at")),
     "new_key": ("organizations", "ApiKey", ("status", "revoked_at", "key", "secret_file")),
-    "organization": ("organizations", "Organization", ()),
+    "organization": ("organizations", "Organization", ("cell",)),
     "organization_settings": ("organizations", "Organization", _SETTINGS),
 }
 """The API's models with their module, and the fields that the command adds.
@@ -55,11 +55,13 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
         *("organization", "dry_run", "experiences.*", "departures.*", "customers.*", "gift_cards.*", "notes"),
         "cancelled_departures",
     ),
+    "cell": ("name", "state", "organizations", "location"),
     "login": ("profile", "base_url", "organization", "key", "scopes", "kept_in"),
     "mail": (
         *("id", "organization", "kind", "booking_id", "recipient", "status", "attempt_count", "last_error"),
         *("created_at", "sent_at", "next_attempt_at", "effect_key", "message_id"),
     ),
+    "move": ("slug", "cell", "rows", "refused_s"),
     "notices": ("slug", "notify_staff", "staff_email"),
     "profile": ("profile", "is_current", "base_url", "organization", "key", "kept_in"),
     "purged": (
@@ -74,7 +76,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     ),
     "resealed": ("kind", "resealed", "lost"),
     "restored": ("file", "bytes", "revision", "database_revision", "findings"),
-    "revision": ("previous", "revision"),
+    "revision": ("cell", "previous", "revision"),
 }
 
 

@@ -8,6 +8,7 @@ from booking_cli.operator import storage
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
+    from booking_core.db.migrate import SessionRequired
     from booking_core.settings import Settings
 
 
@@ -25,9 +26,27 @@ def upgrade(settings: "Settings") -> None:
         try:
             migrate.upgrade(settings.session_url)
         except migrate.SessionRequired as error:
-            raise CliError(str(error), code=error.code, hint=error.hint) from error
+            raise _pooled(error) from error
         except CommandError as error:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
+
+
+def require_session(settings: "Settings") -> None:
+    """Refuse a pooler in transaction mode.
+
+    Raises:
+        CliError: there is one.
+    """
+    from booking_core.db import migrate
+
+    try:
+        migrate.require_session(settings.session_url)
+    except migrate.SessionRequired as error:
+        raise _pooled(error) from error
+
+
+def _pooled(error: "SessionRequired") -> CliError:
+    return CliError(str(error), code=error.code, hint=error.hint)
 
 
 def require_usable(settings: "Settings") -> None:

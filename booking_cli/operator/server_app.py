@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 log = logging.getLogger("booking.serve")
 
@@ -39,6 +40,22 @@ def create_app_with_worker() -> "FastAPI":
     from booking_server import app
 
     return app.create_app_with_worker()
+
+
+def create_cells_app() -> "ASGIApp":
+    """Return the application of several cells."""
+    end_with_parent()
+    from booking_server import cells
+
+    return cells.create_app()
+
+
+def create_cells_app_with_worker() -> "ASGIApp":
+    """Return the application of several cells with their delivery workers."""
+    end_with_parent()
+    from booking_server import cells
+
+    return cells.create_app_with_worker()
 
 
 def end_with_parent() -> None:

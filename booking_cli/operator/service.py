@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.operator import logs, schema, secret_keys, storage
+from booking_cli.operator import cells, logs, schema, secret_keys, storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +91,32 @@ def _require_tracing(settings: "Settings") -> None:
         raise CliError(str(error), code="bad_setting") from None
 
 
+def is_of_cells(settings: "Settings") -> bool:
+    """Return whether a process serves several cells."""
+    return bool(settings.cells) and settings.cell is None
+
+
+def prepare_cells(settings: "Settings") -> None:
+    """Prepare each cell as `prepare` does. A cell that fails is logged, and opened later by the process.
+
+    Raises:
+        CliError: that of the first cell, if every one fails.
+    """
+    if not is_of_cells(settings):
+        prepare(settings)
+        return
+    every = cells.every(settings)
+    failed: list[CliError] = []
+    for cell in every:
+        try:
+            prepare(cell.settings)
+        except CliError as error:
+            failed.append(error)
+            _warn(settings, f"cell {cell.name}: {error}")
+    if len(failed) == len(every):
+        raise failed[0]
+
+
 def _verify_secret_keys(settings: "Settings") -> None:
     """Check the secret keys against the database; make a key for a database without sealed values."""
     from booking_core.db.engine import Database
@@ -117,7 +143,7 @@ def run_server(
     logging.config.dictConfig(log_config)
     logs.log_settings(log, settings)
     run = _run_processes if workers > 1 and sys.platform == "linux" else uvicorn.run
-    factory = "create_app_with_worker" if worker else "create_app"
+    factory = ("create_cells_app" if is_of_cells(settings) else "create_app") + ("_with_worker" if worker else "")
     try:
         run(
             f"booking_cli.operator.server_app:{factory}",

@@ -94,7 +94,9 @@ def location(settings: "Settings") -> str:
         f"{each.get('host') or each.get('hostaddr') or 'local socket'}" + (f":{each['port']}" if "port" in each else "")
         for each in database_urls.each_host(database_urls.parameters(url))
     ]
-    return one_line(f"{url.database or 'default'} on {', '.join(hosts)} (PostgreSQL)")
+    schema = database_urls.schema_of(url)
+    name = f"{url.database or 'default'}, schema {schema}," if schema else url.database or "default"
+    return one_line(f"{name} on {', '.join(hosts)} (PostgreSQL)")
 
 
 def restrict_file_modes(settings: "Settings") -> list[str]:

@@ -1,5 +1,6 @@
 """Migrations: a database is upgraded to the schema of this release, beside processes that serve it (decision 0045)."""
 
+import contextlib
 import logging
 import random
 import time
@@ -78,6 +79,9 @@ def _postgres_connection(url: URL) -> Any:
 
     connection = Connector(url).connect()
     connection.prepare_threshold = None
+    if schema := database_urls.schema_of(url):
+        # For the session, which `booking db upgrade` has of its own. Reads go through `state_of`, whatever is between.
+        connection.execute(f"SET search_path = {schema}")
     connection.autocommit = False
     return connection
 
@@ -160,9 +164,18 @@ class SchemaState(StrEnum):
 
 def state(url: str) -> SchemaState:
     """Return the relation of the database's schema to this release. No lock is taken."""
+    if database_urls.schema_of(database_urls.parse(url)):
+        return _state_of_schema(url)
     with _connection(url) as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
         return _state(revision, _note(connection), head())
+
+
+def _state_of_schema(url: str) -> SchemaState:
+    """Return the same for one of several schemas, also through a pooler in transaction mode."""
+    with contextlib.closing(Database(url)) as database, database.reading() as tx:
+        is_empty = tx.all(_HAS_REVISION) == [(None,)]
+        return SchemaState.OLDER if is_empty else state_of(tx, head())
 
 
 def state_of(tx: Tx, head: str) -> SchemaState:
@@ -188,6 +201,7 @@ def _revision_and_note(dialect: Dialect) -> TextClause:
 
 
 _REVISION_AND_NOTE = Statement(_revision_and_note)
+_HAS_REVISION = Statement(text("SELECT to_regclass('alembic_version')"))
 
 
 def _note(connection: Connection) -> str | None:

@@ -20,6 +20,7 @@ from psycopg.errors import error_from_result
 from psycopg.types.string import TextLoader
 from sqlalchemy.engine import URL, Dialect
 
+from booking_core import database_urls
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of
 from booking_core.db.postgres_hosts import CONNECT_TIMEOUT_S, SILENCE_S, Connector, address_of
@@ -377,6 +378,7 @@ class PostgresDriver:
 
     def __init__(self, url: URL, *, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> None:
         self.server = Server(url, connect_timeout_s)
+        self.schema = database_urls.schema_of(url)
 
     def connect(
         self,
@@ -398,7 +400,7 @@ class PostgresDriver:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
         statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
-        settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS)
+        settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS, self.schema)
         try:
             return PostgresConnection(self.server, settings, response_timeout_s or RESPONSE_TIMEOUT_S)
         except psycopg.Error as error:

@@ -43,10 +43,12 @@ class SessionSettings:
 
     statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
     lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    schema: str | None = None
+    """The schema that holds the tables, for a database with several of them; None: the role's."""
 
     @property
     def _values(self) -> dict[str, str]:
-        return {
+        return ({"search_path": self.schema} if self.schema else {}) | {
             "statement_timeout": str(self.statement_timeout_ms),
             "lock_timeout": str(self.lock_timeout_ms),
             "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_TIMEOUT_MS),
@@ -81,8 +83,10 @@ class SessionSettings:
 
 @lru_cache
 def _local(settings: SessionSettings) -> bytes:
-    own = [f"set_config('{name}', '{value}', true)" for name, value in settings._values.items()]
-    return f"SELECT {', '.join([*own, *(f'set_config({name!r}, NULL, true)' for name in _RESET)])}".encode()
+    values: dict[str, str | None] = {**dict.fromkeys(_RESET), **settings._values}
+    texts = {name: "NULL" if value is None else f"'{value}'" for name, value in values.items()}
+    calls = [f"set_config('{name}', {text}, true)" for name, text in texts.items()]
+    return f"SELECT {', '.join(calls)}".encode()
 
 
 def new_token() -> str:

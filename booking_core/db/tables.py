@@ -4,7 +4,7 @@ Four rules hold for every table:
 
 - `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
   that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
-  `link_keys`, `retention_clock` and `workers` belong to the installation.
+  `link_keys`, `retention_clock` and `workers` belong to the installation. What moves need is called `cell_…`.
 - An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
   in both databases, so that order, comparison and arithmetic are the same too.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
@@ -794,6 +794,54 @@ workers = Table(
     Column("id", Id, primary_key=True),
     Column("started_at", At, nullable=False),
     Column("seen_at", At, nullable=False),
+)
+
+# Cells -----------------------------------------------------------------------------------------------------------
+
+# An organization that leaves this cell: while it is copied, and until its rows are deleted here (decisions/0051).
+cell_moves = Table(
+    "cell_moves",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("slug", Text, nullable=False),
+    Column("to_cell", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("progress", Json, nullable=False),  # the last key that was copied, by table; null: all of it
+    Column("started_at", At, nullable=False),
+    Column("switched_at", At),
+    CheckConstraint("state IN ('copying', 'moved')", name="state"),
+)
+
+# The rows of such an organization that were written since the move began, as their triggers noted them.
+cell_changes = Table(
+    "cell_changes",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("key", Json, nullable=False),
+)
+
+# The rows that make an organization live in this cell, from the moment before it leaves the other one.
+cell_arrivals = Table(
+    "cell_arrivals",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("rows", Json, nullable=False),
+)
+
+# Where an organization went that was here. subject is its id, or the hash of a key: found before the organization is
+# known, as a key is.
+cell_forwards = Table(
+    "cell_forwards",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("cell", Text, nullable=False),
+    Column("created_at", At, nullable=False),
+    UniqueConstraint("subject"),
 )
 
 OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})

@@ -54,23 +54,27 @@ def create(
     name: str,
     scopes: Sequence[str] = (),
     expires_at: int | None = None,
+    cell: str = "",
     now: int,
 ) -> tuple[ApiKey, str]:
     """Create a key, and return it with its plain text, which is not stored. No scopes mean every read scope.
+
+    Args:
+        cell: the cell of the organization, which the key names; empty for the first one.
 
     Raises:
         Malformed: a bad name, an unknown scope, an expiry that is not in the future.
         Conflict: `key_limit_reached`.
     """
     name, granted, ends_at = rules.name(name), rules.scopes(scopes), rules.future(expires_at, now)
-    return _add(tx, organization.id, name, granted, ends_at, now)
+    return _add(tx, organization.id, name, granted, ends_at, now, cell)
 
 
 def _add(
-    tx: Tx, organization_id: str, name: str, scopes: frozenset[str], expires_at: int | None, now: int
+    tx: Tx, organization_id: str, name: str, scopes: frozenset[str], expires_at: int | None, now: int, cell: str
 ) -> tuple[ApiKey, str]:
     rules.room_for_one_more(store.count_active(tx, organization_id, now))
-    text = tokens.new_api_key()
+    text = tokens.new_api_key(cell)
     prefix = tokens.api_key_prefix(text)
     key = ApiKey(tokens.new_id(), organization_id, name, prefix, scopes, now, expires_at, None, None)
     store.insert(tx, key, tokens.hash_api_key(text))
@@ -103,7 +107,7 @@ def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
     return key, organization
 
 
-def rotate(tx: Tx, key_id: str, *, overlap: int, now: int) -> tuple[ApiKey, str, Organization]:
+def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tuple[ApiKey, str, Organization]:
     """Create a successor with the same name, scopes and lifetime, and return it with its plain text. The key itself
     expires after the overlap (microseconds), or at its own expiry if that is earlier (decision K3).
 
@@ -116,7 +120,7 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, now: int) -> tuple[ApiKey, str,
     key, organization = get(tx, key_id, lock=True)
     rules.live(key, now)
     store.expire(tx, key, rules.earlier(key.expires_at, now + overlap))
-    successor, text = _add(tx, organization.id, key.name, key.scopes, rules.successor_end(key, now), now)
+    successor, text = _add(tx, organization.id, key.name, key.scopes, rules.successor_end(key, now), now, cell)
     return successor, text, organization
 
 

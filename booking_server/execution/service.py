@@ -19,7 +19,7 @@ from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor, BatchTracer
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
-from booking_server.execution.rate_limit import open_limiter
+from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 
 T = TypeVar("T")
@@ -61,9 +61,12 @@ class Service:
 
     Each kind has an executor of its own. The core is synchronous, so a client that hangs up cannot cancel a
     transaction half way.
+
+    Args:
+        limiter: counts the requests, for services that share their clients; by default that of the settings.
     """
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, limiter: Limiter | None = None) -> None:
         self.settings = settings
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
@@ -75,7 +78,7 @@ class Service:
         self._tracer: Tracer | None = None
         self.key_usage = KeyUsage(database)
         self.authenticator = Authenticator(
-            self.installation, open_limiter(settings.rate_limit_store), self.key_usage, settings.rate_limit
+            self.installation, limiter or open_limiter(settings.rate_limit_store), self.key_usage, settings.rate_limit
         )
         driver = database.driver
         if isinstance(driver, SqliteDriver):

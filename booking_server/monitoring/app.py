@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 from booking_server.monitoring import server
-from booking_server.monitoring.monitor import Monitor
+from booking_server.monitoring.monitor import Monitored
 from booking_server.monitoring.router import router
 
 
-def create_monitoring_app(monitor: Monitor) -> FastAPI:
+def create_monitoring_app(monitor: Monitored) -> FastAPI:
     """Create the ASGI application of a process's monitoring port."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry={"tracing": False, "metrics": False})
     app.state.monitor = monitor
@@ -21,7 +21,7 @@ def create_monitoring_app(monitor: Monitor) -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def serving(monitor: Monitor, host: str, port: int) -> AsyncIterator[int]:
+async def serving(monitor: Monitored, host: str, port: int) -> AsyncIterator[int]:
     """Serve the health and the metrics of a process while the body runs, and yield the port."""
     is_shared = monitor.is_shared and sys.platform == "linux"
     async with server.serving(create_monitoring_app(monitor), host, port, shared=is_shared) as bound_port:

@@ -4,14 +4,43 @@ import contextlib
 import hmac
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Protocol
 
 from booking_core.db.engine import Database
 from booking_core.db.replica import Replica
 from booking_core.settings import Settings
 from booking_server.monitoring.exposition import Processes, exposition
-from booking_server.monitoring.health import Health
+from booking_server.monitoring.health import Health, Report
 from booking_server.monitoring.installation import Installation
 from booking_server.monitoring.metrics import Metrics, WorkerState
+
+
+def may_read(token: str | None, authorization: str, *, is_own_port: bool) -> bool | None:
+    """Return whether a request may read the metrics; None where there are none for anyone.
+
+    On a port of their own they need a token only where one is set; beside the API they need one always.
+    """
+    if token is None:
+        return True if is_own_port else None
+    return hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
+
+
+class MonitoredHealth(Protocol):
+    """The health of a process, as its probes read it."""
+
+    def liveness(self) -> Report: ...
+    async def readiness(self) -> Report: ...
+
+
+class Monitored(Protocol):
+    """The health and the metrics of a process, as its port reads them."""
+
+    @property
+    def health(self) -> MonitoredHealth: ...
+    @property
+    def is_shared(self) -> bool: ...
+    async def exposition(self) -> bytes: ...
+    def is_allowed(self, authorization: str, *, is_own_port: bool) -> bool | None: ...
 
 
 class Monitor:
@@ -38,7 +67,7 @@ class Monitor:
             self.metrics.observe_replica(lambda: replica.reads)
         self.is_shared = folder is not None
         """Other processes listen on the same ports."""
-        self._installation = Installation(settings, database)
+        self.installation = Installation(settings, database)
         self._processes = Processes(self.metrics.registry, folder)
         self._token = settings.metrics_token
 
@@ -49,20 +78,15 @@ class Monitor:
 
     async def exposition(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
-        return await exposition(self._processes, await self._installation.families())
+        return await exposition(self._processes, await self.installation.families())
 
     def is_allowed(self, authorization: str, *, is_own_port: bool) -> bool | None:
-        """Return whether a request may read the metrics; None where there are none for anyone.
-
-        On a port of their own they need a token only where one is set; beside the API they need one always.
-        """
-        if self._token is None:
-            return True if is_own_port else None
-        return hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode())
+        """Return whether a request may read the metrics; None where there are none for anyone."""
+        return may_read(self._token, authorization, is_own_port=is_own_port)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer the other processes while the body runs."""
-        with contextlib.closing(self.health), contextlib.closing(self._installation):
+        with contextlib.closing(self.health), contextlib.closing(self.installation):
             async with self._processes.answering():
                 yield

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from booking_core.errors import NotFound
 from booking_server.api.responses import JsonBytes
 from booking_server.monitoring.health import Report, Status
-from booking_server.monitoring.monitor import Monitor
+from booking_server.monitoring.monitor import Monitored
 
 _UNAVAILABLE = 503
 
@@ -41,8 +41,8 @@ async def get_metrics(request: Request) -> Response:
     return Response(await monitor.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _monitor_of(request: Request) -> Monitor:
-    monitor: Monitor = request.app.state.monitor
+def _monitor_of(request: Request) -> Monitored:
+    monitor: Monitored = request.app.state.monitor
     return monitor
 
 

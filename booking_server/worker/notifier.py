@@ -24,6 +24,7 @@ from booking_core.db.engine import Database
 log = logging.getLogger("booking.notifier")
 
 CHANNEL = "booking_committed"
+"""The channel of a database. Cells in one database have one each."""
 DEBOUNCE_S = 0.025
 """The time whose commits share one notification, in seconds, so that their number does not grow with the load."""
 RECONNECT_S = 1.0
@@ -32,7 +33,7 @@ _CONNECT_TIMEOUT_S = 5
 _NOTIFY_TIMEOUT_S = 5.0
 """Seconds after which the server counts as frozen, and another connection is made."""
 _KEEPALIVES_IDLE_S = 5
-_NOTIFY = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
+_NOTIFY = "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}; COMMIT"
 """A hint needs no flush to disk. A setting of the session could be inherited by another client of a pooler, whose
 bookings would not be flushed either."""
 
@@ -92,7 +93,7 @@ async def _send_notifications(database: Database, requested: asyncio.Event, reco
                     await requested.wait()
                     requested.clear()
                     async with asyncio.timeout(_NOTIFY_TIMEOUT_S):
-                        await connection.execute(_NOTIFY)
+                        await connection.execute(_NOTIFY.format(_channel(database.url)))
                     await asyncio.sleep(DEBOUNCE_S)
         except (psycopg.Error, TimeoutError) as error:
             log.warning("workers of other processes cannot be notified and poll instead: %s", error)
@@ -106,13 +107,18 @@ async def _receive_notifications(url: URL, on_notification: Callable[[], None], 
     while True:
         try:
             async with await _connect(url) as connection:
-                await connection.execute(f"LISTEN {CHANNEL}")
+                await connection.execute(f"LISTEN {_channel(url)}")
                 on_notification()
                 async for _ in connection.notifies():
                     on_notification()
         except psycopg.Error as error:
             log.warning("the worker cannot listen for notifications and polls instead: %s", error)
         await asyncio.sleep(reconnect_s)
+
+
+def _channel(url: URL) -> str:
+    schema = database_urls.schema_of(url)
+    return f"{CHANNEL}_{schema}" if schema else CHANNEL
 
 
 async def _connect(url: URL) -> Any:

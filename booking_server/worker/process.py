@@ -73,27 +73,34 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
     Args:
         health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
     """
-    stop = _stop_on_signal()
-    tracing = open_tracing(settings)
-    database = Database(settings.database_url)
-    database.tracer = tracing
-    if isinstance(database.driver, SqliteDriver):
-        database.driver.checkpoints = True
-    installation = secret_keys.with_link_keys(database, settings.installation())
+    stop = stop_on_signal()
     with gc_tuning.reduced_collection():
+        async with working(settings, health_address) as monitor:
+            log.info("the worker runs")
+            await stop.wait()
+            monitor.health.stop()
+            log.info("the worker stops")
+
+
+@contextlib.asynccontextmanager
+async def working(settings: Settings, health_address: tuple[str, int] | None = None) -> AsyncIterator[Monitor]:
+    """Run a worker on the database of the settings while the body runs, and yield its health and metrics."""
+    tracing = open_tracing(settings)
+    with contextlib.ExitStack() as stack:
+        if tracing:
+            stack.callback(tracing.close)
+        database = stack.enter_context(contextlib.closing(Database(settings.database_url)))
+        database.tracer = tracing
+        if isinstance(database.driver, SqliteDriver):
+            database.driver.checkpoints = True
+        installation = secret_keys.with_link_keys(database, settings.installation())
         async with (
             _monitored(settings, database, health_address) as monitor,
             running_worker(settings, database, installation, tracing) as worker,
             _listening(settings, database, worker),
         ):
             monitor.watch_worker(worker)
-            log.info("the worker runs")
-            await stop.wait()
-            monitor.health.stop()
-            log.info("the worker stops")
-    database.close()
-    if tracing:
-        tracing.close()
+            yield monitor
 
 
 @contextlib.asynccontextmanager
@@ -133,7 +140,7 @@ def _listening_url(settings: Settings, database: Database) -> str | None:
     return found.listening_url
 
 
-def _stop_on_signal() -> asyncio.Event:
+def stop_on_signal() -> asyncio.Event:
     """Return an event that the first signal sets, which also restores the default handling for the second one."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -208,7 +208,8 @@ def test_a_refusal_outlives_the_departure_itself(api: Api, world: World, shared_
 def test_the_rotation_of_the_api_key_changes_nothing(api: Api, departure: str) -> None:
     first = api.book(departure, key="rotated-key")
     key_id = api.get("/me").json()["key"]["id"]
-    _, successor, _ = api.world.database.write(lambda tx: keys.rotate(tx, key_id, overlap=0, now=NOON))
+    cell = api.world.installation.cell
+    _, successor, _ = api.world.database.write(lambda tx: keys.rotate(tx, key_id, overlap=0, cell=cell, now=NOON))
     assert error_of(api.book(departure, key="rotated-key")) == (401, "api_key_expired")
     assert_replay(Api(api.client, api.world, successor).book(departure, key="rotated-key"), first)
 

@@ -220,7 +220,8 @@ def test_an_organization_without_the_api_is_refused_everything(
 def test_keys_that_are_shown_alike_act_each_for_its_own(api: Api, new_world: Any) -> None:
     mine, theirs = api.world, new_world()
     for number, world in enumerate((mine, theirs)):
-        text = "svc_likeness" + str(number) * 32
+        tag = f"00{world.installation.cell}" if world.installation.cell else ""
+        text = "svc_likeness" + str(number) * (26 - len(tag)) + tag + str(number) * 6
         world.insert(
             tables.api_keys,
             name="alike",

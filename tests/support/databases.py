@@ -22,9 +22,10 @@ def connect(url: str) -> Any:
         return closing(sqlite3.connect(str(make_url(url).database), isolation_level=None, timeout=_BUSY_S))
     import psycopg
 
-    return psycopg.connect(
-        make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
-    )
+    parsed = make_url(url).set(drivername="postgresql")
+    schema = parsed.query.get("schema", "public")
+    plain = parsed.difference_update_query(["schema"]).render_as_string(hide_password=False)
+    return psycopg.connect(plain, autocommit=True, options=f"-c search_path={schema}")
 
 
 def run(url: str, *statements: str) -> None:

@@ -1,0 +1,76 @@
+"""`booking cells`: list and create the cells of the installation."""
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import cells, schema, storage
+
+if TYPE_CHECKING:
+    from booking_core.cells import Cell
+
+app = command_group("List and create the cells of the installation (operator).")
+
+COLUMNS = ("name", "state", "organizations", "location")
+
+
+@command(app, "list", "booking cells list", "booking cells list -o json", shape="cell")
+def list_(ctx: typer.Context) -> None:
+    """List the cells of BOOKING_CELLS with their state: ready, missing, outdated, too_new or unreachable."""
+    settings = storage.load_settings()
+    ctx.obj.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS, empty="")
+
+
+@command(app, "create", "booking cells create c2", shape="cell", changes=True)
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The cell, as BOOKING_CELLS names it.")],
+) -> None:
+    """Create the schema of a cell and its tables.
+
+    BOOKING_CELLS names the cell first, in the environment of this command. It is added to that of every process of the
+    service before an organization is created there.
+    """
+    settings = storage.load_settings()
+    cell = cells.get(settings, name)
+    cli: Cli = ctx.obj
+    with cells.translate_errors():
+        from booking_cli.operator.audited import AuditedDatabase
+        from booking_core import cells as core
+
+        schema.require_session(cell.settings)
+        with contextlib.closing(AuditedDatabase(cell.settings.database_url, cli)) as database:
+            if not core.create(cell, database):
+                cli.render.note(f"The cell {name} was there already.")
+    cli.render.one(_shown(cell))
+    cli.render.note("next: restart serve and worker with this BOOKING_CELLS, then booking orgs create --cell " + name)
+
+
+def _shown(cell: "Cell") -> dict[str, Any]:
+    """Return a cell as JSON. One that cannot be reached is shown as such."""
+    shown: dict[str, Any] = {"name": cell.name, "state": "unreachable", "organizations": None}
+    try:
+        with cells.translate_errors():
+            shown |= _state(cell)
+    except CliError as error:
+        if error.code == "bad_cell":
+            raise
+    return shown | {"location": storage.location(cell.settings)}
+
+
+def _state(cell: "Cell") -> dict[str, Any]:
+    from booking_core import cells as core
+    from booking_core import organizations
+    from booking_core.db.engine import Database
+
+    with contextlib.closing(Database(cell.settings.database_url)) as database:
+        state = core.state_of(cell, database) if cell.settings.cells else core.CellState.READY
+        is_ready = state is core.CellState.READY
+        return {
+            "state": str(state),
+            "organizations": len(database.read(organizations.find)) if is_ready else None,
+        }

@@ -1,0 +1,198 @@
+"""The ASGI application of several cells: it finds the cell of a request, and leaves the request to that cell's own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from booking_core import cells
+from booking_core.cells import Cell
+from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
+from booking_core.languages import choose, language
+from booking_core.settings import Settings
+from booking_server.api import errors
+from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.observer import STATE
+from booking_server.app import compose, monitor_of, observer_of, of_process, of_service, open_service, tracing_of
+from booking_server.cells.following import Directory, Replayed, Withheld
+from booking_server.cells.monitoring import CellsMonitor
+from booking_server.cells.routing import MANAGE, cell_named_by, subject_of
+from booking_server.cells.slots import Opened, Slot, running
+from booking_server.execution import key_usage
+from booking_server.execution.rate_limit import Limiter, open_limiter
+from booking_server.execution.service import Service
+from booking_server.guest_pages import pages
+from booking_server.guest_pages.links import language_of_stranger
+from booking_server.monitoring import shutdown
+from booking_server.monitoring.app import create_monitoring_app
+from booking_server.monitoring.exposition import processes_folder
+from booking_server.monitoring.monitor import Monitor
+
+_AWAY = "The service is busy or its database is away; try again."
+_RETRY_AFTER_S = 2
+_PROBES = ("/healthz", "/readyz")
+_METRICS = "/metrics"
+
+
+def create_app_with_worker() -> "CellsApp":
+    """Create the application of `booking serve`, which also runs the worker of each cell."""
+    return create_app(worker=True)
+
+
+def create_app(
+    settings: Settings | None = None, *, worker: bool = False, flush_s: float = key_usage.FLUSH_S
+) -> "CellsApp":
+    """Create the ASGI application of all cells of the settings.
+
+    Args:
+        worker: each cell also has its worker in this process.
+        flush_s: seconds between two writes of the last uses of keys.
+
+    Raises:
+        SettingError: a setting cannot be understood. What is wrong with a cell is raised when the application starts,
+            if it is so with every cell.
+    """
+    settings = settings or Settings.from_environment()
+    limiter = open_limiter(settings.rate_limit_store)  # one for all, so that an address counts once
+    open_slot = partial(open_cell, limiter=limiter, worker=worker, flush_s=flush_s)
+    return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)], limiter)
+
+
+class CellsApp:
+    """The application of several cells."""
+
+    def __init__(self, settings: Settings, slots: Sequence[Slot], limiter: Limiter) -> None:
+        self._settings = settings
+        self._limiter = limiter
+        self.slots = {slot.name: slot for slot in slots}
+        self.monitor = CellsMonitor(settings, slots, processes_folder())
+        self._monitoring = create_monitoring_app(self.monitor)
+        self._monitoring.state.is_monitoring_port = False
+        self._lifespan = Router(lifespan=self._running)
+        self._directory = Directory(self.slots)
+        self._unavailable = RequestContextMiddleware(_respond_unavailable)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._lifespan(scope, receive, send)
+        elif scope["path"] in _PROBES or (scope["path"] == _METRICS and self._settings.metrics_token):
+            await self._monitoring(scope, receive, send)
+        else:
+            await self._respond(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, slot = _path_of(scope), self._slot_of(scope)
+        subject = subject_of(path, scope["headers"])
+        if subject is None:
+            await self._dispatch(slot, scope, receive, send)
+        elif path.startswith(MANAGE):
+            await self._dispatch(await self._directory.cell_of_link(slot, subject), scope, receive, send)
+        else:
+            await self._respond_to_key(subject, slot, scope, Replayed(receive), send)
+
+    async def _respond_to_key(self, subject: str, named: Slot, scope: Scope, body: Replayed, send: Send) -> None:
+        """Dispatch a request with a key to the cell that the key names, and on to where its organization went."""
+        slot, has_moved = self._directory.remembered(subject) or named, False
+        for _ in range(len(self.slots) + 1):
+            response = Withheld(send)
+            body.rewind()
+            await self._dispatch(slot, scope, body.receive, response.send)
+            if not response.is_refusal:
+                return
+            following = await self._directory.next_cell(slot, subject)
+            has_moved = has_moved or following is not None
+            if following is None and not has_moved:
+                # One of few older keys that seem to name a cell: see `tokens.cell_of_api_key`.
+                following = None if slot.cell.is_first else self.slots.get(cells.FIRST)
+            if following is None:
+                break
+            slot = following
+        if has_moved:  # it is about to arrive
+            await self._unavailable(scope, receive=body.receive, send=send)
+        else:
+            await response.release()
+
+    def _slot_of(self, scope: Scope) -> Slot:
+        """Return the cell that the request names; without a name the first one that is open.
+
+        Without a name there is no key, or one of the first cell: only for a request without a key any cell will do.
+        """
+        path = _path_of(scope)
+        named = self.slots.get(cell_named_by(path, scope["headers"]))
+        if named:
+            return named
+        first, *others = self.slots.values()
+        has_caller = path.startswith(MANAGE) or any(name == b"authorization" for name, _ in scope["headers"])
+        if first.opened or has_caller:
+            return first
+        return next((slot for slot in others if slot.opened), first)
+
+    async def _dispatch(self, slot: Slot, scope: Scope, receive: Receive, send: Send) -> None:
+        opened = slot.opened
+        if opened is None or opened.app is None:
+            await self._unavailable(scope, receive, send)
+            return
+        with slot.entered():
+            own = {**scope, "state": {**scope.get("state", {}), **opened.state}}
+            await opened.app(own, receive, send)
+
+    @contextlib.asynccontextmanager
+    async def _running(self, _: Any) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._limiter.aclose)
+            await stack.enter_async_context(running(list(self.slots.values())))
+            await stack.enter_async_context(self.monitor.running())
+            await stack.enter_async_context(of_process(self._settings, self.monitor))
+            stack.enter_context(shutdown.announced(self.monitor.health.stop, self._settings.shutdown_delay_s))
+            yield
+            self.monitor.health.stop()
+
+
+def _path_of(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+@contextlib.asynccontextmanager
+async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: float) -> AsyncIterator[Opened]:
+    """Serve a cell while the body runs.
+
+    Raises:
+        SettingError, CellError: the database is not at this release's schema, or not that of the cell.
+        Unavailable: it cannot be reached.
+    """
+    service, monitor = await asyncio.to_thread(_open, cell, limiter)
+    tracing = tracing_of(service)
+    observer = observer_of(service, monitor, tracing)
+    async with of_service(service, monitor, tracing, worker=worker, flush_s=flush_s):
+        yield Opened(monitor, service.database, compose(service, monitor, observer), {STATE: observer})
+
+
+def _open(cell: Cell, limiter: Limiter) -> tuple[Service, Monitor]:
+    # The metrics and the shutdown of the process are those of the application.
+    settings = replace(cell.settings, metrics_address=None, metrics_token=None, shutdown_delay_s=0.0)
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(contextlib.closing(Database(settings.database_url)))
+        cells.require_own(cell, database)
+        service = open_service(settings, database, limiter)
+        stack.pop_all()
+    return service, monitor_of(service)
+
+
+async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
+    """Respond to a request of a cell that is not open."""
+    error = Unavailable(_AWAY, retry_after_s=_RETRY_AFTER_S, reason="cell")
+    if scope["path"].startswith(MANAGE):
+        wording = language(choose(language_of_stranger(Request(scope, receive))))
+        response: Any = pages.error_page(error, scope["method"], wording)
+        response.raw_headers.extend(pages.security_headers())
+    else:
+        response = errors.respond_with(error, errors.request_id(Request(scope, receive)))
+    await response(scope, receive, send)

@@ -1,0 +1,132 @@
+"""The health and the metrics of a process that serves several cells.
+
+A cell that has failed leaves the process ready while another one works: a process that is taken out of service answers
+for none. Metrics have the label `cell`, one value for each cell of the settings.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from booking_core.settings import Settings
+from booking_server.cells.slots import Slot
+from booking_server.monitoring.exposition import Processes, exposition
+from booking_server.monitoring.health import OK, Part, Report, Status
+from booking_server.monitoring.metrics import gauge
+from booking_server.monitoring.monitor import may_read
+
+_OF_PROCESS = ("process_", "python_")
+"""Metrics that all cells of a process have in common."""
+
+
+class CellsHealth:
+    """The health of a process by cell and part: `c2.database` is the database of the cell c2."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Let the process be unready from now on."""
+        self._is_stopping = True
+
+    def liveness(self) -> Report:
+        """Report whether the process works. The state of a cell does not tell."""
+        parts = {"process": OK}
+        for slot in self._slots:
+            if slot.opened:
+                found = slot.opened.monitor.health.liveness().parts
+                parts |= {f"{slot.name}.{name}": part for name, part in found.items() if name != "process"}
+        return Report(parts)
+
+    async def readiness(self) -> Report:
+        """Report whether the process should get requests: while it is not stopping and one cell works."""
+        process = Part(Status.FAILED, "the process is stopping") if self._is_stopping else OK
+        reports = await asyncio.gather(*map(_readiness_of, self._slots))
+        works = any(report.status is not Status.FAILED for report in reports)
+        parts = {"process": process}
+        for slot, report in zip(self._slots, reports, strict=True):
+            parts |= {f"{slot.name}.{name}": _softened(part, works) for name, part in report.parts.items()}
+        return Report(parts)
+
+
+async def _readiness_of(slot: Slot) -> Report:
+    if slot.opened is None:
+        return Report({"cell": Part(Status.FAILED, f"cannot be opened: {type(slot.error).__name__}")})
+    parts = (await slot.opened.monitor.health.readiness()).parts
+    return Report({name: part for name, part in parts.items() if name != "process"})
+
+
+def _softened(part: Part, works: bool) -> Part:
+    return Part(Status.DEGRADED, part.message) if works and part.status is Status.FAILED else part
+
+
+class CellsMonitor:
+    """Watches a process that serves several cells.
+
+    Args:
+        folder: of the processes that share a port with this one, if there are any.
+    """
+
+    def __init__(self, settings: Settings, slots: Sequence[Slot], folder: Path | None = None) -> None:
+        self.health = CellsHealth(slots)
+        self.is_shared = folder is not None
+        self._slots = slots
+        registry = CollectorRegistry()
+        registry.register(_AllCells(slots))
+        self._processes = Processes(registry, folder)
+        self._token = settings.metrics_token
+
+    async def exposition(self) -> bytes:
+        """Return the metrics of all cells in Prometheus' text format."""
+        opened = [(slot.name, slot.opened) for slot in self._slots if slot.opened]
+        found = await asyncio.gather(*(each.monitor.installation.families() for _, each in opened))
+        names = [name for name, _ in opened]
+        return await exposition(self._processes, list(_labelled(zip(names, found, strict=True))))
+
+    def is_allowed(self, authorization: str, *, is_own_port: bool) -> bool | None:
+        """Return whether a request may read the metrics; None where there are none for anyone."""
+        return may_read(self._token, authorization, is_own_port=is_own_port)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer the other processes while the body runs."""
+        async with self._processes.answering():
+            yield
+
+
+class _AllCells(Collector):
+    """Reads the metrics of every cell that is open."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        text = "1 if this process has opened the cell."
+        yield gauge("booking_cell_open", text, "cell", {slot.name: bool(slot.opened) for slot in self._slots})
+        opened = [slot for slot in self._slots if slot.opened]
+        yield from _labelled(
+            (slot.name, slot.opened.monitor.metrics.registry.collect()) for slot in opened if slot.opened
+        )
+
+
+def _labelled(by_cell: Iterable[tuple[str, Iterable[Metric]]]) -> Iterator[Metric]:
+    """Return each metric once, its samples with the label of their cell; what belongs to the process has none."""
+    found: dict[str, Metric] = {}
+    for cell, metrics in by_cell:
+        for metric in metrics:
+            if metric.name.startswith(_OF_PROCESS):
+                found.setdefault(metric.name, metric)
+                continue
+            family = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                family.add_sample(sample.name, {**sample.labels, "cell": cell}, sample.value)
+    yield from found.values()

@@ -1,0 +1,60 @@
+"""The worker of several cells, as a process of its own: a worker for each, all of them on one event loop."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from booking_core import cells
+from booking_core.cells import Cell
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server import gc_tuning
+from booking_server.cells.monitoring import CellsMonitor
+from booking_server.cells.slots import Opened, Slot, running
+from booking_server.worker.process import stop_on_signal, working
+
+log = logging.getLogger("booking.worker")
+
+
+async def serve_forever(settings: Settings, health_address: tuple[str, int] | None = None) -> None:
+    """Run a worker for each cell in this process until SIGINT or SIGTERM.
+
+    Args:
+        health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
+    """
+    stop = stop_on_signal()
+    slots = [Slot(cell, open_worker) for cell in cells.every(settings)]
+    monitor = CellsMonitor(settings, slots)
+    with gc_tuning.reduced_collection():
+        async with running(slots), _served(monitor, health_address):
+            log.info("the workers of %d cells run", len(slots))
+            await stop.wait()
+            monitor.health.stop()
+            log.info("the workers stop")
+
+
+@contextlib.asynccontextmanager
+async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
+    """Run the worker of a cell while the body runs.
+
+    Raises:
+        CellError: the database is not that of the cell.
+        Unavailable: it cannot be reached.
+    """
+    with contextlib.closing(Database(cell.settings.database_url)) as database:
+        cells.require_own(cell, database)
+        async with working(cell.settings) as monitor:
+            yield Opened(monitor, database)
+
+
+@contextlib.asynccontextmanager
+async def _served(monitor: CellsMonitor, address: tuple[str, int] | None) -> AsyncIterator[None]:
+    """Serve the state of the process where an address is given."""
+    if address is None:
+        yield
+        return
+    # A worker without such a port does not pay for importing a web server.
+    from booking_server.monitoring.app import serving
+
+    async with serving(monitor, *address):
+        yield

@@ -1,0 +1,336 @@
+"""An organization that moves to another cell, while it is used and wherever the move is interrupted."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from support.cells import OWN_DATABASE, settings_of_cells
+from support.creating import create, created
+from support.hooks import Hooks
+from support.mails import Mails
+from support.money import Till
+from support.world import FixedClock, World, make_world
+
+from booking_core import cells, doctor
+from booking_core.cells import FIRST, Cell, CellError, Mover, guards, moves, rows
+from booking_core.clock import system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_core.errors import BookingError, Unavailable
+from booking_core.idempotency import Answer
+from booking_core.models.events import EventType
+from booking_core.settings import Settings
+
+Place = tuple[Cell, Database]
+
+_DELETE_EVENT = Statement(text("DELETE FROM events WHERE organization_id = CAST(:o AS uuid) AND sequence = 1"))
+_DELETE_ATTEMPTS = Statement(text("DELETE FROM attempts WHERE organization_id = CAST(:o AS uuid)"))
+
+
+@pytest.fixture(scope="module")
+def settings(new_database_url: Callable[[str], str]) -> Settings:
+    return settings_of_cells(new_database_url, schemas=("c2",))
+
+
+@pytest.fixture(scope="module")
+def places(settings: Settings) -> Iterator[dict[str, Place]]:
+    """Each cell with its database."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for cell in cells.every(settings):
+            database = stack.enter_context(contextlib.closing(Database(cell.settings.database_url)))
+            found[cell.name] = cell, database
+        yield found
+
+
+@pytest.fixture
+def world(places: dict[str, Place]) -> World:
+    """An organization with bookings, endpoints, mails, cards and payments, in the first cell."""
+    world = make_world(places[FIRST][1], FixedClock(system_clock()))
+    world.key()
+    mails = Mails(world)
+    for number in range(3):
+        mails.book(key=f"a-key-of-a-booking-{number}", customer=guest(number))
+    mails.write(limit=2)
+    hooks = Hooks(world)
+    hooks.endpoint(EventType.BOOKING_CREATED)
+    till = Till(world)
+    till.issue(50_000)
+    event = next(row for row in world.rows(tables.events) if row["type"] == "booking.created")
+    subject = {"resource_id": event["resource_id"]}
+    world.insert(
+        tables.deliveries,
+        endpoint_id=world.rows(tables.webhook_endpoints)[0]["id"],
+        event_id=event["id"],
+        event_type=event["type"],
+        event_sequence=event["sequence"],
+        status="queued",
+        trigger="event",
+        max_attempts=6,
+        next_attempt_at=0,
+        created_at=0,
+        updated_at=0,
+        **subject,
+    )
+    return world
+
+
+def guest(number: int) -> dict[str, str]:
+    return {"name": "Ada Lovelace", "email": f"ada{number}@example.com", "phone": "+47 900 00 000"}
+
+
+def mover(world: World, places: dict[str, Place], source: str = FIRST, target: str = "c2", **over: Any) -> Mover:
+    named = {"examine": examine, "pause": lambda _: None} | over
+    return Mover(world.organization.slug, places[source], places[target], **named)
+
+
+def examine(tx: Any, organization_id: str) -> list[str]:
+    return [each.message for each in doctor.examine(tx, organization_id)]
+
+
+def contents(database: Database, organization_id: str) -> dict[str, tuple[int, str]]:
+    """Return the number and the checksum of the organization's rows, by table."""
+    with database.reading() as tx:
+        return {table.name: rows.digest(tx, table, organization_id) for table in rows.moved_tables()}
+
+
+def is_empty(database: Database, organization_id: str) -> bool:
+    return all(count == 0 for count, _ in contents(database, organization_id).values())
+
+
+@pytest.mark.parametrize("target", ["c2", OWN_DATABASE])
+def test_every_row_of_an_organization_moves_and_only_those(world: World, places: dict[str, Place], target: str) -> None:
+    neighbour = make_world(places[FIRST][1], world.clock)
+    Mails(neighbour).book()
+    before, others = contents(world.database, world.org), contents(world.database, neighbour.org)
+    assert {name for name, (count, _) in before.items() if count} >= {"mails", "deliveries", "gift_cards", "api_keys"}
+    mover(world, places, target=target).run()
+    assert contents(places[target][1], world.org) == before
+    assert is_empty(world.database, world.org)
+    assert contents(world.database, neighbour.org) == others
+    assert world.database.read(moves.under_way) == []
+    key = cells.forwarded_to
+    assert world.database.read(lambda tx: key(tx, world.org)) == target
+    assert World(places[target][1], world.clock, world.organization).examine() == []
+
+
+def test_an_organization_that_comes_back_is_forwarded_to_where_it_is(world: World, places: dict[str, Place]) -> None:
+    before = contents(world.database, world.org)
+    mover(world, places).run()
+    mover(world, places, source="c2", target=FIRST).run()
+    assert contents(world.database, world.org) == before
+    assert world.database.read(lambda tx: cells.forwarded_to(tx, world.org)) is None
+    assert places["c2"][1].read(lambda tx: cells.forwarded_to(tx, world.org)) == FIRST
+
+
+def test_what_is_written_during_the_copy_moves_too(world: World, places: dict[str, Place]) -> None:
+    """Each table that is copied sees a booking, a cancelled row and a deleted one."""
+    departure = world.departure(world.experience(), seats=100)
+    written: list[str] = []
+
+    def write(table: str, count: int) -> None:
+        key = f"while-{table}-is-copied-{len(written)}"
+        (answer,) = created(world.database, [create(world, departure, key)])
+        assert isinstance(answer, Answer)
+        assert answer.status == 201
+        written.append(key)
+        with world.database.writing() as tx:
+            tx.run(_DELETE_ATTEMPTS, o=world.org)
+
+    world.insert(tables.attempts, delivery_id=world.org, number=1, trigger="event", started_at=1)
+    mover(world, places, report=write).run()
+    moved = World(places["c2"][1], world.clock, world.organization)
+    assert len(moved.rows(tables.bookings)) == 3 + len(written)
+    numbers = sorted(row["booking_number"] for row in moved.rows(tables.bookings))
+    assert numbers == list(range(1, len(numbers) + 1))
+    sequences = sorted(row["sequence"] for row in moved.rows(tables.events))
+    assert sequences == list(range(1, len(sequences) + 1))
+    assert moved.rows(tables.attempts) == []
+    assert moved.examine() == []
+    (again,) = created(moved.database, [create(moved, departure, written[0])])
+    assert isinstance(again, Answer)
+    assert again.replayed
+
+
+def test_nothing_is_due_in_the_other_cell_before_the_organization_lives_there(
+    world: World, places: dict[str, Place]
+) -> None:
+    world.change(tables.bookings, world.rows(tables.bookings)[0]["id"], status="pending", expires_at=5)
+    due: list[dict[str, int]] = []
+    target = places["c2"][1]
+
+    def look(table: str, count: int) -> None:
+        copied = World(target, world.clock, world.organization)
+        due.append(
+            {
+                "keys": len(copied.rows(tables.api_keys)),
+                "endpoints": len(copied.rows(tables.webhook_endpoints)),
+                "deliveries": sum(row["completed_at"] is None for row in copied.rows(tables.deliveries)),
+                "mails": sum(row["status"] == "queued" for row in copied.rows(tables.mails)),
+                "effects": sum(row["status"] == "queued" for row in copied.rows(tables.effects)),
+                "checkouts": sum(row["expires_at"] is not None for row in copied.rows(tables.bookings)),
+                "departures": sum(row["minimum_checked_at"] is None for row in copied.rows(tables.departures)),
+            }
+        )
+
+    mover(world, places, report=look).run()
+    assert [each for each in due if any(each.values())] == []
+    assert World(target, world.clock, world.organization).rows(tables.deliveries) != []
+
+
+class Killed(BaseException):
+    """Ends a move as the end of its process does."""
+
+
+STEPS = (
+    ("_install", guards),
+    ("_copy_page", Mover),
+    ("_catch_up", Mover),
+    ("_stage", Mover),
+    ("_require_same", Mover),
+    ("_let_go", Mover),
+    ("_leave_once", Mover),
+    ("_arrive", moves),
+    ("_delete_all", moves),
+    ("_forget", Mover),
+)
+"""The steps at which a move is killed, in their order: before each, or just after it."""
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_move_that_is_killed_at_any_step_goes_on(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    before = contents(world.database, world.org)
+    target = places["c2"][1]
+    killed: list[str] = []
+    for name, owner in STEPS:
+        with monkeypatch.context() as patched:
+            _kill_at(patched, owner, name, is_after=is_after)
+            try:
+                mover(world, places).run()
+            except Killed:
+                killed.append(name)
+        lives = [
+            contents(database, world.org)["api_keys"][0] + contents(database, world.org)["counters"][0]
+            for database in (world.database, target)
+        ]
+        assert sorted(lives) in ([0, 2], [0, 0]), name  # never in both cells
+    assert killed == [name for name, _ in STEPS]
+    with contextlib.suppress(BookingError):
+        mover(world, places).run()
+    assert contents(target, world.org) == before
+    assert is_empty(world.database, world.org)
+
+
+def _kill_at(patched: pytest.MonkeyPatch, owner: Any, name: str, *, is_after: bool) -> None:
+    real = getattr(owner, name)
+
+    def killed(*arguments: Any, **named: Any) -> Any:
+        if is_after:
+            real(*arguments, **named)
+        raise Killed
+
+    patched.setattr(owner, name, killed)
+
+
+def test_a_move_that_is_undone_leaves_nothing_behind(world: World, places: dict[str, Place]) -> None:
+    before = contents(world.database, world.org)
+
+    def stop(table: str, count: int) -> None:
+        if table == "bookings":
+            raise Killed
+
+    with pytest.raises(Killed):
+        mover(world, places, report=stop).run()
+    with pytest.raises(CellError, match="on its way to the cell c2"):
+        mover(world, places, target=OWN_DATABASE).run()
+    mover(world, places).abort()
+    assert is_empty(places["c2"][1], world.org)
+    assert contents(world.database, world.org) == before
+    mover(world, places, target=OWN_DATABASE).run()
+    with pytest.raises(BookingError):
+        mover(world, places).run()
+
+
+def test_writers_are_refused_while_it_leaves_and_no_other_organization_is(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = make_world(places[FIRST][1], world.clock)
+    theirs, mine = neighbour.departure(neighbour.experience()), world.departure(world.experience())
+    compare, seen = Mover._require_same, []
+
+    def look(*arguments: Any) -> None:
+        seen.append(created(world.database, [create(neighbour, theirs, "of-the-neighbour")])[0])
+        seen.append(created(world.database, [create(world, mine, "while-it-leaves")])[0])
+        with pytest.raises(Unavailable):
+            world.change(tables.organizations, world.org, name="changed")
+        compare(*arguments)
+
+    monkeypatch.setattr(Mover, "_require_same", look)
+    mover(world, places).run()
+    neighbours, own = seen
+    assert isinstance(neighbours, Answer)
+    assert neighbours.status == 201
+    assert type(own).__name__ == "Deferred"
+
+
+def test_a_copy_that_differs_does_not_become_the_organization(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive = moves._arrive
+
+    def lose_an_event(tx: Any, organization_id: str, of: Any) -> None:
+        arrive(tx, organization_id, of)
+        tx.run(_DELETE_EVENT, o=organization_id)
+
+    before = contents(world.database, world.org)
+    monkeypatch.setattr(moves, "_arrive", lose_an_event)
+    with pytest.raises(CellError, match="events are not the same"):
+        mover(world, places).run()
+    assert contents(world.database, world.org) == before
+    assert contents(places["c2"][1], world.org)["api_keys"] == (0, "0")
+    mover(world, places).abort()
+
+
+def test_a_move_under_load_loses_and_doubles_nothing(world: World, places: dict[str, Place]) -> None:
+    departure = world.departure(world.experience(), seats=1000)
+    answered: list[str] = []
+    has_left = threading.Event()
+
+    def book() -> None:
+        for number in range(400):
+            if has_left.is_set():
+                return
+            try:
+                (answer,) = created(world.database, [create(world, departure, f"under-load-{number:04}")])
+            except BookingError:
+                continue
+            if isinstance(answer, Answer) and answer.status == 201:
+                answered.append(f"under-load-{number:04}")
+
+    def pause(seconds: float) -> None:
+        if seconds == moves.LATE_S:  # from now on no request is admitted here
+            has_left.set()
+            writer.join()
+
+    writer = threading.Thread(target=book)
+    writer.start()
+    try:
+        mover(world, places, pause=pause).run()
+    finally:
+        has_left.set()
+        writer.join()
+    moved = World(places["c2"][1], world.clock, world.organization)
+    assert len(moved.rows(tables.bookings)) == 3 + len(answered)
+    assert sorted(row["booking_number"] for row in moved.rows(tables.bookings)) == list(range(1, 4 + len(answered)))
+    for key in answered[:: max(1, len(answered) // 10)]:
+        (again,) = created(moved.database, [create(moved, departure, key)])
+        assert isinstance(again, Answer)
+        assert again.replayed
+    assert moved.examine() == []
+    assert is_empty(world.database, world.org)

@@ -1,0 +1,204 @@
+"""A process that serves several cells: the cell of a request, and a cell that is away."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+from starlette.testclient import TestClient
+from support.api import Api, error_of
+from support.cells import OWN_DATABASE, settings_of_cells, world_in
+from support.world import FixedClock, World
+
+from booking_core import cells, tokens
+from booking_core.cells import Mover
+from booking_core.clock import system_clock
+from booking_core.db.engine import Database
+from booking_core.settings import CellAddress, Settings
+from booking_server.cells import create_app
+
+AWAY = "aw"
+"""A cell whose server does not exist."""
+NAMES = ("first", "c2", OWN_DATABASE)
+
+
+@pytest.fixture(scope="module")
+def settings(new_database_url: Callable[[str], str]) -> Settings:
+    own = settings_of_cells(new_database_url, schemas=("c2",))
+    gone = CellAddress(AWAY, "postgresql://nobody@127.0.0.1:1/gone")
+    return replace(own, cells=(*own.cells, gone), metrics_token="a token of sixteen")
+
+
+@pytest.fixture(scope="module")
+def client(settings: Settings) -> Iterator[TestClient]:
+    with TestClient(create_app(settings), raise_server_exceptions=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def worlds(settings: Settings) -> Iterator[dict[str, World]]:
+    with contextlib.ExitStack() as stack:
+        clock = FixedClock(system_clock())
+        yield {name: stack.enter_context(world_in(cells.get(settings, name), clock)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_booking_is_made_and_its_link_opened_in_the_cell_that_the_key_names(
+    name: str, client: TestClient, worlds: dict[str, World]
+) -> None:
+    world = worlds[name]
+    api = Api(client, world)
+    departure = world.departure(world.experience())
+    booked = api.book(departure, key="the-same-key-0001")
+    assert booked.status_code == 201
+    assert api.book(departure, key="the-same-key-0001").content == booked.content
+    page = client.get(urlsplit(booked.json()["manage_url"]).path)
+    assert page.status_code == 200
+    assert (tokens.cell_of_api_key(api.key) or "first") == name
+    assert len(api.get("/events").json()["data"]) == 3
+
+
+def test_a_cell_that_is_away_answers_503_for_its_organizations_only(
+    client: TestClient, worlds: dict[str, World]
+) -> None:
+    lost = Api(client, worlds["c2"], tokens.new_api_key(AWAY))
+    refused = lost.get("/me")
+    assert error_of(refused) == (503, "service_unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    assert refused.headers["x-request-id"] == refused.json()["request_id"]
+    assert "not available" in client.get(f"/manage/{'A' * 64}-{AWAY}").text
+    for world in worlds.values():
+        assert Api(client, world).get("/me").status_code == 200
+
+
+def test_a_process_with_a_cell_that_is_away_is_ready_and_says_which_it_is(client: TestClient) -> None:
+    ready = client.get("/readyz")
+    parts = ready.json()["parts"]
+    assert ready.status_code == 200
+    assert (parts[f"{AWAY}.cell"]["status"], parts["c2.database"]["status"]) == ("degraded", "ok")
+    assert client.get("/healthz").status_code == 200
+
+
+def test_metrics_have_a_label_with_the_cell(client: TestClient, worlds: dict[str, World]) -> None:
+    Api(client, worlds["c2"]).get("/me")
+    shown = client.get("/metrics", headers={"authorization": "Bearer a token of sixteen"}).text
+    assert f'booking_cell_open{{cell="{AWAY}",process="0"}} 0.0' in shown
+    assert 'booking_database_up{cell="c2"} 1.0' in shown
+    assert 'booking_http_requests_total{cell="c2",operation="get_me",process="0",status="200"}' in shown
+    assert shown.count("# HELP process_resident_memory_bytes ") == 1
+    assert client.get("/metrics").status_code == 401
+
+
+def test_an_unknown_key_without_a_cell_and_a_request_without_a_key_are_refused_as_ever(client: TestClient) -> None:
+    assert client.get("/api/v1/me").status_code == 401
+    unknown = client.get("/api/v1/me", headers={"authorization": f"Bearer {tokens.new_api_key()}"})
+    assert (unknown.status_code, unknown.json()["code"]) == (401, "api_key_invalid")
+    assert client.get("/api/v1/nothing").status_code == 404
+    assert client.get("/docs").status_code == 200
+
+
+def test_a_cell_that_comes_back_is_opened_without_a_restart(
+    settings: Settings, worlds: dict[str, World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[str] = []
+    require_own = cells.require_own
+
+    def away_at_first(cell: cells.Cell, database: object) -> None:
+        attempts.append(cell.name)
+        if attempts.count("c2") == 1 and cell.name == "c2":
+            raise cells.CellError("away")
+        require_own(cell, database)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cells, "require_own", away_at_first)
+    monkeypatch.setattr("booking_server.cells.slots.RETRY_S", 0.0)
+    app = create_app(replace(settings, cells=settings.cells[:1]))
+    for slot in app.slots.values():  # type: ignore[attr-defined]
+        slot._retry_s = 0.01
+    with TestClient(app, raise_server_exceptions=False) as client:
+        api = Api(client, worlds["c2"])
+        assert any(api.get("/me").status_code == 200 for _ in range(500))
+    assert attempts.count("c2") == 2
+
+
+@pytest.fixture
+def moving(settings: Settings) -> Iterator[tuple[World, Callable[[str, str], None]]]:
+    """An organization of the first cell, and a function that moves it from one cell to another."""
+    with world_in(cells.get(settings, "first"), FixedClock(system_clock())) as world, contextlib.ExitStack() as stack:
+        places = {}
+        for name in NAMES:
+            cell = cells.get(settings, name)
+            places[name] = cell, stack.enter_context(contextlib.closing(Database(cell.settings.database_url)))
+
+        def move(source: str, target: str) -> None:
+            slug = world.organization.slug
+            ignore = {"examine": lambda tx, _: [], "pause": lambda _: None}
+            Mover(slug, places[source], places[target], **ignore).run()
+
+        yield world, move
+
+
+def test_keys_links_cursors_and_answers_hold_after_the_organization_has_moved(
+    client: TestClient, moving: tuple[World, Callable[[str, str], None]]
+) -> None:
+    world, move = moving
+    api, departure = Api(client, world), world.departure(world.experience())
+    booked = api.book(departure, key="before-the-move-0001")
+    path = urlsplit(booked.json()["manage_url"]).path
+    cursor = api.get("/events", limit=1, order="asc").json()["next_cursor"]
+    for source, target in (("first", "c2"), ("c2", OWN_DATABASE), (OWN_DATABASE, "first")):
+        move(source, target)
+        replayed = api.book(departure, key="before-the-move-0001")
+        assert (replayed.status_code, replayed.content) == (201, booked.content)
+        assert replayed.headers["idempotent-replayed"] == "true"
+        following = api.get("/events", starting_after=cursor, limit=1, order="asc").json()["data"]
+        assert following[0]["sequence"] == 2
+        assert client.get(path).status_code == 200
+        assert api.book(departure).status_code == 201
+    assert [each["sequence"] for each in api.get("/events", order="asc").json()["data"]] == list(range(1, 10))
+    assert error_of(Api(client, world, tokens.new_api_key("c2")).get("/me")) == (401, "api_key_invalid")
+
+
+def test_a_request_between_leaving_and_arriving_may_be_tried_again(
+    client: TestClient, moving: tuple[World, Callable[[str, str], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, move = moving
+    api = Api(client, world)
+
+    def lost(*_: object) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("booking_core.cells.moves._arrive", lambda *_: None)
+        patched.setattr("booking_core.cells.moves.Mover._require_same", lambda *_: None)
+        patched.setattr("booking_core.cells.moves.Mover._clean_up", lost)
+        with pytest.raises(ConnectionError):
+            move("first", "c2")
+    refused = api.get("/me")
+    assert error_of(refused) == (503, "service_unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    move("first", "c2")
+    assert api.get("/me").json()["organization"]["id"] == world.org
+
+
+def test_a_database_that_goes_away_takes_its_own_cell_with_it_and_comes_back(
+    settings: Settings, worlds: dict[str, World], client: TestClient, postgres_server: str
+) -> None:
+    name = make_url(cells.get(settings, OWN_DATABASE).settings.database_url).database
+    theirs, others = Api(client, worlds[OWN_DATABASE]), [Api(client, worlds[each]) for each in ("first", "c2")]
+    assert theirs.get("/me").status_code == 200
+    with psycopg.connect(postgres_server, autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")  # type: ignore[call-overload]
+        try:
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            departure = worlds["c2"].departure(worlds["c2"].experience())
+            assert [theirs.get(path).status_code for path in ("/me", "/bookings")] == [503, 503]
+            assert theirs.book(departure).status_code == 503
+            assert [api.get(path).status_code for api in others for path in ("/me", "/bookings")] == [200] * 4
+            assert others[1].book(departure).status_code == 201
+            assert client.get("/readyz").status_code == 200
+        finally:
+            server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")  # type: ignore[call-overload]
+    assert theirs.get("/me").status_code == 200

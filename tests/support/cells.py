@@ -1,0 +1,69 @@
+"""Cells of PostgreSQL: schemas of one database, and a database of its own."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from unittest.mock import patch
+
+from starlette.testclient import TestClient
+
+from booking_core import cells
+from booking_core.cells import Cell
+from booking_core.context import Installation
+from booking_core.db.engine import Database
+from booking_core.settings import CellAddress, Settings
+from booking_core.tokens import SecretKeys
+from booking_server.cells import create_app
+from support.world import SECRET, FixedClock, World, make_world
+
+SCHEMAS = ("c2", "c3", "c4")
+OWN_DATABASE = "db"
+
+
+def settings_of_cells(new_database_url: Callable[[str], str], *, schemas: tuple[str, ...] = SCHEMAS) -> Settings:
+    """Create a first cell, further ones in schemas of its database, and one in another database."""
+    other = new_database_url("postgresql")
+    settings = Settings(
+        database_url=new_database_url("postgresql"),
+        secret_key=SECRET,
+        rate_limit=None,
+        cells=(*(CellAddress(name) for name in schemas), CellAddress(OWN_DATABASE, other)),
+    )
+    for cell in cells.every(settings)[1:]:
+        create(cell)
+    return settings
+
+
+def create(cell: Cell) -> bool:
+    """Create a cell; return whether it was not there."""
+    with contextlib.closing(Database(cell.settings.database_url)) as database:
+        return cells.create(cell, database)
+
+
+@contextlib.contextmanager
+def world_in(cell: Cell, clock: FixedClock) -> Iterator[World]:
+    """Make an organization in a cell, and close its database in the end."""
+    with contextlib.closing(Database(cell.settings.database_url, clock=clock)) as database:
+        world = make_world(database, clock)
+        world.installation = cell.settings.installation()
+        yield world
+
+
+@contextlib.contextmanager
+def served_as_cell(settings: Settings, name: str, database: Database) -> Iterator[TestClient]:
+    """Serve all cells, the named one on this database, and yield a client whose application has that cell's state."""
+    app = create_app(replace(settings, secret_key_check="warn"), flush_s=math.inf)
+    url = cells.get(settings, name).settings.database_url
+
+    def opened(own_url: str) -> Database:
+        return database if own_url == url else Database(own_url)
+
+    with patch("booking_server.cells.app.Database", opened), TestClient(app, raise_server_exceptions=False) as client:
+        app.state = app.slots[name].opened.app.state  # type: ignore[attr-defined, union-attr]
+        yield client
+
+
+def installation_of(name: str | None) -> Installation:
+    """Return the installation as the cell of that name has it."""
+    return Installation(SecretKeys(SECRET), cell=name if name and name != cells.FIRST else "")
