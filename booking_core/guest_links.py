@@ -42,7 +42,7 @@ class ManageLinks:
     def __init__(self, installation: Installation, organization_id: str) -> None:
         self._keys = installation.secret_keys
         self._address = f"{installation.public_url}/manage/"
-        self._cell = f"-{installation.cell}" if installation.cell else ""
+        self._cell = _cell_suffix(installation)
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
 
     def make(self, booking_id: str, key_id: str) -> str | None:
@@ -65,7 +65,12 @@ def gift_card_link(installation: Installation, organization_id: str, gift_card_i
     """Return the link of a gift card's page, which shows its code. It opens while its secret key is live."""
     found = b"".join(bytes.fromhex(each.replace("-", "")) for each in (organization_id, gift_card_id))
     secret = installation.secret_keys.sign(GIFT_CARD_PURPOSE, found)
-    return f"{installation.public_url}/gift-card/{base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES]).decode()}"
+    token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES]).decode()
+    return f"{installation.public_url}/gift-card/{token}{_cell_suffix(installation)}"
+
+
+def _cell_suffix(installation: Installation) -> str:
+    return f"-{installation.cell}" if installation.cell else ""
 
 
 def has_expired(row: Linked, ends_at: int, at: int) -> bool:

@@ -23,7 +23,7 @@ from booking_server.api.observer import STATE
 from booking_server.app import compose, monitor_of, observer_of, of_process, of_service, open_service, tracing_of
 from booking_server.cells.following import Directory, Replayed, Withheld
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import MANAGE, cell_named_by, subject_of
+from booking_server.cells.routing import GUEST_PAGES, cell_named_by, subject_of
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution import key_usage
 from booking_server.execution.rate_limit import Limiter, open_limiter
@@ -92,7 +92,7 @@ class CellsApp:
         subject = subject_of(path, scope["headers"])
         if subject is None:
             await self._dispatch(slot, scope, receive, send)
-        elif path.startswith(MANAGE):
+        elif path.startswith(GUEST_PAGES):
             await self._dispatch(await self._directory.cell_of_link(slot, subject), scope, receive, send)
         else:
             await self._respond_to_key(subject, slot, scope, Replayed(receive), send)
@@ -129,7 +129,7 @@ class CellsApp:
         if named:
             return named
         first, *others = self.slots.values()
-        has_caller = path.startswith(MANAGE) or any(name == b"authorization" for name, _ in scope["headers"])
+        has_caller = path.startswith(GUEST_PAGES) or any(name == b"authorization" for name, _ in scope["headers"])
         if first.opened or has_caller:
             return first
         return next((slot for slot in others if slot.opened), first)
@@ -189,7 +189,7 @@ def _open(cell: Cell, limiter: Limiter) -> tuple[Service, Monitor]:
 async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
     """Respond to a request of a cell that is not open."""
     error = Unavailable(_AWAY, retry_after_s=_RETRY_AFTER_S, reason="cell")
-    if scope["path"].startswith(MANAGE):
+    if scope["path"].startswith(GUEST_PAGES):
         wording = language(choose(language_of_stranger(Request(scope, receive))))
         response: Any = pages.error_page(error, scope["method"], wording)
         response.raw_headers.extend(pages.security_headers())

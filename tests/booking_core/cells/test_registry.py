@@ -123,7 +123,7 @@ def test_a_link_of_a_later_cell_ends_with_its_name_and_opens_without_it_too() ->
     for each in (token, token.removesuffix("-c2")):
         opened = guest_links.open_token(installation.secret_keys, each)
         assert opened is not None
-        assert (opened.organization_id, opened.booking_id) == (organization_id, booking_id)
+        assert (opened.organization_id, opened.subject_id) == (organization_id, booking_id)
     for each in (f"{token}x", f"{token}-c2", token.removesuffix("2")):
         assert guest_links.open_token(installation.secret_keys, each) is None
         assert guest_links.organization_and_cell(each) is None

@@ -1,0 +1,21 @@
+"""The cell of a request is found by what its key or link names."""
+
+import pytest
+
+from booking_server.cells.routing import cell_named_by, subject_of
+
+TOKEN = "A" * 64
+
+
+@pytest.mark.parametrize("page", ["", "/cancel", "/move", "/receipt", "/calendar.ics"])
+@pytest.mark.parametrize("prefix", ["/manage/", "/gift-card/"])
+def test_every_page_behind_a_link_names_the_cell_and_the_organization_of_the_link(prefix: str, page: str) -> None:
+    assert cell_named_by(f"{prefix}{TOKEN}-c2{page}", []) == "c2"
+    assert cell_named_by(f"{prefix}{TOKEN}{page}", []) == ""
+    assert subject_of(f"{prefix}{TOKEN}-c2{page}", []) == "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize("path", ["/manage/", "/manage/x", "/gift-card/", f"/manage/{TOKEN}x"])
+def test_a_path_that_is_no_link_names_no_cell(path: str) -> None:
+    assert cell_named_by(path, []) == ""
+    assert subject_of(path, []) is None
