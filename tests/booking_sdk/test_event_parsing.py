@@ -41,7 +41,8 @@ SECRET = generate_secret()
 def delivered(event: Event) -> dict[str, Any]:
     """Return the body of a delivery: the event without the fields of the feed."""
     fields = event.to_json()
-    del fields["resource_type"], fields["resource_id"]
+    for name in ("resource_type", "resource_id"):
+        fields.pop(name, None)
     return fields
 
 

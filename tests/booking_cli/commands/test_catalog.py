@@ -318,10 +318,10 @@ def test_an_error_in_the_middle_says_what_is_imported(
 ) -> None:
     write, calls = Database.write, iter(range(3))
 
-    def fail_later(self: Database, work: Any) -> Any:
+    def fail_later(self: Database, work: Any, **options: Any) -> Any:
         if next(calls, None) is None:
             raise Unavailable
-        return write(self, work)
+        return write(self, work, **options)
 
     monkeypatch.setattr(Database, "write", fail_later)
     failed = fjord_on_both("catalog", "import", "--org", "fjord-tours", large)

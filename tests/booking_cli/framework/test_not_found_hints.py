@@ -39,6 +39,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("booking", ("bookings", "reschedule", UNKNOWN, "--departure", UNKNOWN)),
     ("customer", ("customers", "update", UNKNOWN, "--name", "Ada")),
     ("customer", ("customers", "export", UNKNOWN)),
+    ("customer", ("customers", "anonymize", UNKNOWN, "--yes")),
     ("gift card", ("gift-cards", "deactivate", UNKNOWN)),
     ("gift card", ("gift-cards", "reactivate", UNKNOWN)),
     ("gift card", ("gift-cards", "deactivate", "no-id", "--org", SLUG)),

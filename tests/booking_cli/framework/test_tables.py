@@ -8,7 +8,8 @@ import pytest
 from rich.cells import cell_len
 from support.world import World
 
-from booking_cli.commands import availability, bookings, customers, events, experiences, gift_cards, keys, mails, orgs
+from booking_cli.client import api_departures
+from booking_cli.commands import bookings, customers, events, experiences, gift_cards, keys, mails, orgs
 from booking_cli.commands.webhooks import deliveries, endpoints
 from booking_cli.framework.output import Renderer
 from booking_cli.framework.tables import Layout
@@ -86,7 +87,7 @@ DEPARTURES = every(
 )
 TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int], str, str]] = {
     "availability": (
-        *(DEPARTURES, availability.TABLE, availability.TRUNCATED),
+        *(DEPARTURES, api_departures.TABLE, api_departures.TRUNCATED),
         "id starts_at seats experience",
         "id starts_at seats experience price",
     ),
@@ -273,5 +274,5 @@ def test_without_the_scope_for_titles_the_departures_are_shown(
 
 def test_a_departure_that_cannot_be_booked_shows_why_instead_of_its_seats() -> None:
     of = {"seats_available": 3, "seats_total": 12}
-    assert availability._seats({**of, "status": "open"}) == "3/12"
-    assert availability._seats({**of, "status": "closed"}) == "closed"
+    assert api_departures._seats({**of, "status": "open"}) == "3/12"
+    assert api_departures._seats({**of, "status": "closed"}) == "closed"

@@ -51,6 +51,7 @@ SETTINGS = configure(
     webhook_secret=None,
     hooks=None,
     user_agent_suffix=None,
+    cache=None,
 )
 
 

@@ -1,6 +1,7 @@
 """`/`, `/docs` and the assets: content, headers, caching, and that nothing refers to another host."""
 
 import gzip
+import html
 import re
 
 import httpx
@@ -51,7 +52,7 @@ def test_the_index_page_links_to_the_reference_the_openapi_document_and_the_chan
 
 
 def test_the_index_page_lists_every_change_of_the_api_newest_first(api: Api) -> None:
-    text = re.sub(r"<[^>]*>", "", get(api, "/").text)
+    text = html.unescape(re.sub(r"<[^>]*>", "", get(api, "/").text))
     found = [text.index(f"{change.text.replace('`', '')}\n") for change in reversed(CHANGES)]
     assert found == sorted(found)
 
