@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from pydantic import ConfigDict, Field
+
 from booking_core.models.base import Resource
 
 T = TypeVar("T")
@@ -18,17 +20,21 @@ class Order(StrEnum):
 class Page(Resource, Generic[T]):
     """A page of a list."""
 
-    data: list[T]
-    """The resources of this page, in the requested order."""
-    has_more: bool
-    """True when more results follow."""
-    next_cursor: str | None
-    """Pass it back unchanged as `starting_after`; null when `has_more` is false."""
+    # A `Page[Booking]` is a class without a source. Pydantic would look for its docstrings in the file of each caller,
+    # which was an eighth of what a start costs.
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+    data: list[T] = Field(description="The resources of this page, in the requested order.")
+    has_more: bool = Field(description="True when more results follow.")
+    next_cursor: str | None = Field(
+        description="Pass it back unchanged as `starting_after`; null when `has_more` is false."
+    )
 
 
 class EventPage(Page[T], Generic[T]):
     """A page of the event feed, which can also be polled for new events."""
 
-    resume_cursor: str | None
-    """Continues behind the last event seen, also when there is none yet; null when the feed was never anything but
-    empty for this caller."""
+    resume_cursor: str | None = Field(
+        description="Continues behind the last event seen, also when there is none yet; null when the feed was never"
+        " anything but empty for this caller."
+    )
