@@ -45,6 +45,7 @@ _LOADED = (
 """None of them reads the environment when it is loaded."""
 _OF_INTERPRETER = ("PYTHON", "LANG", "LC_")
 """The beginnings of variables that an interpreter reads when it starts."""
+_COMMANDS = {"booking": "booking_cli.main:main", "uvicorn": "uvicorn.main:main"}
 _MESSAGE_MAX = 1 << 18
 
 Output = IO[Any] | int | None
@@ -62,12 +63,18 @@ def start(
     stdout: Output = None,
     stderr: Output = None,
 ) -> "Process":
-    """Start `booking` or `uvicorn` with arguments: as a fork, or as a new process where one would differ from it."""
+    """Start a command with arguments: as a fork, or as a new process where one would differ from it.
+
+    Args:
+        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`.
+    """
     environment = {**os.environ} if env is None else env
     if sys.platform == "linux" and _of_interpreter(environment) == _of_interpreter(os.environ):
         return Forked(words, environment, cwd or Path.cwd(), umask, text, (stdin, stdout, stderr))
-    module = "booking_cli" if words[0] == "booking" else words[0]
-    command = [sys.executable, "-c", f"import sys; from {module}.main import main; sys.exit(main())", *words[1:]]
+    module, function = _function_of(words)
+    path = [] if words[0] in _COMMANDS else [str(_TESTS.parent), str(_TESTS)]
+    program = f"import sys; sys.path[:0] = {path!r}; from {module} import {function}; sys.exit({function}())"
+    command = [sys.executable, "-c", program, *words[1:]]
     return subprocess.Popen(
         command, env=environment, cwd=cwd, text=text, umask=umask, stdin=stdin, stdout=stdout, stderr=stderr
     )
@@ -78,6 +85,11 @@ def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[A
     with start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as started:
         out, err = started.communicate()
     return subprocess.CompletedProcess(words, started.returncode, out, err)
+
+
+def _function_of(words: Sequence[str]) -> tuple[str, str]:
+    module, _, function = _COMMANDS.get(words[0], words[0]).partition(":")
+    return module, function
 
 
 def _of_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
@@ -269,7 +281,9 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], 
     os.environ.update(request["environment"])
     sys.argv = request["words"]
     sys.modules["__main__"] = ModuleType("__main__")  # processes that it spawns import that of theirs
-    return _uvicorn if sys.argv[0] == "uvicorn" else _booking
+    module, function = _function_of(sys.argv)
+    command: Callable[[], object] = getattr(importlib.import_module(module), function)
+    return command
 
 
 def _output(descriptor: int, like: Any) -> TextIOWrapper:
@@ -279,18 +293,6 @@ def _output(descriptor: int, like: Any) -> TextIOWrapper:
     made = TextIOWrapper(buffer, like.encoding, like.errors, None, like.line_buffering, like.write_through)
     made.mode = "w"
     return made
-
-
-def _booking() -> object:
-    from booking_cli.main import main
-
-    return main()
-
-
-def _uvicorn() -> object:
-    from uvicorn.main import main
-
-    return main()
 
 
 def _main() -> None:

@@ -229,6 +229,7 @@ class Worker:
     """`booking worker`, as a process."""
 
     _RUNS = "the worker runs"
+    _WORDS = ("booking", "worker")
 
     def __init__(self, url: str, log: Path, **settings: str) -> None:
         own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_WEBHOOK_DEADLINE": "1"}
@@ -246,7 +247,7 @@ class Worker:
         """Start a new process, also after an earlier one was killed."""
         self._logged_before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
-            self.process = forking.start(["booking", "worker"], env=self._environment, stdout=log, stderr=log)
+            self.process = forking.start(self._WORDS, env=self._environment, stdout=log, stderr=log)
         return self
 
     def wait_until_it_runs(self) -> "Worker":

@@ -8,7 +8,6 @@ What a test asserts, it asserts of this ledger and not of what the service belie
 import asyncio
 import json
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -33,7 +32,6 @@ from support.receivers import Worker
 KEY = "sk_test_of_ours"
 KEY_LIFETIME_S = 24 * 3600
 _GIVE_UP_S = 20
-_TESTS = Path(__file__).parents[1]
 Reply = tuple[int, dict[str, Any]]
 
 
@@ -331,10 +329,10 @@ class Refunder(Worker):
     """A worker as a process that does nothing but refund, with the times of the real one cut short: a test that kills
     it waits for its leases."""
 
+    _WORDS = ("support.stripe_ledger:refund",)
+
     def __init__(self, url: str, log: Path, ledger: Ledger) -> None:
         super().__init__(url, log, BOOKING_STRIPE_API_KEY=KEY, BOOKING_STRIPE_BASE_URL=ledger.base_url)
-        program = f"import sys; sys.path[:0] = {[str(_TESTS.parent), str(_TESTS)]!r}"
-        self._command = [sys.executable, "-c", f"{program}; from support.stripe_ledger import refund; refund()"]
 
 
 def refund() -> None:

@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from support.api import Api, fresh_key
+from support.endpoints import DOCUMENT
 
 from booking_core.db import tables
-from booking_server.app import describe
 
 CHECKS = [
     not_a_server_error,
@@ -36,7 +36,6 @@ CHECKS = [
 MAX_EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "12"))
 """Made-up requests for each operation, and as many wrong ones."""
 
-DOCUMENT = describe().openapi()
 OPERATIONS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item]
 CASES = [(mode, label) for label in OPERATIONS for mode in GenerationMode]
 CASES.remove((GenerationMode.NEGATIVE, "GET /api/v1/openapi.json"))  # nothing could be wrong in it

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from starlette.testclient import TestClient
 from support import raw
 from support.api import Api, booking_body, fresh_key
-from support.endpoints import OPERATIONS
+from support.endpoints import DOCUMENT, OPERATIONS
 from support.world import SECRET, World
 
 from booking_core.db import tables
@@ -67,7 +67,6 @@ WEBHOOKS_CONTRACT = {
 }
 """API v1 section 4; those of webhooks count as soon as one of them is served."""
 
-DOCUMENT = describe().openapi()
 REGISTRY = Registry().with_resource("urn:openapi", DRAFT202012.create_resource(DOCUMENT))
 FORMATS = FormatChecker(formats=["uuid"])
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 from support.api import Api
+from support.endpoints import DOCUMENT
 from support.guest_pages import Guest, text_of
 from support.operations import Operations
 from support.world import HOUR, SECRET, FixedClock, World
@@ -16,7 +17,7 @@ from support.world import HOUR, SECRET, FixedClock, World
 from booking_core import bookings, notifications
 from booking_core.db import tables
 from booking_core.settings import RateLimit, Settings
-from booking_server.app import create_app, describe
+from booking_server.app import create_app
 from booking_server.execution.rate_limit import MemoryLimiter
 
 
@@ -324,7 +325,7 @@ def test_other_methods_are_refused(guest: Guest, method: str) -> None:
 
 
 def test_the_pages_are_not_part_of_the_api(guest: Guest) -> None:
-    assert not [path for path in describe().openapi()["paths"] if "manage" in path]
+    assert not [path for path in DOCUMENT["paths"] if "manage" in path]
     assert guest.call("GET", "/manage").json()["code"] == "not_found"
 
 
