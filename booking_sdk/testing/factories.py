@@ -106,6 +106,7 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
         "price_from": money(89000, currency),
         "price_tiers": [adult],
         "add_ons": [],
+        "what_to_bring": [],
         "created_at": _at(),
         "updated_at": _at(),
     }

@@ -53,7 +53,8 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
-        "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
+        "Additive: `locale` in the body of a new booking, the guest's language for mails and page; `meeting_point`, "
+        "`what_to_bring` and `terms` on the experience",
     ),
 )
 """Oldest first."""
