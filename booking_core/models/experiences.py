@@ -64,7 +64,7 @@ class Experience(Resource):
     hours_before_booking_closes: int | None
     """Lead time in hours; null: the organization's default applies."""
     meeting_point: str | None = None
-    """How guests find the start; may have several lines."""
+    """The way to the start, in one or several lines."""
     what_to_bring: list[str] = Field(default=[])
     """Things that guests bring, one in each entry."""
     terms: str | None = None
