@@ -58,19 +58,19 @@ def start(
     cwd: Path | None = None,
     text: bool = False,
     umask: int = -1,
-    **streams: Output,
+    stdin: Output = None,
+    stdout: Output = None,
+    stderr: Output = None,
 ) -> "Process":
-    """Start `booking` or `uvicorn` with arguments: as a fork, or as a new process where one would differ from it.
-
-    Args:
-        streams: stdin, stdout and stderr.
-    """
+    """Start `booking` or `uvicorn` with arguments: as a fork, or as a new process where one would differ from it."""
     environment = {**os.environ} if env is None else env
     if sys.platform == "linux" and _of_interpreter(environment) == _of_interpreter(os.environ):
-        return Forked(words, environment, cwd or Path.cwd(), umask, text, streams)
+        return Forked(words, environment, cwd or Path.cwd(), umask, text, (stdin, stdout, stderr))
     module = "booking_cli" if words[0] == "booking" else words[0]
     command = [sys.executable, "-c", f"import sys; from {module}.main import main; sys.exit(main())", *words[1:]]
-    return subprocess.Popen(command, env=environment, cwd=cwd, text=text, umask=umask, **streams)
+    return subprocess.Popen(
+        command, env=environment, cwd=cwd, text=text, umask=umask, stdin=stdin, stdout=stdout, stderr=stderr
+    )
 
 
 def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[Any]":
@@ -94,15 +94,15 @@ class Forked:
         cwd: Path,
         umask: int,
         text: bool,
-        streams: Mapping[str, Output],
+        streams: tuple[Output, Output, Output],
     ) -> None:
         self.args = words
         self.returncode: int | None = None
         with contextlib.ExitStack() as theirs:
-            self.stdin, reader = _pipe(streams.get("stdin"), 0, theirs, text, is_input=True)
-            self.stdout, writer = _pipe(streams.get("stdout"), 1, theirs, text)
-            is_one = streams.get("stderr") == subprocess.STDOUT
-            self.stderr, errors = (None, writer) if is_one else _pipe(streams.get("stderr"), 2, theirs, text)
+            self.stdin, reader = _pipe(streams[0], 0, theirs, text, is_input=True)
+            self.stdout, writer = _pipe(streams[1], 1, theirs, text)
+            is_one = streams[2] == subprocess.STDOUT
+            self.stderr, errors = (None, writer) if is_one else _pipe(streams[2], 2, theirs, text)
             self._status, status = socket.socketpair()
             theirs.callback(status.close)
             request = {"words": words, "environment": dict(environment), "cwd": str(cwd), "umask": umask}
@@ -139,7 +139,9 @@ class Forked:
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002 - as there
         """Write the input, and return the output and the errors."""
         found: dict[int, Any] = {}
-        readers = [Thread(target=_read, args=(each, found)) for each in (self.stdout, self.stderr) if each]
+        readers = [
+            Thread(target=_read, args=(each, found)) for each in (self.stdout, self.stderr) if each and not each.closed
+        ]
         for reader in readers:
             reader.start()
         if self.stdin:
