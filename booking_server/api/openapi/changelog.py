@@ -55,6 +55,13 @@ CHANGES = (
         "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: the event `booking.updated`; `changes` in `data` of `booking.updated`, `booking.rescheduled` and "
+        "`customer.updated`, the former values of the fields that differ",
+    ),
 )
 """Oldest first."""
 
