@@ -74,6 +74,15 @@ class RescheduleData(BookingUpdateData):
     previous_departure: PreviousDeparture
 
 
+class BookingRefundData(BookingUpdateData):
+    """The data of `booking.refunded`."""
+
+    refunded_amount: Money
+    """The amount that was returned now."""
+    total_refunded: Money
+    """The amount that was returned of the booking's payment in all."""
+
+
 class CustomerData(Resource):
     """The data of an event about a customer."""
 
@@ -101,10 +110,25 @@ class RedemptionData(GiftCardData):
     booking_id: Id
 
 
+class RestorationData(GiftCardData):
+    """The data of `gift_card.restored`."""
+
+    restored_amount: Money
+    booking_id: Id
+    """The booking that was cancelled."""
+
+
 class EndpointData(Resource):
     """The data of an event about a webhook endpoint."""
 
     object: WebhookEndpoint
+
+
+class EndpointFailingData(EndpointData):
+    """The data of `webhook.failing`."""
+
+    failing_since: AwareDatetime
+    """The endpoint's last success; or when it was created or enabled, if that was later."""
 
 
 class DeliveryDeadData(EndpointData):
@@ -225,6 +249,13 @@ class BookingUpdated(BookingEvent):
     data: BookingUpdateData
 
 
+class BookingRefunded(BookingEvent):
+    """Money of a cancelled booking was returned, by the gateway or by hand."""
+
+    type: Literal["booking.refunded"]
+    data: BookingRefundData
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -263,10 +294,24 @@ class GiftCardRedeemed(GiftCardEvent):
     data: RedemptionData
 
 
+class GiftCardRestored(GiftCardEvent):
+    """A cancelled booking gave back what it took from a gift card."""
+
+    type: Literal["gift_card.restored"]
+    data: RestorationData
+
+
 class WebhookEvent(Event):
     """The base class of events about a webhook endpoint, which are never sent to that endpoint itself."""
 
     data: EndpointData  # type: ignore[assignment]
+
+
+class WebhookFailing(WebhookEvent):
+    """An endpoint has failed for an hour. It is disabled after three days without a successful delivery."""
+
+    type: Literal["webhook.failing"]
+    data: EndpointFailingData
 
 
 class WebhookAutoDisabled(WebhookEvent):
@@ -324,10 +369,13 @@ AnyEvent = (
     | BookingCancelled
     | BookingRescheduled
     | BookingUpdated
+    | BookingRefunded
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
     | GiftCardRedeemed
+    | GiftCardRestored
+    | WebhookFailing
     | WebhookAutoDisabled
     | WebhookEnabled
     | WebhookSecretRotated
@@ -344,10 +392,13 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_CANCELLED: BookingCancelled,
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
     EventType.BOOKING_UPDATED: BookingUpdated,
+    EventType.BOOKING_REFUNDED: BookingRefunded,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemed,
+    EventType.GIFT_CARD_RESTORED: GiftCardRestored,
+    EventType.WEBHOOK_FAILING: WebhookFailing,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookAutoDisabled,
     EventType.WEBHOOK_ENABLED: WebhookEnabled,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookSecretRotated,

@@ -169,6 +169,14 @@ CHECKS = (
         SQL.text("events_of_redemptions"),
     ),
     Check(
+        "each restoration of a gift card has one event",
+        SQL.text("events_of_restorations"),
+    ),
+    Check(
+        "each refund that returned money has one event",
+        SQL.text("events_of_refunds"),
+    ),
+    Check(
         "an event refers to an existing booking or customer",
         SQL.text("missing_resources"),
     ),

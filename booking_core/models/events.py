@@ -25,10 +25,13 @@ class EventType(StrEnum):
     BOOKING_CANCELLED = "booking.cancelled"
     BOOKING_RESCHEDULED = "booking.rescheduled"
     BOOKING_UPDATED = "booking.updated"
+    BOOKING_REFUNDED = "booking.refunded"
     CUSTOMER_CREATED = "customer.created"
     CUSTOMER_UPDATED = "customer.updated"
     GIFT_CARD_ISSUED = "gift_card.issued"
     GIFT_CARD_REDEEMED = "gift_card.redeemed"
+    GIFT_CARD_RESTORED = "gift_card.restored"
+    WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_AUTO_DISABLED = "webhook.auto_disabled"
     WEBHOOK_ENABLED = "webhook.enabled"
     WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated"  # noqa: S105
@@ -49,10 +52,13 @@ EventTypeName = Literal[
     "booking.cancelled",
     "booking.rescheduled",
     "booking.updated",
+    "booking.refunded",
     "customer.created",
     "customer.updated",
     "gift_card.issued",
     "gift_card.redeemed",
+    "gift_card.restored",
+    "webhook.failing",
     "webhook.auto_disabled",
     "webhook.enabled",
     "webhook.secret_rotated",
@@ -71,7 +77,14 @@ READ_SCOPE = {
 
 SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
 
-UPDATES = frozenset({EventType.BOOKING_RESCHEDULED, EventType.BOOKING_UPDATED, EventType.CUSTOMER_UPDATED})
+UPDATES = frozenset(
+    {
+        EventType.BOOKING_RESCHEDULED,
+        EventType.BOOKING_UPDATED,
+        EventType.BOOKING_REFUNDED,
+        EventType.CUSTOMER_UPDATED,
+    }
+)
 """The types whose `data` has `changes` beside `object`: the former values of the fields that differ."""
 
 

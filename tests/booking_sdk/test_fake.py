@@ -142,7 +142,7 @@ def test_staff_and_guests_do_things_too(api: FakeBookingAPI, departure: Departur
 
 
 def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
-    api.emit("booking.refunded", {"id": "b1"}, amount=5)
+    api.emit("booking.praised", {"id": "b1"}, amount=5)
     (event,) = api.client().events.follow(poll=None)
     assert isinstance(event, UnknownEvent)
     assert event.data == {"object": {"id": "b1"}, "amount": 5}

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from support import due
 from support.api import Api
 from support.hooks import Hooks
 from support.operations import Operations
@@ -21,6 +22,7 @@ from booking_core.models.customers import Customer
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
+from booking_core.payments import RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.worker import Worker
@@ -31,10 +33,12 @@ EXTRA: Mapping[str, set[str]] = {
     "booking.cancelled": {"reason"},
     "booking.rescheduled": {"previous_departure", "changes"},
     "booking.updated": {"changes"},
+    "booking.refunded": {"refunded_amount", "total_refunded", "changes"},
     "customer.created": set(),
     "customer.updated": {"changes"},
     "gift_card.issued": set(),
     "gift_card.redeemed": {"redeemed_amount", "booking_id"},
+    "gift_card.restored": {"restored_amount", "booking_id"},
     "ping": set(),
 }
 """The types of section 6, and the fields of each beside `object`."""
@@ -71,11 +75,15 @@ def everything_happens(ops: Operations, api: Api) -> None:
             for source in (BookingSource.ADMIN, BookingSource.AGENCY, BookingSource.AI)
         },
     }
-    ops.pay(ops.check_out(first)["id"])
+    paid = ops.check_out(first)["id"]
+    ops.pay(paid)
     check_in(ops, by_source[BookingSource.ADMIN]["id"])
     ops.reschedule(by_source[BookingSource.ADMIN]["id"], second)
     ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
     ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
+    ops.cancel(paid, CancelReason.ADMIN)
+    refunds = [RefundResult(each, RefundOutcome.REFUNDED, "re_1") for each in due.claim_refunds(world.database)]
+    world.database.write(lambda tx: bookings.settle_refunds(tx, refunds))
     ops.cancel(by_source[BookingSource.AI]["id"], CancelReason.AGENT)
     api.cancel(by_source[BookingSource.API]["id"])
     ops.check_out(first)
@@ -124,7 +132,14 @@ def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
 
 def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_ends(ops: Operations, api: Api) -> None:
     everything_happens(ops, api)
-    order = ["booking.created", "booking.confirmed", "booking.updated", "booking.rescheduled", "booking.cancelled"]
+    order = [
+        "booking.created",
+        "booking.confirmed",
+        "booking.updated",
+        "booking.rescheduled",
+        "booking.cancelled",
+        "booking.refunded",
+    ]
     for row in ops.world.rows(tables.bookings):
         types = ops.event_types(row["id"])
         assert types == [kind for kind in order if kind in types]

@@ -50,6 +50,13 @@ class BookingRescheduledData(BookingUpdatedData):
     """The departure it was moved from."""
 
 
+class BookingRefundedData(BookingUpdatedData):
+    refunded_amount: Money
+    """The amount that was returned now."""
+    total_refunded: Money
+    """The amount that was returned of the booking's payment in all."""
+
+
 class CustomerEventData(Resource):
     object: Customer
 
@@ -68,8 +75,19 @@ class GiftCardRedeemedData(GiftCardEventData):
     booking_id: Id
 
 
+class GiftCardRestoredData(GiftCardEventData):
+    restored_amount: Money
+    booking_id: Id
+    """The booking that was cancelled."""
+
+
 class WebhookEventData(Resource):
     object: WebhookEndpoint
+
+
+class WebhookFailingData(WebhookEventData):
+    failing_since: AwareDatetime
+    """The endpoint's last success; or when it was created or enabled, if that was later."""
 
 
 class WebhookDeliveryDeadData(WebhookEventData):
@@ -94,10 +112,13 @@ _DATA: dict[EventType, type[Resource]] = {
     EventType.BOOKING_CANCELLED: BookingCancelledData,
     EventType.BOOKING_RESCHEDULED: BookingRescheduledData,
     EventType.BOOKING_UPDATED: BookingUpdatedData,
+    EventType.BOOKING_REFUNDED: BookingRefundedData,
     EventType.CUSTOMER_CREATED: CustomerEventData,
     EventType.CUSTOMER_UPDATED: CustomerUpdatedData,
     EventType.GIFT_CARD_ISSUED: GiftCardEventData,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemedData,
+    EventType.GIFT_CARD_RESTORED: GiftCardRestoredData,
+    EventType.WEBHOOK_FAILING: WebhookFailingData,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookEventData,
     EventType.WEBHOOK_ENABLED: WebhookEventData,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookEventData,

@@ -179,7 +179,7 @@ def test_what_was_taken_by_hand_is_owed_by_hand_once(
     assert world.examine() == []
 
     def settle(tx: Any, actor: Any) -> Any:
-        return payments.settle_refund(tx, actor, refund["id"], note="Cash")
+        return bookings.settle_refund(tx, actor, refund["id"], note="Cash")
 
     ops.act(settle)
     assert ops.booking(booking_id)["payment_status"] == "refunded"
