@@ -55,6 +55,15 @@ CHANGES = (
         "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `external_reference`, `external_reference_unique` and `metadata` in the body of a new booking, "
+        "`external_reference` and `metadata` on the booking, the filter `external_reference` on bookings; "
+        "`POST /holds`, `GET /holds/{id}`, `DELETE /holds/{id}`, and `hold_id` in the body of a new booking; "
+        "`POST /bookings/quote`",
+    ),
 )
 """Oldest first."""
 
