@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         AddOnLine,
         BookedDeparture,
         BookedExperience,
+        BookingQuote,
         BookingSource,
         BookingStatus,
         CancellationTerms,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         PaymentMode,
         PaymentSource,
         PaymentStatus,
+        QuoteRefusal,
         RefundMode,
         Totals,
     )
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
         GiftCardTransaction,
         GiftCardTransactionType,
     )
+    from booking_core.models.holds import Hold, HoldStatus
     from booking_core.models.manifests import (
         BookingCounts,
         Manifest,
@@ -207,6 +210,7 @@ __all__ = [
     "BookingData",
     "BookingError",
     "BookingEvent",
+    "BookingQuote",
     "BookingRefundData",
     "BookingRefunded",
     "BookingRescheduled",
@@ -264,6 +268,8 @@ __all__ = [
     "GuestLineParam",
     "GuestParam",
     "Headers",
+    "Hold",
+    "HoldStatus",
     "Hooks",
     "HttpClientLike",
     "IdempotencyInProgressError",
@@ -296,6 +302,7 @@ __all__ = [
     "PlanUpgradeRequiredError",
     "PreviousDeparture",
     "PriceTier",
+    "QuoteRefusal",
     "RateLimit",
     "RateLimitError",
     "Recovered",
@@ -350,6 +357,7 @@ _LAZY_MODULES = (
     "booking_core.models.events",
     "booking_core.models.experiences",
     "booking_core.models.gift_cards",
+    "booking_core.models.holds",
     "booking_core.models.manifests",
     "booking_core.models.money",
     "booking_core.models.organizations",

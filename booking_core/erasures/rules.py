@@ -12,7 +12,7 @@ ANONYMOUS = "Anonymized"
 """Replaces a text that must stay one."""
 GUEST = {"name": ANONYMOUS, "email": None, "phone": None}
 """The guest of a booking, as it is shown. Without an address no mail is written."""
-BOOKING = {"customer": GUEST, "note": None}
+BOOKING: dict[str, Any] = {"customer": GUEST, "note": None, "external_reference": None, "metadata": {}}
 ANSWERED_BOOKING = BOOKING | {"manage_url": None}
 _NOTES = frozenset({"note"})
 """Fields of a timeline entry with a text of staff."""

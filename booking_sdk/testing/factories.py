@@ -156,6 +156,8 @@ def booking_fields(**over: Any) -> dict[str, Any]:
         "payment": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
         "checked_in_at": None,
         "no_show_at": None,
+        "external_reference": None,
+        "metadata": {},
     }
     return resource_fields(Booking, **{**sample, **over})
 

@@ -64,6 +64,15 @@ CHANGES = (
         "`changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded` and `customer.updated`, "
         "the former values of the fields that differ",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `external_reference`, `external_reference_unique` and `metadata` in the body of a new booking, "
+        "`external_reference` and `metadata` on the booking, the filter `external_reference` on bookings; "
+        "`POST /holds`, `GET /holds/{id}`, `DELETE /holds/{id}`, and `hold_id` in the body of a new booking; "
+        "`POST /bookings/quote`",
+    ),
 )
 """Oldest first."""
 

@@ -20,6 +20,8 @@ MISSING_ID = "'00000000-0000-4000-8000-000000000000'"
 SEATS = "seats taken are the seats of pending and confirmed bookings"
 CEILING = "no departure is sold beyond its highest capacity"
 HOLD = "a hold has seats, and ends after it began"
+BOOKED_HOLD = "a hold that was booked has ended, and its booking exists and took no other"
+OVERBOOKED = "live holds keep no more seats than were left for them"
 NUMBERS = "booking numbers are 1 to n without a gap, and n is the counter"
 COUNTERS = "every organization has its counters"
 NUMBER_ORDER = "booking numbers follow the order of the booking.created events"
@@ -161,6 +163,15 @@ BOOKINGS = (
         "UPDATE holds SET expires_at = created_at - 1",
         "UPDATE holds SET ended_at = created_at - 1",
     ),
+    *corrupt(
+        BOOKED_HOLD,
+        f"UPDATE holds SET booking_id = {booking(2)}",
+        f"UPDATE holds SET ended_at = created_at, booking_id = {MISSING_ID}",
+        f"""INSERT INTO holds (organization_id, id, departure_id, seats, expires_at, ended_at, booking_id, created_at)
+            SELECT h.organization_id, b.id, h.departure_id, 1, h.expires_at, h.created_at, {booking(2)}, h.created_at
+              FROM holds h JOIN bookings b ON b.organization_id = h.organization_id AND b.booking_number IN (2, 3)""",
+    ),
+    *corrupt(OVERBOOKED, "UPDATE holds SET seats = 100000, created_at = expires_at"),
     *corrupt(
         NUMBERS,
         "UPDATE bookings SET booking_number = 8 WHERE booking_number = 7",
