@@ -98,6 +98,11 @@ def post_without_key(
     return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.UNSAFE)
 
 
+def read_with_post(*segments: str, body: Mapping[str, Any], options: RequestOptions | None = None) -> RequestSpec:
+    """Build a POST that changes nothing, so that it is retried like a GET."""
+    return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.SAFE)
+
+
 def idempotent_change(
     method: str, *segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None
 ) -> RequestSpec:

@@ -1,4 +1,4 @@
-"""The client half of `booking bookings`: list, get, create and cancel over HTTP."""
+"""The client half of `booking bookings`: list, get, quote, create and cancel over HTTP."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,13 @@ def create(cli: Cli, body: Json, key_option: str | None) -> None:
     with api_client.connect(cli) as client, idempotency_key(cli, key_option) as key:
         created = api_client.request(client, "POST", api_client.path("bookings"), body=body, idempotency_key=key)
     write_created(cli, created.body, is_replay=created.is_replay)
+
+
+def quote(cli: Cli, body: Json) -> None:
+    """Quote a booking and write the quote."""
+    with api_client.connect(cli) as client:
+        quoted = api_client.request(client, "POST", api_client.path("bookings", "quote"), body=body).body
+    cli.render.one(quoted)
 
 
 def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run: bool, key_option: str | None) -> None:

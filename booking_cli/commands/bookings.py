@@ -10,7 +10,7 @@ import typer
 
 from booking_cli.client import api_bookings, api_client, booking_search, pagination
 from booking_cli.framework import options
-from booking_cli.framework.arguments import counts, day, identifier
+from booking_cli.framework.arguments import counts, day, identifier, texts_by_name
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import staff_bookings
@@ -52,6 +52,12 @@ DepartureFilter = Annotated[
 Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
 TargetDeparture = Annotated[
     str, typer.Option("--departure", metavar="ID", parser=identifier, help="The new departure.")
+]
+HoldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hold", metavar="HOLD", parser=identifier, help="The hold whose seats are booked; see `booking holds`."
+    ),
 ]
 Payment = Annotated[str, options.choice("--payment", choices=PAYMENTS, help="The payment method.")]
 NoEmail = Annotated[bool, typer.Option("--no-email", help="Do not send the confirmation e-mail.")]
@@ -95,6 +101,7 @@ def list_(
     email: EmailFilter = None,
     name: NameFilter = None,
     departure: DepartureFilter = None,
+    external_reference: options.ExternalReferenceFilter = None,
     org: Org = None,
     limit: options.Limit = options.DEFAULT_LIMIT,
     all_pages: options.AllPages = False,
@@ -113,6 +120,7 @@ def list_(
     """
     filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
     filters |= {"departure_from": departure_from, "departure_to": departure_to, "departure_id": departure}
+    filters |= {"external_reference": external_reference}
     maximum = None if all_pages else limit
     if org is not None:
         conditions = {**filters, "number": number, "email": email, "name": name}
@@ -178,6 +186,10 @@ def create(
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
     locale: options.GuestLocale = None,
+    hold: HoldOption = None,
+    external_reference: options.ExternalReference = None,
+    unique: options.UniqueReference = False,
+    metadata: options.Metadata = None,
     org: Org = None,
     source: Source = None,
     idempotency_key: options.IdempotencyKey = None,
@@ -186,6 +198,8 @@ def create(
 
     Over HTTP, the booking's source is `api`. With --org and --source, the booking is created in the database for staff
     (admin), an agency or an assistant (ai).
+
+    With --unique, the booking is refused if another one has its --external-reference.
 
     Running the command again with the same --idempotency-key books nothing more and shows the first result; -v prints
     the key of this run.
@@ -203,10 +217,37 @@ def create(
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
     body |= {"locale": locale} if locale else {}
+    body |= {"external_reference": external_reference} if external_reference else {}
+    body |= {"external_reference_unique": True} if unique else {}
+    body |= {"metadata": texts_by_name(metadata)} if metadata else {}
+    body |= {"hold_id": hold} if hold else {}
     if org is not None and source is not None:
+        if hold:
+            raise CliError("--hold works over HTTP only.", hint="leave out --org and --source")
         staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
     else:
         api_bookings.create(ctx.obj, body, idempotency_key)
+
+
+@command(
+    app,
+    "quote",
+    f"booking bookings quote --departure {_ID} --guest adult=2 --guest child=1",
+    "booking bookings quote --departure ID --guest adult=2 -o json",
+    shape="quote",
+)
+def quote(
+    ctx: typer.Context,
+    departure: Departure,
+    guest: options.Guests,
+    add_on: options.AddOns = None,
+    hold: HoldOption = None,
+) -> None:
+    """Show the price of a booking, and each reason why it would be refused. Nothing is booked or held."""
+    body: dict[str, Any] = {"experience_date_id": departure, "guests": counts(guest, "tier_id")}
+    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
+    body |= {"hold_id": hold} if hold else {}
+    api_bookings.quote(ctx.obj, body)
 
 
 @command(

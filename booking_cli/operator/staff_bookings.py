@@ -145,6 +145,9 @@ def _draft(request: Any, source: str) -> Any:
         send_confirmation_email=request.send_confirmation_email is not False,
         notify_staff=request.notify_staff is not False,
         locale=request.locale,
+        external_reference=request.external_reference,
+        external_reference_unique=request.external_reference_unique,
+        metadata=request.metadata,
     )
 
 

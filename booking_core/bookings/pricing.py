@@ -61,6 +61,14 @@ def offer(currency: str, tiers: Mapping[str, Tier], add_ons: str) -> Offer:
     return Offer(currency, tiers, _add_ons(add_ons))
 
 
+def offer_of(departure: LockedDeparture) -> Offer:
+    """Return the offer of a departure."""
+    tiers = experiences.tiers(
+        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
+    )
+    return offer(departure.currency, tiers, departure.add_ons)
+
+
 def price(
     organization: Organization,
     departure: LockedDeparture,
@@ -72,10 +80,7 @@ def price(
     Raises:
         Unprocessable: a line is not offered, or the sum exceeds 64 bits.
     """
-    tiers = experiences.tiers(
-        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
-    )
-    return quote(organization, offer(departure.currency, tiers, departure.add_ons), guests, add_ons or ())
+    return quote(organization, offer_of(departure), guests, add_ons or ())
 
 
 def quote(
@@ -86,12 +91,24 @@ def quote(
     Raises:
         Unprocessable: a tier or add-on is unknown, the add-ons app is off, or the sum exceeds 64 bits.
     """
-    guest_lines, guests_minor, seats = _guest_lines(offered, guests)
-    add_on_lines, add_ons_minor = _add_on_lines(organization, offered, add_ons)
+    priced, problems = evaluate(organization, offered, guests, add_ons)
+    for problem in problems:
+        raise problem
+    return priced
+
+
+def evaluate(
+    organization: Organization, offered: Offer, guests: Sequence[GuestLineInput], add_ons: Sequence[AddOnInput]
+) -> tuple[Quote, list[Unprocessable]]:
+    """Price the lines of a request that are offered, and return each reason why it has no price as a whole."""
+    problems: list[Unprocessable] = []
+    guest_lines, guests_minor, seats = _guest_lines(offered, guests, problems)
+    add_on_lines, add_ons_minor = _add_on_lines(organization, offered, add_ons, problems)
     subtotal = guests_minor + add_ons_minor
     if subtotal > AMOUNT_MINOR_MAX:
-        raise Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow")
-    return Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+        problems.append(Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow"))
+    priced = Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+    return priced, problems
 
 
 def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
@@ -119,12 +136,15 @@ def _unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
     return Unprocessable.at(field, f"The experience has no such {noun}{hint}.", reason)
 
 
-def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[dict[str, Any]], int, int]:
+def _guest_lines(
+    offered: Offer, lines: Sequence[GuestLineInput], problems: list[Unprocessable]
+) -> tuple[list[dict[str, Any]], int, int]:
     shown, amount, seats = [], 0, 0
     for i, line in enumerate(lines):
         tier = offered.tiers.get(line.tier_id)
         if tier is None:
-            raise _unknown(f"guests.{i}.tier_id", "price tier", offered.tiers)
+            problems.append(_unknown(f"guests.{i}.tier_id", "price tier", offered.tiers))
+            continue
         amount += tier.price_minor * line.count
         seats += tier.seats_per_unit * line.count
         price = money(tier.price_minor, offered.currency)
@@ -133,15 +153,18 @@ def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[
 
 
 def _add_on_lines(
-    organization: Organization, offered: Offer, lines: Sequence[AddOnInput]
+    organization: Organization, offered: Offer, lines: Sequence[AddOnInput], problems: list[Unprocessable]
 ) -> tuple[list[dict[str, Any]], int]:
     if lines and not organization.add_ons_app:
-        raise Unprocessable.at("add_ons", "The Add-ons app is off for this organization.", "add_ons_app_disabled")
+        message = "The Add-ons app is off for this organization."
+        problems.append(Unprocessable.at("add_ons", message, "add_ons_app_disabled"))
+        return [], 0
     shown, amount = [], 0
     for i, line in enumerate(lines):
         add_on = offered.add_ons.get(line.id)
         if add_on is None:
-            raise _unknown(f"add_ons.{i}.id", "add-on", offered.add_ons)
+            problems.append(_unknown(f"add_ons.{i}.id", "add-on", offered.add_ons))
+            continue
         amount += add_on.price_minor * line.count
         price = money(add_on.price_minor, offered.currency)
         shown.append({"id": line.id, "label": add_on.label, "count": line.count, "unit_price": price})

@@ -58,6 +58,7 @@ def find(
     customer_id: str | None = None,
     booking_number: int | None = None,
     email: str | None = None,
+    external_reference: str | None = None,
 ) -> Page:
     """Return a page of bookings.
 
@@ -79,6 +80,7 @@ def find(
         departure_id=departure_id,
         customer_id=customer_id,
         number=booking_number,
+        external_reference=external_reference,
         email_key=None if email is None else email_key(email.strip()),
     )
 

@@ -45,6 +45,9 @@ class BookingRow(NamedTuple):
     manage_expires_at: int | None
     checked_in_at: int | None = None
     no_show_at: int | None = None
+    external_reference: str | None = None
+    metadata: str | None = None
+    """A JSON object of texts; None: there are none."""
 
 
 class LockedDeparture(NamedTuple):
@@ -92,6 +95,9 @@ def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:
     return is_paid_by_card(row) or bool(recorded_minor)
 
 
+_NO_METADATA: dict[str, str] = {}
+
+
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:
     """Present the booking as in the API, with `manage_url` last. The lines are stored in their final JSON form."""
     iso, currency = zone.iso, row.currency
@@ -118,6 +124,8 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
         "note": row.note,
         "checked_in_at": None if row.checked_in_at is None else iso(row.checked_in_at),
         "no_show_at": None if row.no_show_at is None else iso(row.no_show_at),
+        "external_reference": row.external_reference,
+        "metadata": _NO_METADATA if row.metadata is None else orjson.Fragment(row.metadata),
         "manage_url": manage,
     }
 

@@ -212,6 +212,7 @@ holds = Table(
     Column("seats", Integer, nullable=False),
     Column("expires_at", At, nullable=False),
     Column("ended_at", At),  # released, or turned into a booking
+    Column("booking_id", Id),  # the booking that took its seats over; null: none, or one of an earlier release
     Column("created_at", At, nullable=False),
     _own("departures", "departure_id"),
     CheckConstraint("seats > 0", name="seats"),
@@ -283,6 +284,10 @@ bookings = Table(
     Column("cancel_note", Text),  # what the caller gave as reason, for staff
     Column("checked_in_at", At),  # of this departure; never together with no_show_at
     Column("no_show_at", At),
+    Column(
+        "external_reference", Text
+    ),  # the name of the booking in another system; unique where a request asked for it
+    Column("metadata", Json),  # {name: text}; null: none
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     _own("departures", "departure_id"),
@@ -299,6 +304,11 @@ bookings = Table(
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
     _partial("ix_bookings_pending_expires_at", "organization_id", "expires_at", "id", where="status = 'pending'"),
+    _partial(
+        "ix_bookings_external_reference",
+        *("organization_id", "external_reference", "created_at", "id"),
+        where="external_reference IS NOT NULL",
+    ),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -822,7 +832,8 @@ cell_changes = Table(
     Column("key", Json, nullable=False),
 )
 
-# The rows that make an organization live in this cell, from the moment before it leaves the other one.
+# An organization that is copied into this cell has a row here from before its first copied row until it lives here
+# (db/arrivals.py); from the moment before it leaves the other one, the rows that make it live are here, too.
 cell_arrivals = Table(
     "cell_arrivals",
     metadata,

@@ -22,7 +22,9 @@ from booking_core.models.base import (
     ShortText,
     single_line,
 )
+from booking_core.models.errors import ErrorCode, ErrorCodeName
 from booking_core.models.money import Money
+from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 
 
 class BookingStatus(StrEnum):
@@ -206,6 +208,10 @@ class Booking(Resource):
     """The time at which the guests were checked in; absent in events of earlier releases."""
     no_show_at: AwareDatetime | None = None
     """The time at which staff recorded that the guests did not come; absent in events of earlier releases."""
+    external_reference: str | None = Field(default=None, repr=False)
+    """The name of the booking in the system that made it; absent in events of earlier releases."""
+    metadata: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Texts that the booking was created with, for the system that made it; absent in events of earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None
@@ -229,8 +235,8 @@ class GuestInput(Request):
     phone: ShortText | None = Field(default=None, repr=False)
 
 
-class BookingCreate(Request):
-    """Body of `POST /api/v1/bookings`: counts, never amounts."""
+class BookingOrder(Request):
+    """The fields of a new booking on which its price depends, and whether it is accepted."""
 
     experience_date_id: InputId
     """The departure's id from availability."""
@@ -238,6 +244,17 @@ class BookingCreate(Request):
     """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
     """Needs the Add-ons app."""
+    hold_id: InputId | None = None
+    """A hold of this departure, whose seats the booking takes over. Seats beyond it have to be available."""
+    external_reference: ExternalReference | None = Field(default=None, repr=False)
+    """The name of the booking in your system, such as the number of an order. Bookings are found by it."""
+    external_reference_unique: UniqueReference | None = None
+    """True to refuse the booking if the organization has one with this `external_reference`, cancelled or not."""
+
+
+class BookingCreate(BookingOrder):
+    """Body of `POST /api/v1/bookings`: counts, never amounts."""
+
     customer: GuestInput
     note: Note | None = Field(default=None, repr=False)
     """Shown to staff."""
@@ -250,6 +267,50 @@ class BookingCreate(Request):
     locale: LanguageTag | None = None
     """The guest's language for mails and the guest's page, a BCP 47 tag such as `de` or `fr-CH`; by default the
     organization's. A language without a translation is the same as none."""
+    metadata: Metadata | None = Field(default=None, repr=False)
+    """Up to 50 texts by name, at most 8,000 characters in all; shown on the booking and in its events."""
+
+
+class BookingQuoteRequest(BookingOrder):
+    """Body of `POST /api/v1/bookings/quote`: that of a booking, of which only what decides is needed. What else a
+    booking has is checked when it is sent, and changes nothing."""
+
+    customer: GuestInput | None = None
+    payment: PaymentMode | None = None
+
+
+class QuoteRefusal(Resource):
+    """A reason for which the booking would be refused, with the code and the reason that its error would have."""
+
+    code: Open[ErrorCode, ErrorCodeName]
+    reason: str | None
+    """As in the `details` of an error."""
+    field: str | None
+    """The field of the request, if the reason is about one."""
+    message: str
+    """English text; do not branch on it."""
+    seats_available: int | None
+    """With `insufficient_capacity`."""
+
+
+class BookingQuote(Resource):
+    """The price of a booking at the instant of the response, and each reason why it would be refused."""
+
+    is_bookable: bool
+    """True if there is no refusal."""
+    refusals: list[QuoteRefusal]
+    """Each reason, in the order in which a booking is checked: it would be refused with the first."""
+    experience: BookedExperience
+    departure: BookedDeparture
+    booking_closes_at: AwareDatetime
+    seats: int
+    """The seats that the guests need, of those lines that are offered."""
+    seats_available: int
+    """The seats that are left for this booking, those of its hold included."""
+    guests: list[GuestLine]
+    add_ons: list[AddOnLine]
+    totals: Totals | None
+    """null if a line is not offered."""
 
 
 class BookingCancel(Request):

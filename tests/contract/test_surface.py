@@ -21,6 +21,7 @@ COMMANDS = {
     "get_me": "whoami",
     "list_availability": "availability",
     "get_departure_manifest": "departures manifest",
+    "quote_booking": "bookings quote",
     "check_in_booking": "bookings check-in",
     "record_no_show": "bookings no-show",
     "list_gift_card_transactions": "gift-cards transactions",

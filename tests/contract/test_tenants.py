@@ -85,6 +85,11 @@ def _departure(api: Api, _: str) -> dict[str, str]:
     return {"id": api.world.departure(api.world.experience())}
 
 
+def _hold(api: Api, url: str) -> dict[str, str]:
+    body = {"experience_date_id": _departure(api, url)["id"], "seats": 1}
+    return {"id": api.post("/holds", body).json()["id"]}
+
+
 def _row(listing: Listing) -> Create:
     return lambda api, url: {"id": listing.filled(api.world, url, [api.world.clock()])[0]}
 
@@ -92,6 +97,7 @@ def _row(listing: Listing) -> Create:
 OWNED: dict[str, Create] = {
     **{f"{listing.path}/{{id}}": _row(listing) for listing in LISTINGS},
     "/departures/{id}": _departure,
+    "/holds/{id}": _hold,
     "/webhooks/{id}": _endpoint,
     "/webhooks/{id}/deliveries/{deliveryId}": _delivery,
 }

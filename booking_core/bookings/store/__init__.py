@@ -30,6 +30,7 @@ from booking_core.bookings.store.due import (
     unchecked_minimum,
 )
 from booking_core.bookings.store.lists import LIST, SLICE, SearchTexts, has_customer, id_of_number, texts
+from booking_core.bookings.store.quoted import get_quoted
 from booking_core.bookings.store.rows import (
     BookingDetails,
     ShownBooking,
@@ -88,6 +89,7 @@ __all__ = [
     "get_context",
     "get_many",
     "get_many_shown",
+    "get_quoted",
     "get_seats",
     "get_shown",
     "has_customer",

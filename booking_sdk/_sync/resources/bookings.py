@@ -1,12 +1,12 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
 """Bookings: list, get, create, cancel, check in."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
@@ -32,6 +32,7 @@ from booking_sdk.request import (
     get,
     path_segment,
     post_with_key,
+    read_with_post,
     utc_timestamp,
     without_none,
 )
@@ -47,6 +48,7 @@ def _filters(
     customer_id: str | UUID | None,
     booking_number: int | None,
     email: str | None,
+    external_reference: str | None,
 ) -> dict[str, Any]:
     return {
         "status": status,
@@ -58,6 +60,7 @@ def _filters(
         "customer_id": customer_id,
         "booking_number": booking_number,
         "email": email,
+        "external_reference": external_reference,
     }
 
 
@@ -76,6 +79,8 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
             del body[switch]
+    if body["external_reference_unique"] is False:
+        del body["external_reference_unique"]
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
@@ -105,6 +110,7 @@ class Bookings:
         customer_id: str | UUID | None = None,
         booking_number: int | None = None,
         email: str | None = None,
+        external_reference: str | None = None,
         limit: int = 25,
         order: Order = "desc",
         starting_after: str | None = None,
@@ -124,6 +130,7 @@ class Bookings:
             customer_id: Only bookings of this customer.
             booking_number: Only the booking with this number.
             email: Only bookings of the customer with this address, in any case.
+            external_reference: Only bookings with this reference.
             limit: The page size, from 1 to 100.
             order: `asc` for the oldest first.
             starting_after: The `next_cursor` of the page before.
@@ -132,7 +139,7 @@ class Bookings:
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
-        others = (updated_since, departure_id, customer_id, booking_number, email)
+        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
         query = {
             **_filters(status, experience_id, departure_from, departure_to, *others),
             "limit": limit,
@@ -154,6 +161,7 @@ class Bookings:
         customer_id: str | UUID | None = None,
         booking_number: int | None = None,
         email: str | None = None,
+        external_reference: str | None = None,
         order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
@@ -178,6 +186,7 @@ class Bookings:
             customer_id: Only bookings of this customer.
             booking_number: Only the booking with this number.
             email: Only bookings of the customer with this address, in any case.
+            external_reference: Only bookings with this reference.
             order: `asc` for the oldest first.
             page_size: The number of bookings per request, from 1 to 100.
             max_items: The maximum number of bookings.
@@ -188,7 +197,7 @@ class Bookings:
             ValueError: The window of departures ends before it begins.
         """
         days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        others = (updated_since, departure_id, customer_id, booking_number, email)
+        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
         queries = [{**_filters(status, experience_id, first, last, *others), "order": order} for first, last in days]
         specs = [get("bookings", query=query, options=options) for query in queries]
         pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
@@ -219,6 +228,10 @@ class Bookings:
         send_confirmation_email: bool = True,
         notify_staff: bool = True,
         locale: str | None = None,
+        hold_id: str | UUID | None = None,
+        external_reference: str | None = None,
+        external_reference_unique: bool = False,
+        metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Booking:
@@ -244,14 +257,19 @@ class Bookings:
             send_confirmation_email: False to send no e-mail to the guest.
             notify_staff: False to send no e-mail to the staff.
             locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
+            hold_id: A hold of this departure, from `holds.create`, whose seats the booking takes over.
+            external_reference: The name of the booking in your system, by which it is found.
+            external_reference_unique: True to refuse the booking if another one has this reference.
+            metadata: Up to 50 texts of yours by name. They come back with the booking and in its events.
             idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
                 contain it.
             options: Settings for this call.
 
         Raises:
             InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
-            ConflictError: The departure is closed, cancelled or has left; `details` names the reason.
-            NotFoundError: No departure has this id.
+            ConflictError: The departure is closed, cancelled or has left, the hold is over, or the reference is taken;
+                `details` names the reason.
+            NotFoundError: No departure, or no hold, has this id.
             UnprocessableEntityError: The experience does not have this tier or add-on.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
@@ -267,8 +285,54 @@ class Bookings:
             send_confirmation_email=send_confirmation_email,
             notify_staff=notify_staff,
             locale=locale,
+            hold_id=None if hold_id is None else str(hold_id),
+            external_reference=external_reference,
+            external_reference_unique=external_reference_unique,
+            metadata=None if metadata is None else dict(metadata),
         )
         return self._client._execute(spec, parser_for(Booking))
+
+    def quote(
+        self,
+        *,
+        experience_date_id: str | UUID,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        hold_id: str | UUID | None = None,
+        external_reference: str | None = None,
+        external_reference_unique: bool = False,
+        options: RequestOptions | None = None,
+    ) -> BookingQuote:
+        """Return the price of a booking and each reason why it would be refused. Nothing is booked or held.
+
+            quote = client.bookings.quote(experience_date_id=departure.id, guests=guests)
+            if quote.is_bookable:
+                print(quote.totals.total, quote.seats)
+
+        Needs the scope `bookings:write`, like the booking itself.
+
+        Args:
+            experience_date_id: The id of the departure, from `availability`.
+            guests: The number of guests per price tier.
+            add_ons: The number of each add-on.
+            hold_id: A hold of the departure, whose seats count as available.
+            external_reference: The name of the booking in your system.
+            external_reference_unique: True to count a booking that has this reference as a reason.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No departure has this id.
+        """
+        body = without_none(
+            experience_date_id=str(experience_date_id),
+            guests=body_lines("guests", guests),
+            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+            hold_id=None if hold_id is None else str(hold_id),
+            external_reference=external_reference,
+            external_reference_unique=external_reference_unique or None,
+        )
+        spec = read_with_post("bookings", "quote", body=body, options=options)
+        return self._client._execute(spec, parser_for(BookingQuote))
 
     def cancel(
         self,

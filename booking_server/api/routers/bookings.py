@@ -1,4 +1,4 @@
-"""`/api/v1/bookings`: list, get, create, cancel, check-in and no-show."""
+"""`/api/v1/bookings`: list, get, quote, create, cancel, check-in and no-show."""
 
 from typing import Annotated
 
@@ -14,6 +14,8 @@ from booking_core.models.bookings import (
     BookingAttendance,
     BookingCancel,
     BookingCreate,
+    BookingQuote,
+    BookingQuoteRequest,
     BookingStatus,
     CancelReason,
     RefundMode,
@@ -30,7 +32,7 @@ from booking_server.api.dependencies import (
 )
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
-from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Timestamp
+from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.api.requests import JsonBody
 from booking_server.api.routing import ApiRouter
 
@@ -61,6 +63,8 @@ class BookingQuery(ListQuery):
     """Only the booking with this number."""
     email: EmailText | None = None
     """Only bookings of the customer with this address, in any case."""
+    external_reference: Text | None = None
+    """Only bookings with this reference, exactly."""
 
 
 @router.get(
@@ -89,6 +93,7 @@ def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQu
         customer_id=query.customer_id,
         booking_number=query.booking_number,
         email=query.email,
+        external_reference=query.external_reference,
     )
 
 
@@ -135,9 +140,45 @@ def create_booking(
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
     key and body gets the first answer again, whatever happened in between. `details` gives the reason of a `conflict`
-    (`departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 `validation_failed` (`unknown_tier`,
-    `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`)."""
+    (`departure_cancelled`, `departure_closed`, `departure_started`, `external_reference_taken`, and of a hold
+    `hold_expired`, `hold_released`, `hold_booked`, `hold_of_another_departure`) and of a 422 `validation_failed`
+    (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`).
+
+    With `hold_id` the booking takes over the seats of a hold of this departure, once; a party that is larger needs
+    seats that are available beside it, and of a larger hold the rest is available again.
+
+    `external_reference` is your name of the booking, and `metadata` up to 50 texts of yours; both come back with the
+    booking and in its events. With `external_reference_unique` the booking is refused (`external_reference_taken`) when
+    the organization has one with that reference already, cancelled or not: an order is then booked once, also under
+    another key."""
     return keyed.creation(caller, body)
+
+
+_QUOTE_EXAMPLE = {
+    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "guests": [{"tier_id": "adult", "count": 2}],
+    "add_ons": [{"id": "drysuit", "count": 2}],
+}
+
+
+@router.post(
+    "/quote",
+    operation_id="quote_booking",
+    summary="Quote a booking",
+    response_model=BookingQuote,
+    response_description="The quote.",
+    responses=refusals(NotFound),
+)
+def quote_booking(
+    caller: BookingsWriter,
+    tx: ReadTx,
+    body: Annotated[BookingQuoteRequest, JsonBody(), Body(openapi_examples={"default": {"value": _QUOTE_EXAMPLE}})],
+) -> object:
+    """Returns what `POST /bookings` with the same body would sell: the price, the seats that are needed and left, and
+    in `refusals` each reason why it would be refused, with the codes and reasons of its errors. The guest and the
+    payment may be left out. Nothing is held or written, so the booking may be refused a moment later: hold the seats
+    first. An unknown departure is a 404."""
+    return bookings.quote(tx, caller, body)
 
 
 @router.post(
