@@ -38,13 +38,11 @@ def create(
     settings = storage.load_settings()
     cell = cells.get(settings, name)
     cli: Cli = ctx.obj
-    with cells.translate_errors():
-        from booking_cli.operator.audited import AuditedDatabase
+    with cells.translate_errors(), storage.open_audited(cli, cell.settings) as database:
         from booking_core import cells as core
 
-        with contextlib.closing(AuditedDatabase(cell.settings.database_url, cli)) as database:
-            if not core.create(cell, database):
-                cli.render.note(f"The cell {name} was there already.")
+        if not core.create(cell, database):
+            cli.render.note(f"The cell {name} was there already.")
     cli.render.one(_shown(cell))
     cli.render.note("next: restart serve and worker with this BOOKING_CELLS, then booking orgs create --cell " + name)
 

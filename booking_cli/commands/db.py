@@ -1,6 +1,5 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,11 +56,9 @@ def _upgrade(cli: Cli, settings: "Settings", *, backfill: bool) -> dict[str, Any
     shown = {"previous": before, "revision": schema.revision(settings)}
     if shown["previous"] == shown["revision"] and not backfill:
         return shown
-    from booking_cli.operator.audited import AuditedDatabase
-
-    with storage.translate_errors(), contextlib.closing(AuditedDatabase(settings.database_url, cli)) as database:
+    with storage.open_audited(cli, settings) as database:
         if shown["previous"] != shown["revision"]:
-            database.write(lambda tx: None)  # the entry of the audit trail: the upgrade's transactions are Alembic's
+            storage.record_change(database)
         if not backfill:
             return shown
         return shown | {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)}

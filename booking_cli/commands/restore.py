@@ -40,7 +40,8 @@ def restore(
         cli.render.progress("copying") as advance,
     ):
         done = core.restore(settings, file, backups.SecretKeyCheck(cli), force=force, advance=advance)
-        storage.record_change(cli)
+        with storage.open_database(cli) as database:
+            storage.record_change(database)
     found = doctor.examine(cli)
     cli.render.one(
         {

@@ -59,10 +59,9 @@ def open_database(cli: Cli, cell: "Cell") -> Iterator["Database"]:
     Raises:
         CliError: it cannot be reached, or belongs to another cell.
     """
-    from booking_cli.operator.audited import AuditedDatabase
     from booking_core import cells
 
-    with translate_errors(), contextlib.closing(AuditedDatabase(cell.settings.database_url, cli)) as database:
+    with translate_errors(), storage.open_audited(cli, cell.settings) as database:
         if cell.settings.cells:
             cells.require_own(cell, database)
         yield database

@@ -51,22 +51,33 @@ def open_database(cli: Cli) -> Iterator["Database"]:
     path = settings.sqlite_path
     if path is not None and not is_there(path):
         raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
-    with translate_errors():
+    with open_audited(cli, settings) as database:
         from booking_cli.operator import audited
         from booking_core.database_urls import masked
 
         audited.log_to_stderr(settings.log_format)
-        database = audited.AuditedDatabase(settings.database_url, cli)
         note_database(cli, settings)
         cli.render.detail(f"url: {masked(settings.database_url)}")
-        with contextlib.closing(database):
+        yield database
+
+
+@contextmanager
+def open_audited(cli: Cli, settings: "Settings") -> Iterator["Database"]:
+    """Yield the database of these settings, in which the change of the command is audited.
+
+    Raises:
+        CliError: a statement failed.
+    """
+    with translate_errors():
+        from booking_cli.operator.audited import AuditedDatabase
+
+        with contextlib.closing(AuditedDatabase(settings.database_url, cli)) as database:
             yield database
 
 
-def record_change(cli: Cli) -> None:
-    """Write the entry of the audit trail of a change that another program's transaction has made."""
-    with open_database(cli) as database:
-        database.write(lambda tx: None)
+def record_change(database: "Database") -> None:
+    """Write the entry of the audit trail of a change that another program's transactions have made."""
+    database.write(lambda tx: None)
 
 
 def note_database(cli: Cli, settings: "Settings") -> None:
