@@ -12,6 +12,7 @@ from booking_cli.client import api_bookings, api_client, booking_search, paginat
 from booking_cli.framework import options
 from booking_cli.framework.arguments import counts, day, identifier
 from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import staff_bookings
 
@@ -250,6 +251,14 @@ def cancel(
         )
 
 
+def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:
+    """Record the attendance of a booking; `verb` is the end of the API's path."""
+    if org is not None:
+        staff_bookings.attend(cli, booking_id, verb, org=org, undo=undo)
+    else:
+        api_bookings.attend(cli, booking_id, verb, undo=undo, key_option=key_option)
+
+
 @command(
     app,
     "check-in",
@@ -270,10 +279,7 @@ def check_in(
 
     A booking that is checked in is shown unchanged.
     """
-    if org is not None:
-        staff_bookings.attend(ctx.obj, booking_id, "check_in", org=org, undo=undo)
-    else:
-        api_bookings.attend(ctx.obj, booking_id, "check-in", undo=undo, key_option=idempotency_key)
+    _attend(ctx.obj, booking_id, "check-in", undo, org, idempotency_key)
 
 
 @command(
@@ -296,10 +302,7 @@ def no_show(
 
     Seats and money stay as they are; `cancel` is another decision.
     """
-    if org is not None:
-        staff_bookings.attend(ctx.obj, booking_id, "record_no_show", org=org, undo=undo)
-    else:
-        api_bookings.attend(ctx.obj, booking_id, "no-show", undo=undo, key_option=idempotency_key)
+    _attend(ctx.obj, booking_id, "no-show", undo, org, idempotency_key)
 
 
 @command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)

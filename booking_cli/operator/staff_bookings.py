@@ -237,12 +237,13 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
 
 
 def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
-    """Check a booking in, or record a no-show, and write it; `verb` is the function of `booking_core.bookings`."""
+    """Check a booking in, or record a no-show, and write it; `verb` is the end of the API's path."""
     from booking_core import bookings
 
+    record = {"check-in": bookings.check_in, "no-show": bookings.record_no_show}[verb]
+
     def change(tx: "Tx", actor: "Actor") -> bytes:
-        written: bytes = getattr(bookings, verb)(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
-        return written
+        return record(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 

@@ -78,13 +78,6 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
-def _attendance_spec(
-    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
-) -> RequestSpec:
-    body = {"undo": True} if undo else {}
-    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
-
-
 @scrub_tracebacks
 class AsyncBookings:
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
@@ -321,8 +314,7 @@ class AsyncBookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._attend(booking_id, "check-in", undo, idempotency_key, options)
 
     async def no_show(
         self,
@@ -344,5 +336,13 @@ class AsyncBookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._attend(booking_id, "no-show", undo, idempotency_key, options)
+
+    async def _attend(
+        self, booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+    ) -> Booking:
+        body = {"undo": True} if undo else {}
+        path = ("bookings", path_segment("booking_id", booking_id), verb)
+        return await self._client._execute(
+            post_with_key(*path, body=body, key=key, options=options), parser_for(Booking)
+        )

@@ -1,5 +1,6 @@
 """`/api/v1/bookings`: list, get, create, cancel, check-in and no-show."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Body, Query, Response, Security
@@ -21,6 +22,7 @@ from booking_core.models.bookings import (
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import (
+    Command,
     IdempotentCommand,
     Keyed,
     ListTx,
@@ -179,6 +181,14 @@ AttendanceBody = Annotated[
 _NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled."))
 
 
+async def _attend(
+    verb: Callable[..., bytes], caller: Caller, command: Command, booking_id: str, body: BookingAttendance
+) -> Response:
+    """Run one of the two functions that record the attendance of a booking."""
+    undo = body.undo is True
+    return await command.write(caller, lambda tx: Answer(200, verb(tx, caller, booking_id, undo=undo)))
+
+
 @router.post(
     "/{id}/check-in",
     operation_id="check_in_booking",
@@ -196,8 +206,7 @@ async def check_in_booking(
     """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
     always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
     `booking_pending`. A move to another departure clears both."""
-    undo = body.undo is True
-    return await command.write(caller, lambda tx: Answer(200, bookings.check_in(tx, caller, booking_id, undo=undo)))
+    return await _attend(bookings.check_in, caller, command, booking_id, body)
 
 
 @router.post(
@@ -217,7 +226,4 @@ async def record_no_show(
     """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
     A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a
     `conflict`: `booking_cancelled` or `booking_pending`."""
-    undo = body.undo is True
-    return await command.write(
-        caller, lambda tx: Answer(200, bookings.record_no_show(tx, caller, booking_id, undo=undo))
-    )
+    return await _attend(bookings.record_no_show, caller, command, booking_id, body)
