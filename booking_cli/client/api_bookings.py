@@ -82,6 +82,31 @@ def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str |
     cli.render.one(attended)
 
 
+def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_option: str | None) -> None:
+    """Move a booking to another departure and write it. A dry run writes the preview."""
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "reschedule")
+        _change(cli, client, path, {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
+
+
+def _change(cli: Cli, client: "BookingClient", path: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:
+    """Send a change of a booking and write the booking, or write the preview of the change."""
+    if dry_run:
+        preview = api_client.request(client, "POST", f"{path}/preview", body=body).body
+        cli.render.one({**preview["booking"], "dry_run": True, "change": _without_booking(preview)})
+        for refusal in preview["refusals"]:
+            cli.render.note(f"It would be refused: {refusal['message']}")
+        cli.render.note("Nothing was changed (--dry-run).")
+        return
+    with idempotency_key(cli, key_option) as key:
+        changed = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+    cli.render.one(changed["booking"] | {"change": _without_booking(changed)})
+
+
+def _without_booking(change: Json) -> Json:
+    return {name: value for name, value in change.items() if name != "booking"}
+
+
 def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:
     booking = api_client.get(client, "bookings", booking_id)
     cli.render.one({**booking, "dry_run": True, "request": request})

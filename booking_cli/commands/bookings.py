@@ -66,6 +66,7 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
+UseApi = Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
 ReasonCode = Annotated[
@@ -317,6 +318,7 @@ def confirm(ctx: typer.Context, booking_id: BookingId, org: options.OrgOfBooking
     f"booking bookings reschedule {_ID} \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
     "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
+    "booking bookings reschedule 1017 --api --departure ID --dry-run     (over HTTP)",
     shape="booking",
     changes=True,
 )
@@ -325,7 +327,22 @@ def reschedule(
     booking_id: BookingId,
     departure: TargetDeparture,
     org: options.OrgOfBooking = None,
+    use_api: UseApi = False,
     dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
-    """Move a booking to another departure at the same price (operator)."""
-    staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
+    """Move a booking to another departure at the same price (operator).
+
+    With --api it is moved over HTTP, with an API key. --dry-run shows the booking as it would be, or why it would not
+    move, and changes nothing.
+    """
+    if use_api:
+        _refuse_org(org)
+        api_bookings.reschedule(ctx.obj, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
+    else:
+        staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
+
+
+def _refuse_org(org: str | None) -> None:
+    if org is not None:
+        raise CliError("--api and --org exclude each other.", hint="the API key belongs to one organization")

@@ -30,7 +30,7 @@ from booking_core.bookings.drafts import BookingRequest
 from booking_core.bookings.moves import Move, find_moves, move, moves_until
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.recorded_payments import record_payment, void_payment
-from booking_core.bookings.reschedule import reschedule
+from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Move",
     "Search",
     "abandon",
+    "apply_reschedule",
     "cancel",
     "cancel_departure",
     "cancel_departure_batch",
@@ -72,6 +73,7 @@ __all__ = [
     "organization_of",
     "parse_number",
     "pay",
+    "preview_reschedule",
     "record_no_show",
     "record_payment",
     "render_manifest",

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from booking_core import experiences
-from booking_core.bookings.rules import LockedDeparture, money
+from booking_core.bookings.rules import BookingRow, LockedDeparture, money
 from booking_core.context import Organization
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.experiences import Tier
@@ -72,10 +72,13 @@ def price(
     Raises:
         Unprocessable: a line is not offered, or the sum exceeds 64 bits.
     """
-    tiers = experiences.tiers(
-        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
-    )
-    return quote(organization, offer(departure.currency, tiers, departure.add_ons), guests, add_ons or ())
+    offered = offer(departure.currency, tiers_of(departure), departure.add_ons)
+    return quote(organization, offered, guests, add_ons or ())
+
+
+def tiers_of(departure: LockedDeparture) -> Mapping[str, Tier]:
+    """Return the tiers that a departure sells, at its prices."""
+    return experiences.tiers(departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices)
 
 
 def quote(
@@ -92,6 +95,22 @@ def quote(
     if subtotal > AMOUNT_MINOR_MAX:
         raise Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow")
     return Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+
+
+def list_price(row: BookingRow, departure: LockedDeparture) -> int | None:
+    """Return the price of a booking's lines by the present prices of a departure.
+
+    It is None where the departure has another currency, or does not offer one of the tiers and add-ons.
+    """
+    tiers = tiers_of(departure)
+    known = {f"tier {tier_id}": tier.price_minor for tier_id, tier in tiers.items()}
+    known |= {f"add-on {each}": add_on.price_minor for each, add_on in _add_ons(departure.add_ons).items()}
+    wanted = [(f"tier {line['tier_id']}", line["count"]) for line in orjson.loads(row.guests)]
+    wanted += [(f"add-on {line['id']}", line["count"]) for line in orjson.loads(row.add_ons)]
+    if departure.currency != row.currency or any(name not in known for name, _ in wanted):
+        return None
+    total: int = sum(known[name] * count for name, count in wanted)
+    return total
 
 
 def apply_discount(subtotal_minor: int, discount_minor: int) -> int:

@@ -76,14 +76,23 @@ def money(amount_minor: int, currency: str) -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
+def require_live(row: BookingRow) -> None:
+    """Check that a booking is not cancelled.
+
+    Raises:
+        Conflict: `booking_cancelled`.
+    """
+    if row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled.")
+
+
 def require_confirmed(row: BookingRow) -> None:
     """Check that a booking is confirmed.
 
     Raises:
         Conflict: `booking_cancelled` or `booking_pending`.
     """
-    if row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking is cancelled.")
+    require_live(row)
     if row.status == BookingStatus.PENDING:
         raise Conflict("booking_pending", "The booking is not confirmed yet.")
 

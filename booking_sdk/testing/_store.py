@@ -253,14 +253,11 @@ class Store:
     def create_booking(self, request: BookingCreate) -> Row:
         """Create a booking and its events. The checks run in the order of the service."""
         departure = self.get(self.departures, request.experience_date_id)
-        self._check_bookable(departure)
+        self.check_bookable(departure)
         experience = self.experiences[departure["experience_id"]]
         guests, seats = self._guest_lines(departure, request)
         add_ons = self._add_on_lines(experience, request)
-        left = self.seats_left(departure)
-        if seats > left:
-            message = f"Not enough seats: {left} available."
-            raise Refusal(409, "insufficient_capacity", message, seats_available=left)
+        self.check_seats(departure, seats)
         guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
         customer = resource_fields(Guest, **guest)
         owner, _ = self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
@@ -270,7 +267,7 @@ class Store:
         self.publish("booking.confirmed", row)
         return row
 
-    def _check_bookable(self, departure: Row) -> None:
+    def check_bookable(self, departure: Row) -> None:
         if departure["_status"] == "cancelled":
             raise conflict("departure_cancelled", "The departure is cancelled.")
         if departure["_status"] == "closed":
@@ -279,6 +276,12 @@ class Store:
             raise conflict("departure_started", "The departure has started.")
         if departure["_closes_at"] <= self.clock.now:
             raise conflict("departure_closed", "Booking of this departure has closed.")
+
+    def check_seats(self, departure: Row, seats: int) -> None:
+        left = self.seats_left(departure)
+        if seats > left:
+            message = f"Not enough seats: {left} available."
+            raise Refusal(409, "insufficient_capacity", message, seats_available=left)
 
     def _guest_lines(self, departure: Row, request: BookingCreate) -> tuple[list[Row], int]:
         tiers = {tier["id"]: tier for tier in departure["_tiers"]}

@@ -23,6 +23,7 @@ COMMANDS = {
     "get_departure_manifest": "departures manifest",
     "check_in_booking": "bookings check-in",
     "record_no_show": "bookings no-show",
+    "preview_reschedule": "bookings reschedule",
     "list_gift_card_transactions": "gift-cards transactions",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",

@@ -1,5 +1,5 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
-"""Bookings: list, get, create, cancel, check in."""
+"""Bookings: list, get, create, cancel, move, check in."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -12,7 +12,7 @@ from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Booking
+from booking_sdk.models import Booking, BookingChange
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import (
     AddOnParam,
@@ -30,6 +30,7 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
+    idempotent_change,
     path_segment,
     post_with_key,
     utc_timestamp,
@@ -294,6 +295,60 @@ class Bookings:
             options=options,
         )
         return self._client._execute(spec, parser_for(Booking))
+
+    def reschedule(
+        self,
+        booking_id: str | UUID,
+        *,
+        departure_id: str | UUID,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Move a booking to another departure. Its price stays as sold.
+
+            change = client.bookings.reschedule(booking.id, departure_id=departure.id)
+            print(change.booking.departure.starts_at)
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, or the departure is closed, cancelled or has left; `details` names
+                the reason.
+            NotFoundError: No booking or no departure has this id.
+            UnprocessableEntityError: The departure is sold in another currency.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "bookings",
+            path_segment("booking_id", booking_id),
+            "reschedule",
+            body={"departure_id": str(departure_id)},
+            key=idempotency_key,
+            options=options,
+        )
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_reschedule(
+        self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
+    ) -> BookingChange:
+        """Return what `reschedule` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking or no departure has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
+        spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
 
     def check_in(
         self,

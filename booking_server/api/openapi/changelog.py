@@ -55,6 +55,12 @@ CHANGES = (
         "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`",
+    ),
 )
 """Oldest first."""
 

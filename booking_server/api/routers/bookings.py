@@ -1,4 +1,4 @@
-"""`/api/v1/bookings`: list, get, create, cancel, check-in and no-show."""
+"""`/api/v1/bookings`: list, get, create, cancel, move, check-in and no-show."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -14,7 +14,9 @@ from booking_core.models.bookings import (
     Booking,
     BookingAttendance,
     BookingCancel,
+    BookingChange,
     BookingCreate,
+    BookingReschedule,
     BookingStatus,
     CancelReason,
     RefundMode,
@@ -173,6 +175,53 @@ async def cancel_booking(
             bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason, refund=refund),
         ),
     )
+
+
+RescheduleBody = Annotated[
+    BookingReschedule,
+    JsonBody(),
+    Body(openapi_examples={"default": {"value": {"departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"}}}),
+]
+
+
+@router.post(
+    "/{id}/reschedule",
+    operation_id="reschedule_booking",
+    summary="Move a booking to another departure",
+    response_model=BookingChange,
+    response_description="The booking on its new departure.",
+    responses=refusals(
+        NotFound,
+        Conflict("departure_closed", "Booking of this departure has closed."),
+        InsufficientCapacity(1),
+        Unprocessable.at("departure_id", "The departure is sold in EUR.", "currency_mismatch"),
+    ),
+)
+async def reschedule_booking(
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: RescheduleBody
+) -> Response:
+    """Takes the seats of the new departure and gives back those of the former one, or does neither. Lines and totals
+    stay as sold, also at a departure of another experience; `list_price` says what they cost there today. A check-in
+    and a no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
+    departure already is answered unchanged. `details` gives the reason of a `conflict` (`booking_cancelled`,
+    `departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 (`currency_mismatch`)."""
+    return await command.write(
+        caller, lambda tx: Answer(200, bookings.apply_reschedule(tx, caller, booking_id, body.departure_id))
+    )
+
+
+@router.post(
+    "/{id}/reschedule/preview",
+    operation_id="preview_reschedule",
+    summary="Preview the move of a booking to another departure",
+    response_model=BookingChange,
+    response_description="The booking as it would be, or the reasons for which it would not move.",
+    responses=refusals(NotFound),
+)
+def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
+    """Answers what `POST /bookings/{id}/reschedule` would answer now, and changes nothing. `refusals` has each reason
+    for which it would be refused."""
+    return Answer(200, bookings.preview_reschedule(tx, caller, booking_id, body.departure_id))
 
 
 AttendanceBody = Annotated[

@@ -214,6 +214,48 @@ class Contract:
             "booking.cancelled",
         ]
 
+    def test_a_booking_moves_as_its_preview_says(self, stage: Stage) -> None:
+        client, here, there = stage.client(), stage.departure(), stage.departure()
+        booking = book(client, here)
+        client.bookings.check_in(booking.id)
+        stage.advance(60)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert client.bookings.get(booking.id).departure.id == here
+        change = client.bookings.reschedule(booking.id, departure_id=there)
+        assert change == preview
+        assert (change.allowed, change.refusals, change.seats) == (True, [], 2)
+        assert (change.booking.departure.id, change.booking.checked_in_at) == (there, None)
+        assert (change.booking.updated_at, change.booking.totals) == (stage.now, booking.totals)
+        money = change.money
+        assert money is not None
+        assert (money.settlement, str(money.list_price), str(money.balance_due)) == (
+            "price_kept",
+            "1780.00 NOK",
+            "1780.00 NOK",
+        )
+        assert client.bookings.reschedule(booking.id, departure_id=there).booking == change.booking
+        assert (seats(client, stage, here), seats(client, stage, there)) == (12, 10)
+        assert types_of(client.events.iterate()).count("booking.rescheduled") == 1
+
+    def test_a_preview_names_the_reasons_for_which_a_move_is_refused(self, stage: Stage) -> None:
+        client, here = stage.client(), stage.departure()
+        booking = book(client, here)
+        there = stage.departure(seats=1)
+        stage.set_status(there, "closed")
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert (preview.allowed, preview.money, preview.booking.departure.id) == (False, None, here)
+        found = [(each.code, each.reason, each.seats_available) for each in preview.refusals]
+        assert found == [("conflict", "departure_closed", None), ("insufficient_capacity", None, 1)]
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.reschedule(booking.id, departure_id=there)
+        assert caught.value.details[0].message == preview.refusals[0].message
+        client.bookings.cancel(booking.id)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=here)
+        assert [each.reason for each in preview.refusals] == ["booking_cancelled"]
+        for booking_id, departure_id in ((NOWHERE, there), (booking.id, NOWHERE)):
+            with pytest.raises(NotFoundError):
+                client.bookings.preview_reschedule(booking_id, departure_id=departure_id)
+
     def test_a_manifest_says_who_comes_and_what_is_left_to_pay(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         guest = {"name": "Zoe", "email": "zoe@example.com"}
