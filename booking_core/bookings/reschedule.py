@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from booking_core import departures, events, outbox, timeline
-from booking_core.bookings import capacity, changes, pricing, queries, rules, store
-from booking_core.bookings.changes import Change, ChangedMoney, Check
+from booking_core.bookings import capacity, previews, pricing, queries, rules, store
+from booking_core.bookings.previews import Change, ChangedMoney, Check
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.context import Actor
@@ -35,7 +35,7 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
 
 def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
     """Reschedule a booking as `reschedule` does, and return the change as JSON."""
-    return changes.render(actor, _reschedule(tx, actor, booking_id, departure_id))
+    return previews.render(actor, _reschedule(tx, actor, booking_id, departure_id))
 
 
 def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -51,15 +51,15 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
     target, seats_held = found
     is_moved = booking.row.departure_id != departure_id
     checks = _checks(actor, booking, target, actor.at, seats_held) if is_moved else _own_checks(booking)
-    if refused := changes.refusals(checks):
-        return changes.render(actor, Change(booking.row, booking.details.seats, None, refused))
+    if refused := previews.refusals(checks):
+        return previews.render(actor, Change(booking.row, booking.details.seats, None, refused))
     row = _rescheduled_row(booking.row, target, _write_instant(actor, booking)) if is_moved else booking.row
-    return changes.render(actor, _change(booking, row, target))
+    return previews.render(actor, _change(booking, row, target))
 
 
 def _reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> Change:
     booking = queries.lock(tx, actor, booking_id)
-    changes.require(_own_checks(booking))
+    previews.require(_own_checks(booking))
     target = _lock_target(tx, actor, booking, departure_id)
     if booking.row.departure_id == departure_id:
         return _change(booking, booking.row, target)
@@ -107,7 +107,7 @@ def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str
         raise NotFound("There is no such departure.")
     if booking.row.departure_id != departure_id:
         context = store.get_context(tx, organization.id, departure_id)
-        changes.require(_checks(actor, booking, target, context.at, context.seats_held))
+        previews.require(_checks(actor, booking, target, context.at, context.seats_held))
     return target
 
 
