@@ -69,7 +69,14 @@ class PreviousDeparture(Resource):
     starts_at: AwareDatetime
 
 
-class RescheduleData(BookingData):
+class BookingUpdateData(BookingData):
+    """The data of `booking.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
+
+
+class RescheduleData(BookingUpdateData):
     """The data of `booking.rescheduled`."""
 
     previous_departure: PreviousDeparture
@@ -79,6 +86,13 @@ class CustomerData(Resource):
     """The data of an event about a customer."""
 
     object: Customer
+
+
+class CustomerUpdateData(CustomerData):
+    """The data of `customer.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
 
 
 class GiftCardData(Resource):
@@ -212,6 +226,13 @@ class BookingRescheduled(BookingEvent):
     data: RescheduleData
 
 
+class BookingUpdated(BookingEvent):
+    """A booking changed in a way that has no event of its own."""
+
+    type: Literal["booking.updated"]
+    data: BookingUpdateData
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -228,6 +249,7 @@ class CustomerUpdated(CustomerEvent):
     """The contact details of a customer changed."""
 
     type: Literal["customer.updated"]
+    data: CustomerUpdateData
 
 
 class GiftCardEvent(Event):
@@ -309,6 +331,7 @@ AnyEvent = (
     | BookingConfirmed
     | BookingCancelled
     | BookingRescheduled
+    | BookingUpdated
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
@@ -328,6 +351,7 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_CONFIRMED: BookingConfirmed,
     EventType.BOOKING_CANCELLED: BookingCancelled,
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
+    EventType.BOOKING_UPDATED: BookingUpdated,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,

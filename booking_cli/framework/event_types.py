@@ -10,6 +10,7 @@ TYPES = (
     "booking.confirmed",
     "booking.cancelled",
     "booking.rescheduled",
+    "booking.updated",
     "customer.created",
     "customer.updated",
     "gift_card.issued",

@@ -132,6 +132,10 @@ SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_i
        e.body, CASE WHEN b.id IS NOT NULL THEN
        (SELECT max(l.sequence) FROM events l
          WHERE l.organization_id = e.organization_id AND l.resource_id = e.resource_id) END,
+       CASE WHEN b.id IS NOT NULL THEN
+       (SELECT max(l.sequence) FROM events l
+         WHERE l.organization_id = e.organization_id AND l.resource_id = e.resource_id
+           AND l.type = 'booking.updated') END,
        b.booking_number, b.status, b.cancel_reason, b.source, b.departure_id, b.experience_id, b.guest_name,
        b.guest_email, b.guest_phone, b.currency, b.subtotal_minor, b.discount_minor, b.gift_card_minor,
        b.total_minor, b.payment_method, b.payment_source

@@ -24,6 +24,7 @@ class EventType(StrEnum):
     BOOKING_CONFIRMED = "booking.confirmed"
     BOOKING_CANCELLED = "booking.cancelled"
     BOOKING_RESCHEDULED = "booking.rescheduled"
+    BOOKING_UPDATED = "booking.updated"
     CUSTOMER_CREATED = "customer.created"
     CUSTOMER_UPDATED = "customer.updated"
     GIFT_CARD_ISSUED = "gift_card.issued"
@@ -47,6 +48,7 @@ EventTypeName = Literal[
     "booking.confirmed",
     "booking.cancelled",
     "booking.rescheduled",
+    "booking.updated",
     "customer.created",
     "customer.updated",
     "gift_card.issued",
@@ -68,6 +70,9 @@ READ_SCOPE = {
 """An event carries the whole resource, so reading it needs the resource's read scope."""
 
 SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
+
+UPDATES = frozenset({EventType.BOOKING_RESCHEDULED, EventType.BOOKING_UPDATED, EventType.CUSTOMER_UPDATED})
+"""The types whose `data` has `changes` beside `object`: the former values of the fields that differ."""
 
 
 class Envelope(Resource):

@@ -33,8 +33,7 @@ def preview_reschedule(store: Store, booking_id: str, departure_id: str) -> Row:
 def move(store: Store, row: Row, to: Row) -> None:
     """Move a booking to another departure without a check, and write the event."""
     previous = {name: row["departure"][name] for name in ("id", "starts_at")}
-    store.change(row, **_moved_fields(store, to))
-    store.publish("booking.rescheduled", row, previous_departure=previous)
+    store.update("booking.rescheduled", row, _moved_fields(store, to), previous_departure=previous)
 
 
 def _moved_fields(store: Store, to: Row) -> Row:

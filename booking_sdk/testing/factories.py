@@ -202,9 +202,15 @@ def webhook_endpoint_fields(**over: Any) -> dict[str, Any]:
     return resource_fields(WebhookEndpoint, **{**sample, **over})
 
 
+_FORMER = new_id()
 _EXTRA: dict[str, dict[str, Any]] = {
     "booking.cancelled": {"reason": "api"},
-    "booking.rescheduled": {"previous_departure": {"id": new_id(), "starts_at": _at(24)}},
+    "booking.rescheduled": {
+        "previous_departure": {"id": _FORMER, "starts_at": _at(24)},
+        "changes": {"departure": {"id": _FORMER, "starts_at": _at(24), "ends_at": _at(26.5)}},
+    },
+    "booking.updated": {"changes": {"payment": {"method": "invoice", "source": "on_site", "status": "unpaid"}}},
+    "customer.updated": {"changes": {"phone": None}},
     "gift_card.redeemed": {"redeemed_amount": money(50000), "booking_id": new_id()},
     "webhook.delivery_dead": {"delivery_id": new_id(), "event_id": new_id(), "event_type": "booking.created"},
 }

@@ -14,6 +14,7 @@ from booking_sdk import (
     APIConnectionError,
     ApiKeyInvalidError,
     APITimeoutError,
+    BookedDeparture,
     Booking,
     BookingCancelled,
     BookingClient,
@@ -133,6 +134,8 @@ def test_staff_and_guests_do_things_too(api: FakeBookingAPI, departure: Departur
     rescheduled, cancelled = api.events[-2:]
     assert isinstance(rescheduled, BookingRescheduled)
     assert rescheduled.data.previous_departure.id == departure.id
+    assert rescheduled.data.changes is not None
+    assert BookedDeparture.model_validate(rescheduled.data.changes["departure"]) == booking.departure
     assert isinstance(cancelled, BookingCancelled)
     assert cancelled.data.reason == "customer"
     assert [event.sequence for event in client.events.follow(poll=None)] == [1, 2, 3, 4, 5]

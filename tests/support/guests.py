@@ -79,6 +79,7 @@ class Guests:
         self.deliver()
         moved = self.book("moved")
         self.ops.reschedule(moved["id"], self.world.departure(self.experience, starts_at=self.world.clock() + DAY))
+        self.ops.update_customer(self.customer_id(), name="Ada Canarynewname")
         self.post("customer-again", "/customers", {**ADA, "name": "Canaryother"})
         self.world.clock.advance(10 * DAY)
 

@@ -12,6 +12,7 @@ from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, World
 
 import webhook_verify
+from booking_core import bookings
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.models.base import Resource
@@ -28,9 +29,10 @@ EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),
     "booking.confirmed": set(),
     "booking.cancelled": {"reason"},
-    "booking.rescheduled": {"previous_departure"},
+    "booking.rescheduled": {"previous_departure", "changes"},
+    "booking.updated": {"changes"},
     "customer.created": set(),
-    "customer.updated": set(),
+    "customer.updated": {"changes"},
     "gift_card.issued": set(),
     "gift_card.redeemed": {"redeemed_amount", "booking_id"},
     "ping": set(),
@@ -70,6 +72,7 @@ def everything_happens(ops: Operations, api: Api) -> None:
         },
     }
     ops.pay(ops.check_out(first)["id"])
+    check_in(ops, by_source[BookingSource.ADMIN]["id"])
     ops.reschedule(by_source[BookingSource.ADMIN]["id"], second)
     ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
     ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
@@ -83,6 +86,10 @@ def everything_happens(ops: Operations, api: Api) -> None:
     ops.book(lonely)
     world.clock.advance(HOUR)
     ops.cancel_under_minimum()
+
+
+def check_in(ops: Operations, booking_id: str) -> None:
+    ops.act(lambda tx, actor: bookings.check_in(tx, actor, booking_id))
 
 
 def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operations, api: Api) -> None:
@@ -117,7 +124,7 @@ def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
 
 def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_ends(ops: Operations, api: Api) -> None:
     everything_happens(ops, api)
-    order = ["booking.created", "booking.confirmed", "booking.rescheduled", "booking.cancelled"]
+    order = ["booking.created", "booking.confirmed", "booking.updated", "booking.rescheduled", "booking.cancelled"]
     for row in ops.world.rows(tables.bookings):
         types = ops.event_types(row["id"])
         assert types == [kind for kind in order if kind in types]

@@ -145,7 +145,14 @@ def _rescheduled(source: Source) -> Json:
     return {
         "object": _booking(source),
         "previous_departure": {"id": before["id"], "starts_at": before["starts_at"]},
+        "changes": {"departure": before},
     }
+
+
+def _updated(source: Source) -> Json:
+    booking = _booking(source)
+    paid = booking | {"payment": booking["payment"] | {"status": "paid"}}
+    return {"object": paid, "changes": {"payment": booking["payment"]}}
 
 
 def _customer_created(source: Source) -> Json:
@@ -153,7 +160,8 @@ def _customer_created(source: Source) -> Json:
 
 
 def _customer_updated(source: Source) -> Json:
-    return {"object": _customer(source) | {"phone": "+47 23 00 00 00", "created_at": source.at(days=12)}}
+    former = _customer(source) | {"created_at": source.at(days=12)}
+    return {"object": former | {"phone": "+47 23 00 00 00"}, "changes": {"phone": former["phone"]}}
 
 
 def _issued(source: Source) -> Json:
@@ -204,6 +212,7 @@ _DATA: Mapping[str, Callable[[Source], Json]] = {
     "booking.confirmed": _created,
     "booking.cancelled": _cancelled,
     "booking.rescheduled": _rescheduled,
+    "booking.updated": _updated,
     "customer.created": _customer_created,
     "customer.updated": _customer_updated,
     "gift_card.issued": _issued,

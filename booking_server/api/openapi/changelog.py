@@ -59,6 +59,13 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
+        "Additive: the event `booking.updated`; `changes` in `data` of `booking.updated`, `booking.rescheduled` and "
+        "`customer.updated`, the former values of the fields that differ",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
         "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`",
     ),
 )

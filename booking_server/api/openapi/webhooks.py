@@ -16,6 +16,15 @@ from booking_core.models.money import Money
 from booking_core.models.webhooks import WebhookEndpoint
 from booking_server.api.openapi import data
 
+Changes = Annotated[
+    dict[str, Any] | None,
+    Field(
+        default=None,
+        description="The fields of `object` that differ, each with its whole value before the change. Absent from"
+        " events that were published before this field was added.",
+    ),
+]
+
 
 class BookingEventData(Resource):
     object: Booking
@@ -32,13 +41,21 @@ class PreviousDeparture(Resource):
     starts_at: AwareDatetime
 
 
-class BookingRescheduledData(BookingEventData):
+class BookingUpdatedData(BookingEventData):
+    changes: Changes
+
+
+class BookingRescheduledData(BookingUpdatedData):
     previous_departure: PreviousDeparture
     """The departure it was moved from."""
 
 
 class CustomerEventData(Resource):
     object: Customer
+
+
+class CustomerUpdatedData(CustomerEventData):
+    changes: Changes
 
 
 class GiftCardEventData(Resource):
@@ -76,8 +93,9 @@ _DATA: dict[EventType, type[Resource]] = {
     EventType.BOOKING_CONFIRMED: BookingEventData,
     EventType.BOOKING_CANCELLED: BookingCancelledData,
     EventType.BOOKING_RESCHEDULED: BookingRescheduledData,
+    EventType.BOOKING_UPDATED: BookingUpdatedData,
     EventType.CUSTOMER_CREATED: CustomerEventData,
-    EventType.CUSTOMER_UPDATED: CustomerEventData,
+    EventType.CUSTOMER_UPDATED: CustomerUpdatedData,
     EventType.GIFT_CARD_ISSUED: GiftCardEventData,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemedData,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookEventData,

@@ -386,6 +386,8 @@ EVENTS = (
                 ("gift_card.issued", '"object":{', '"object":{"code":"SUMMER",'),
                 ("gift_card.issued", '"object":{"id": "', '"object":{"id":"x'),
                 ("customer.created", '"api_version":"', '"api_version":"","x":"'),
+                ("booking.updated", '"changes":{"', '"changes":{"colour":1,"'),
+                ("booking.updated", '"changes":{"', '"changes":{"manage_url":"https","'),
             )
         ),
         "UPDATE events SET body = 'none' WHERE type = 'booking.confirmed'",

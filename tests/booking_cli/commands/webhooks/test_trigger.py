@@ -35,7 +35,9 @@ OBJECTS: dict[str, type[BaseModel]] = {
 }
 EXTRA = {
     "booking.cancelled": {"reason"},
-    "booking.rescheduled": {"previous_departure"},
+    "booking.rescheduled": {"previous_departure", "changes"},
+    "booking.updated": {"changes"},
+    "customer.updated": {"changes"},
     "gift_card.redeemed": {"redeemed_amount", "booking_id"},
     "webhook.delivery_dead": {"delivery_id", "event_id", "event_type"},
 }
