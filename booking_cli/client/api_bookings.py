@@ -56,8 +56,7 @@ def create(cli: Cli, body: Json, key_option: str | None) -> None:
 
 def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run: bool, key_option: str | None) -> None:
     """Cancel a booking and write it. A dry run writes the booking and the request that would be sent."""
-    if refund == "full":
-        raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
+    _refuse_full(refund)
     body = {"refund": refund} | ({"reason": reason} if reason else {})
     with api_client.connect(cli) as client:
         booking_id = booking_search.resolve_id(client, reference)
@@ -87,6 +86,19 @@ def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_o
     with api_client.connect(cli) as client:
         path = api_client.path("bookings", booking_search.resolve_id(client, reference), "reschedule")
         _change(cli, client, path, {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
+
+
+def change_party(cli: Cli, reference: str, body: Json, *, refund: str, dry_run: bool, key_option: str | None) -> None:
+    """Change the party of a booking and write it. A dry run writes the preview."""
+    _refuse_full(refund)
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "party")
+        _change(cli, client, path, body | {"refund": refund}, dry_run=dry_run, key_option=key_option)
+
+
+def _refuse_full(refund: str) -> None:
+    if refund == "full":
+        raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
 
 
 def _change(cli: Cli, client: "BookingClient", path: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:

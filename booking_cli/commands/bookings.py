@@ -343,6 +343,39 @@ def reschedule(
         staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
 
 
+@command(
+    app,
+    "change-party",
+    f"booking bookings change-party {_ID} --guest adult=3 --dry-run",
+    "booking bookings change-party 1017 --guest adult=1 --guest child=2 --add-on drysuit=1",
+    "booking bookings change-party 1017 --org fjord-tours --guest adult=1 --refund full     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def change_party(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    guest: options.Guests,
+    add_on: options.AddOns = None,
+    refund: Refund = "auto",
+    org: Org = None,
+    dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Change the party of a booking: all guests who come, and not only those who join.
+
+    Guests who stay keep their price, and those who join pay today's. What was paid for guests who leave is refunded by
+    the terms of a cancellation. Add-ons stay as they are unless --add-on is given. --dry-run shows the booking as it
+    would be, or why it would not change.
+    """
+    body: dict[str, Any] = {"guests": counts(guest, "tier_id")}
+    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
+    if org is not None:
+        staff_bookings.change_party(ctx.obj, booking_id, body, org=org, refund=refund, dry_run=dry_run)
+    else:
+        api_bookings.change_party(ctx.obj, booking_id, body, refund=refund, dry_run=dry_run, key_option=idempotency_key)
+
+
 def _refuse_org(org: str | None) -> None:
     if org is not None:
         raise CliError("--api and --org exclude each other.", hint="the API key belongs to one organization")

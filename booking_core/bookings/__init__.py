@@ -28,6 +28,7 @@ from booking_core.bookings.departure_queries import (
 )
 from booking_core.bookings.drafts import BookingRequest
 from booking_core.bookings.moves import Move, find_moves, move, moves_until
+from booking_core.bookings.party import Party, change_party, preview_party
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.recorded_payments import record_payment, void_payment
 from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
@@ -45,6 +46,7 @@ __all__ = [
     "LiveBookingCount",
     "LockWait",
     "Move",
+    "Party",
     "Search",
     "abandon",
     "apply_reschedule",
@@ -53,6 +55,7 @@ __all__ = [
     "cancel_departure_batch",
     "cancel_next_batch",
     "cancel_under_minimum",
+    "change_party",
     "check_in",
     "confirm",
     "count_live_bookings",
@@ -73,6 +76,7 @@ __all__ = [
     "organization_of",
     "parse_number",
     "pay",
+    "preview_party",
     "preview_reschedule",
     "record_no_show",
     "record_payment",

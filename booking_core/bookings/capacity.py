@@ -14,6 +14,26 @@ from booking_core.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.models.base import email_key
 
 
+def require_ahead(departure: LockedDeparture, at: int) -> None:
+    """Check that a departure will take place, after an instant.
+
+    Raises:
+        Conflict: `departure_cancelled` or `departure_started`.
+    """
+    _require_not_cancelled(departure)
+    _require_not_started(departure, at)
+
+
+def _require_not_cancelled(departure: LockedDeparture) -> None:
+    if departure.status == "cancelled":
+        raise Conflict("departure_cancelled", "The departure is cancelled.")
+
+
+def _require_not_started(departure: LockedDeparture, at: int) -> None:
+    if at >= departure.starts_at:
+        raise Conflict("departure_started", "The departure has started.")
+
+
 def require_bookable(departure: LockedDeparture, organization: Organization, at: int) -> None:
     """Check that a departure can be booked at an instant, in the order of decision B4.
 
@@ -21,12 +41,10 @@ def require_bookable(departure: LockedDeparture, organization: Organization, at:
         Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
     """
     lead = organization.hours_before_booking_closes
-    if departure.status == "cancelled":
-        raise Conflict("departure_cancelled", "The departure is cancelled.")
+    _require_not_cancelled(departure)
     if departure.status == "closed":
         raise Conflict("departure_closed", "The departure is closed for booking.")
-    if at >= departure.starts_at:
-        raise Conflict("departure_started", "The departure has started.")
+    _require_not_started(departure, at)
     if at >= departures.closes_at(departure.starts_at, departure.hours_before_booking_closes, lead):
         raise Conflict("departure_closed", "Booking of this departure has closed.")
 

@@ -70,12 +70,18 @@ def render(actor: Actor, change: Change) -> bytes:
     """Render a change as JSON, with the guest's link in the booking when the actor may see it."""
     shown = {
         "allowed": not change.refusals,
-        "refusals": [_present_refusal(each) for each in change.refusals],
+        "refusals": _present_refusals(change.refusals),
         "booking": orjson.Fragment(queries.show(actor, change.row)),
         "seats": change.seats,
         "money": None if change.money is None else _present_money(change.money, change.row.currency),
     }
     return orjson.dumps(shown)
+
+
+def _present_refusals(refused: Iterable[BookingError]) -> list[dict[str, Any]]:
+    """Present each refusal once, though several checks may have it."""
+    shown = [_present_refusal(each) for each in refused]
+    return [each for i, each in enumerate(shown) if each not in shown[:i]]
 
 
 def _present_refusal(error: BookingError) -> dict[str, Any]:

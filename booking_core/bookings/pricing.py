@@ -76,6 +76,11 @@ def price(
     return quote(organization, offered, guests, add_ons or ())
 
 
+def add_ons_of(departure: LockedDeparture) -> Mapping[str, AddOn]:
+    """Return the add-ons that the experience of a departure sells."""
+    return _add_ons(departure.add_ons)
+
+
 def tiers_of(departure: LockedDeparture) -> Mapping[str, Tier]:
     """Return the tiers that a departure sells, at its prices."""
     return experiences.tiers(departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices)
@@ -130,7 +135,7 @@ def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
 _LISTED_MAX = 10
 
 
-def _unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
+def unknown_line(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
     """Return the error for a tier or add-on that the experience does not have. Its message lists the known ones."""
     listed = ", ".join(sorted(offered)[:_LISTED_MAX]) + (", ..." if len(offered) > _LISTED_MAX else "")
     hint = f"; it has {listed}" if offered else ""
@@ -143,7 +148,7 @@ def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[
     for i, line in enumerate(lines):
         tier = offered.tiers.get(line.tier_id)
         if tier is None:
-            raise _unknown(f"guests.{i}.tier_id", "price tier", offered.tiers)
+            raise unknown_line(f"guests.{i}.tier_id", "price tier", offered.tiers)
         amount += tier.price_minor * line.count
         seats += tier.seats_per_unit * line.count
         price = money(tier.price_minor, offered.currency)
@@ -160,7 +165,7 @@ def _add_on_lines(
     for i, line in enumerate(lines):
         add_on = offered.add_ons.get(line.id)
         if add_on is None:
-            raise _unknown(f"add_ons.{i}.id", "add-on", offered.add_ons)
+            raise unknown_line(f"add_ons.{i}.id", "add-on", offered.add_ons)
         amount += add_on.price_minor * line.count
         price = money(add_on.price_minor, offered.currency)
         shown.append({"id": line.id, "label": add_on.label, "count": line.count, "unit_price": price})

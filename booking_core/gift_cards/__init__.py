@@ -16,6 +16,7 @@ from booking_core.gift_cards.service import (
     reactivate,
     redeem,
     restore,
+    restore_part,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "reactivate",
     "redeem",
     "restore",
+    "restore_part",
 ]

@@ -233,6 +233,8 @@ class Redemption:
     booking_id: str
     card: LockedCard
     amount_minor: int
+    restored_count: int = 0
+    """The number of parts that changes of the party have restored."""
 
 
 def lock_redemption(tx: Tx, actor: Actor, booking_id: str) -> Redemption | None:
@@ -242,7 +244,15 @@ def lock_redemption(tx: Tx, actor: Actor, booking_id: str) -> Redemption | None:
         return None
     card = store.lock(tx, actor.organization.id, redeemed.gift_card_id, actor.at)
     assert card is not None
-    return Redemption(booking_id, card, redeemed.amount_minor)
+    return Redemption(booking_id, card, redeemed.amount_minor, redeemed.restored_count)
+
+
+def restore_part(
+    tx: Tx, actor: Actor, redemption: Redemption, amount_minor: int, *, customer_id: str | None = None
+) -> None:
+    """Return a part of the amount that the booking took, which stays in force."""
+    number = redemption.restored_count + 1
+    _restore(tx, actor, redemption, amount_minor, number=number, customer_id=customer_id)
 
 
 def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> None:
@@ -251,13 +261,21 @@ def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | 
     Args:
         customer_id: the customer whose timeline gets an entry; none: no entry.
     """
-    amount, booking_id = redemption.amount_minor, redemption.booking_id
+    _restore(tx, actor, redemption, redemption.amount_minor, number=0, customer_id=customer_id)
+
+
+def _restore(
+    tx: Tx, actor: Actor, redemption: Redemption, amount: int, *, number: int, customer_id: str | None
+) -> None:
+    booking_id = redemption.booking_id
     card = redemption.card.changed(actor.at, balance_minor=redemption.card.shown.balance_minor + amount)
-    _move(tx, actor, card, booking_id, "restore", amount)
+    _move(tx, actor, card, booking_id, "restore", amount, number=number)
     _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount)
 
 
-def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
+def _move(
+    tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int, *, number: int = 0
+) -> None:
     """Write a line of the ledger, and change the card's balance by its amount."""
     organization_id, gift_card_id = actor.organization.id, card.shown.id
     tx.insert(
@@ -269,6 +287,7 @@ def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, am
         kind=kind,
         amount_minor=amount_minor,
         created_at=card.updated_at,
+        number=number,
     )
     change = {"organization_id": organization_id, "id": gift_card_id, "updated_at": card.updated_at}
     tx.update(store.MOVE, **change, balance_minor=amount_minor)

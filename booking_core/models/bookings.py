@@ -345,3 +345,14 @@ class BookingReschedule(Request):
 
     departure_id: InputId
     """The departure to move to, from availability; it may be one of another experience."""
+
+
+class BookingPartyChange(Request):
+    """Body of `POST /api/v1/bookings/{id}/party` and of its preview: the whole party, with counts and never amounts."""
+
+    guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
+    """Every guest who comes, and not only those who join."""
+    add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
+    """Every add-on; without it they stay as they are."""
+    refund: RefundMode | None = None
+    """Default auto: what was paid for guests who leave is refunded by the terms of a cancellation. `none` keeps it."""

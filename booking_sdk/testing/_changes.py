@@ -1,4 +1,4 @@
-"""Changes of bookings in the fake: a move to another departure, by the rules of the service."""
+"""Moves of bookings to another departure in the fake, and what all changes of a booking have in common."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,8 +24,8 @@ def reschedule(store: Store, booking_id: str, departure_id: str) -> Row:
 def preview_reschedule(store: Store, booking_id: str, departure_id: str) -> Row:
     """Return the change that `reschedule` would make, or its refusals."""
     row, to = store.get(store.bookings, booking_id), store.get(store.departures, departure_id)
-    if refusals := _refusals(_move_checks(store, row, to)):
-        return _refused(row, refusals)
+    if refusals := refusals_of(_move_checks(store, row, to)):
+        return refused(row, refusals)
     is_moved = row["departure"]["id"] != to["id"]
     return _moved(store, row | _moved_fields(store, to) | {"updated_at": store.now} if is_moved else row, to)
 
@@ -46,14 +46,14 @@ def _moved_fields(store: Store, to: Row) -> Row:
 
 
 def _move_checks(store: Store, row: Row, to: Row) -> Iterator[Check]:
-    yield lambda: _require_live(row)
+    yield lambda: require_live(row)
     if row["departure"]["id"] != to["id"]:
         yield lambda: store.check_bookable(to)
         yield lambda: _require_currency(row, to)
         yield lambda: store.check_seats(to, row["_seats"])
 
 
-def _require_live(row: Row) -> None:
+def require_live(row: Row) -> None:
     if row["status"] == "cancelled":
         raise conflict("booking_cancelled", "The booking is cancelled.")
 
@@ -64,17 +64,17 @@ def _require_currency(row: Row, to: Row) -> None:
         raise unprocessable("departure_id", message, "currency_mismatch")
 
 
-def _refusals(checks: Iterator[Check]) -> list[Row]:
+def refusals_of(checks: Iterator[Check]) -> list[Row]:
     found = []
     for check in checks:
         try:
             check()
         except Refusal as refusal:
-            found.append(_shown(refusal))
+            found.append(refusal_fields(refusal))
     return found
 
 
-def _shown(refusal: Refusal) -> Row:
+def refusal_fields(refusal: Refusal) -> Row:
     detail = refusal.extra.get("details", [{}])[0]
     return resource_fields(
         ChangeRefusal,
@@ -86,18 +86,18 @@ def _shown(refusal: Refusal) -> Row:
     )
 
 
-def _refused(row: Row, refusals: list[Row]) -> Row:
+def refused(row: Row, refusals: list[Row]) -> Row:
     return resource_fields(
         BookingChange, allowed=False, refusals=refusals, booking=row, seats=row["_seats"], money=None
     )
 
 
 def _moved(store: Store, row: Row, to: Row) -> Row:
-    money = _money(store, row, to, ChangeSettlement.PRICE_KEPT, 0)
+    money = money_of(store, row, to, ChangeSettlement.PRICE_KEPT, 0)
     return resource_fields(BookingChange, allowed=True, refusals=[], booking=row, seats=row["_seats"], money=money)
 
 
-def _money(store: Store, row: Row, departure: Row, settlement: ChangeSettlement, difference: int) -> Row:
+def money_of(store: Store, row: Row, departure: Row, settlement: ChangeSettlement, difference: int) -> Row:
     currency, total = row["totals"]["total"]["currency"], row["totals"]["total"]["amount_minor"]
     due = total if row["payment"]["status"] == "unpaid" else 0
     amounts = {"price_difference": difference, "refund": 0, "gift_card_refund": 0, "kept": 0, "balance_due": due}

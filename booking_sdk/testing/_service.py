@@ -14,6 +14,7 @@ from booking_core.models.bookings import (
     BookingAttendance,
     BookingCancel,
     BookingCreate,
+    BookingPartyChange,
     BookingReschedule,
     BookingStatus,
 )
@@ -26,7 +27,7 @@ from booking_core.models.organizations import ApiKey, Me
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
-from booking_sdk.testing import _changes, _events
+from booking_sdk.testing import _changes, _events, _party
 from booking_sdk.testing._http import (
     FakeRequest,
     Query,
@@ -215,6 +216,14 @@ class FakeService:
         body = validated(BookingReschedule, call.request.body)
         return self._changed(_changes.preview_reschedule(self.store, call.ids[0], body.departure_id), call)
 
+    def _change_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.change_party(self.store, call.ids[0], body), call)
+
+    def _preview_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.preview_party(self.store, call.ids[0], body), call)
+
     def _changed(self, change: Row, call: _Call) -> Response:
         return _ok({**change, "booking": shown(self._visible(change["booking"], call))})
 
@@ -341,6 +350,8 @@ _OPERATIONS = (
     _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
     _op("POST", "/bookings/{id}/reschedule", _S._reschedule, Scope.BOOKINGS_WRITE, "required", BookingReschedule),
     _op("POST", "/bookings/{id}/reschedule/preview", _S._preview_reschedule, Scope.BOOKINGS_WRITE),
+    _op("POST", "/bookings/{id}/party", _S._change_party, Scope.BOOKINGS_WRITE, "required", BookingPartyChange),
+    _op("POST", "/bookings/{id}/party/preview", _S._preview_party, Scope.BOOKINGS_WRITE),
     _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),

@@ -20,6 +20,7 @@ from booking_core.models.bookings import (
     BookedDeparture,
     BookedExperience,
     BookingCreate,
+    BookingPartyChange,
     BookingStatus,
     CancellationTerms,
     Guest,
@@ -47,6 +48,13 @@ _PAYMENTS = {
     "external_paid": resource_fields(Payment, method="external_paid", source="external", status="paid"),
 }
 _FREE = resource_fields(Payment, method="free", source="external", status="paid")
+
+
+def payment_after(payment: Row, total: int) -> Row:
+    """Return the payment of a booking whose total has changed."""
+    if not total:
+        return _FREE
+    return _PAYMENTS["pay_on_site"] if payment["method"] == "free" else payment
 
 
 def shown(row: Row) -> Row:
@@ -255,8 +263,8 @@ class Store:
         departure = self.get(self.departures, request.experience_date_id)
         self.check_bookable(departure)
         experience = self.experiences[departure["experience_id"]]
-        guests, seats = self._guest_lines(departure, request)
-        add_ons = self._add_on_lines(experience, request)
+        guests, seats = self.guest_lines(departure, request)
+        add_ons = self.add_on_lines(experience, request)
         self.check_seats(departure, seats)
         guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
         customer = resource_fields(Guest, **guest)
@@ -283,7 +291,7 @@ class Store:
             message = f"Not enough seats: {left} available."
             raise Refusal(409, "insufficient_capacity", message, seats_available=left)
 
-    def _guest_lines(self, departure: Row, request: BookingCreate) -> tuple[list[Row], int]:
+    def guest_lines(self, departure: Row, request: BookingCreate | BookingPartyChange) -> tuple[list[Row], int]:
         tiers = {tier["id"]: tier for tier in departure["_tiers"]}
         lines, seats = [], 0
         for number, line in enumerate(request.guests):
@@ -306,7 +314,7 @@ class Store:
             seats += line.count * int(tier["seats_per_unit"])
         return lines, seats
 
-    def _add_on_lines(self, experience: Row, request: BookingCreate) -> list[Row]:
+    def add_on_lines(self, experience: Row, request: BookingCreate | BookingPartyChange) -> list[Row]:
         if request.add_ons and not self.add_ons_app:
             raise unprocessable("add_ons", "The Add-ons app is off.", "add_ons_app_disabled")
         known = {add_on["id"]: add_on for add_on in experience["_add_ons"]}

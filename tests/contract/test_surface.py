@@ -24,6 +24,8 @@ COMMANDS = {
     "check_in_booking": "bookings check-in",
     "record_no_show": "bookings no-show",
     "preview_reschedule": "bookings reschedule",
+    "change_party": "bookings change-party",
+    "preview_party": "bookings change-party",
     "list_gift_card_transactions": "gift-cards transactions",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",

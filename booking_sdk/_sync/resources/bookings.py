@@ -1,5 +1,5 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
-"""Bookings: list, get, create, cancel, move, check in."""
+"""Bookings: list, get, create, cancel, move, change the party, check in."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -78,6 +78,18 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
         if body[switch] is True:
             del body[switch]
     return post_with_key("bookings", body=body, key=key, options=options)
+
+
+def _party_body(
+    guests: Sequence[GuestLineInput | GuestLineParam],
+    add_ons: Sequence[AddOnInput | AddOnParam] | None,
+    refund: RefundParam,
+) -> dict[str, Any]:
+    return without_none(
+        guests=body_lines("guests", guests),
+        add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+        refund=None if refund == "auto" else refund,
+    )
 
 
 @scrub_tracebacks
@@ -348,6 +360,67 @@ class Bookings:
         """
         path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
         spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def change_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Change the party of a booking. Guests who stay keep their price, and those who join pay today's.
+
+            change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 3}])
+            print(change.money.settlement, change.money.balance_due)
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier, and not only of those who join.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, pending, checked in or paid by card and would cost more, or the
+                departure has left, or is closed for more guests; `details` names the reason.
+            NotFoundError: No booking has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party")
+        body = _party_body(guests, add_ons, refund)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Return what `change_party` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
+        spec = idempotent_change("POST", *path, body=_party_body(guests, add_ons, refund), options=options)
         return self._client._execute(spec, parser_for(BookingChange))
 
     def check_in(

@@ -66,7 +66,9 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
-        "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`",
+        "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`; "
+        "`POST /bookings/{id}/party`, which changes the guests of a booking, and its preview at `POST "
+        "/bookings/{id}/party/preview`",
     ),
 )
 """Oldest first."""

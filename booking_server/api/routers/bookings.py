@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Body, Query, Response, Security
 
 from booking_core import bookings
-from booking_core.bookings import CreateRequest
+from booking_core.bookings import CreateRequest, Party
 from booking_core.context import Caller
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
@@ -16,6 +16,7 @@ from booking_core.models.bookings import (
     BookingCancel,
     BookingChange,
     BookingCreate,
+    BookingPartyChange,
     BookingReschedule,
     BookingStatus,
     CancelReason,
@@ -222,6 +223,58 @@ def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, b
     """Answers what `POST /bookings/{id}/reschedule` would answer now, and changes nothing. `refusals` has each reason
     for which it would be refused."""
     return Answer(200, bookings.preview_reschedule(tx, caller, booking_id, body.departure_id))
+
+
+PartyBody = Annotated[
+    BookingPartyChange,
+    JsonBody(),
+    Body(openapi_examples={"default": {"value": {"guests": [{"tier_id": "adult", "count": 3}]}}}),
+]
+
+
+def _party(body: BookingPartyChange) -> Party:
+    return Party(guests=body.guests, add_ons=body.add_ons, refund=body.refund or RefundMode.AUTO)
+
+
+@router.post(
+    "/{id}/party",
+    operation_id="change_party",
+    summary="Change the party of a booking",
+    response_model=BookingChange,
+    response_description="The booking with its new party.",
+    responses=refusals(
+        NotFound,
+        Conflict("booking_checked_in", "The guests are checked in: take the check-in back first."),
+        InsufficientCapacity(1),
+        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+    ),
+)
+async def change_party(
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
+) -> Response:
+    """The body has the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the
+    price at which they were sold, and those who join pay today's price of their tier. What was paid for guests who
+    leave is refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
+    `details` gives the reason of a `conflict` (`booking_cancelled`, `booking_pending`, `booking_checked_in`,
+    `booking_no_show`, `departure_cancelled`, `departure_started`; `departure_closed` for more guests;
+    `payment_pending`; `paid_by_card`: the price of a booking that a card has paid cannot rise) and of a 422
+    (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`, `currency_mismatch`)."""
+    party = _party(body)
+    return await command.write(caller, lambda tx: Answer(200, bookings.change_party(tx, caller, booking_id, party)))
+
+
+@router.post(
+    "/{id}/party/preview",
+    operation_id="preview_party",
+    summary="Preview a change of the party of a booking",
+    response_model=BookingChange,
+    response_description="The booking as it would be, or the reasons for which its party would not change.",
+    responses=refusals(NotFound),
+)
+def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
+    """Answers what `POST /bookings/{id}/party` would answer now, and changes nothing. `refusals` has each reason for
+    which it would be refused."""
+    return Answer(200, bookings.preview_party(tx, caller, booking_id, _party(body)))
 
 
 AttendanceBody = Annotated[

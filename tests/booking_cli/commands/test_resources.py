@@ -113,6 +113,23 @@ def test_a_booking_is_moved_over_http(booking: Booking, shop: World, departure: 
     assert booking(*back, "--org", "fjord-tours").code == ExitCode.USAGE
 
 
+def test_the_party_of_a_booking_is_changed_over_http_and_in_the_database(
+    booking: Booking, shop: World, departure: str
+) -> None:
+    booked = book(booking, departure).json
+    change = ("bookings", "change-party", str(booked["booking_number"]), "-o", "json")
+    tried = booking(*change, "--guest", "adult=3", "--dry-run").json
+    assert (tried["guests"][0]["count"], tried["change"]["money"]["settlement"]) == (3, "balance_due")
+    assert booking(*change, "--guest", "adult=3").json["guests"] == tried["guests"]
+    assert booking(*change, "--guest", "adult=1", "--refund", "full").code == ExitCode.USAGE
+    over = booking("bookings", "change-party", booked["id"], "--guest", "adult=500", "--dry-run")
+    assert "It would be refused: Not enough seats" in over.err
+    staff = (*change, "--org", shop.organization.slug)
+    tried = booking(*staff, "--guest", "adult=1", "--refund", "full", "--dry-run").json
+    assert (tried["guests"][0]["count"], tried["dry_run"]) == (1, True)
+    assert booking(*staff, "--guest", "adult=1").json["change"]["money"]["settlement"] == "less_due"
+
+
 def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     day = booked["departure"]["starts_at"][:10]
