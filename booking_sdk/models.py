@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
@@ -25,6 +26,13 @@ class Booking(BookingModel):
 
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
+
+
+class BookingChange(BookingChangeModel):
+    """A booking after its change, with the effect on its money; or the preview of it."""
+
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
 
 
 class GiftCard(GiftCardModel):

@@ -64,7 +64,8 @@ def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]
 def _refunded(organization: Organization, row: BookingRow, returned: Returned) -> NewEvent:
     """Return the event of a booking that was marked as refunded."""
     refund = returned.refund
-    before = row._replace(payment_status=refund.payment_status)
+    is_marked = returned.payment_status != refund.payment_status
+    before = row._replace(payment_status=refund.payment_status) if is_marked else row
     amounts = {"refunded_amount": returned.amount_minor, "total_refunded": returned.total_minor}
     return events.updated(
         EventType.BOOKING_REFUNDED,

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import MINUTE, Zone
-from booking_core.models.bookings import PaymentSource, PaymentStatus
+from booking_core.errors import Conflict
+from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""
@@ -76,6 +77,27 @@ class LockedDeparture(NamedTuple):
 def money(amount_minor: int, currency: str) -> dict[str, Any]:
     """Present an amount as in the API."""
     return {"amount_minor": amount_minor, "currency": currency}
+
+
+def require_live(row: BookingRow) -> None:
+    """Check that a booking is not cancelled.
+
+    Raises:
+        Conflict: `booking_cancelled`.
+    """
+    if row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled.")
+
+
+def require_confirmed(row: BookingRow) -> None:
+    """Check that a booking is confirmed.
+
+    Raises:
+        Conflict: `booking_cancelled` or `booking_pending`.
+    """
+    require_live(row)
+    if row.status == BookingStatus.PENDING:
+        raise Conflict("booking_pending", "The booking is not confirmed yet.")
 
 
 def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:

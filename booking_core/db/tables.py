@@ -349,7 +349,8 @@ gift_cards = Table(
     _partial("ix_gift_cards_used_up", "organization_id", "id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
-# The ledger of a card: balance = initial + sum of amounts. A booking redeems once and is restored at most once.
+# The ledger of a card: balance = initial + sum of amounts. A booking redeems once. Its cancellation restores at most
+# once, with number 0; each change of its party may restore a part before, with number 1 and so on.
 gift_card_entries = Table(
     "gift_card_entries",
     metadata,
@@ -361,8 +362,9 @@ gift_card_entries = Table(
     Column("amount_minor", Minor, nullable=False),  # negative: taken from the card
     Column("created_at", At, nullable=False),
     _own("gift_cards", "gift_card_id"),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
-    UniqueConstraint("organization_id", "booking_id", "kind"),
+    Index(None, "organization_id", "booking_id", "kind", "number", unique=True),
     CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name="kind"),
     Index(None, "organization_id", "gift_card_id"),
 )
@@ -370,7 +372,8 @@ gift_card_entries = Table(
 # Money -----------------------------------------------------------------------------------------------------------
 
 # One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
-# then its amount is the sum of those records.
+# then its amount is the sum of those records. A change of party moves what was paid for guests who no longer come from
+# amount_minor to released_minor, so that the former is what pays for the booking as it is.
 payments = Table(
     "payments",
     metadata,
@@ -384,6 +387,7 @@ payments = Table(
     Column("status", Text, nullable=False),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("released_minor", Minor, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
@@ -414,8 +418,9 @@ payment_records = Table(
     Index(None, "organization_id", "booking_id"),
 )
 
-# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again. Staff
-# may reopen it, which gives it another key, or settle it by hand.
+# One refund per cancellation, for life, with number 0, and one per change of party, with number 1 and so on. Its id is
+# the gateway's idempotency key, and the row is never made again. Staff may reopen it, which gives it another key, or
+# settle it by hand.
 refunds = Table(
     "refunds",
     metadata,
@@ -439,9 +444,10 @@ refunds = Table(
     Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
     Column("settled_note", Text),
     Column("settled_at", At),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     _own("payments", "payment_id"),
-    UniqueConstraint("organization_id", "booking_id"),
+    Index(None, "organization_id", "booking_id", "number", unique=True),
     CheckConstraint("amount_minor > 0", name="amount"),
     CheckConstraint(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"

@@ -14,7 +14,9 @@ from booking_core.models.bookings import (
     BookingAttendance,
     BookingCancel,
     BookingCreate,
+    BookingPartyChange,
     BookingQuoteRequest,
+    BookingReschedule,
     BookingStatus,
 )
 from booking_core.models.customers import CustomerCreate
@@ -27,7 +29,7 @@ from booking_core.models.organizations import ApiKey, Me
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
-from booking_sdk.testing import _events, _quotes
+from booking_sdk.testing import _changes, _events, _party, _quotes
 from booking_sdk.testing._http import (
     FakeRequest,
     Query,
@@ -224,6 +226,25 @@ class FakeService:
     def _cancel_booking(self, call: _Call) -> Response:
         return _ok(self._visible(self.store.cancel(call.ids[0]), call))
 
+    def _reschedule(self, call: _Call) -> Response:
+        body = validated(BookingReschedule, call.request.body)
+        return self._changed(_changes.reschedule(self.store, call.ids[0], body.departure_id), call)
+
+    def _preview_reschedule(self, call: _Call) -> Response:
+        body = validated(BookingReschedule, call.request.body)
+        return self._changed(_changes.preview_reschedule(self.store, call.ids[0], body.departure_id), call)
+
+    def _change_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.change_party(self.store, call.ids[0], body), call)
+
+    def _preview_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.preview_party(self.store, call.ids[0], body), call)
+
+    def _changed(self, change: Row, call: _Call) -> Response:
+        return _ok({**change, "booking": shown(self._visible(change["booking"], call))})
+
     def _check_in(self, call: _Call) -> Response:
         body = validated(BookingAttendance, call.request.body)
         return _ok(self._visible(self.store.attend(call.ids[0], "checked_in_at", "no_show_at", bool(body.undo)), call))
@@ -349,6 +370,10 @@ _OPERATIONS = (
     _op("GET", "/holds/{id}", _S._get_hold, Scope.BOOKINGS_READ),
     _op("DELETE", "/holds/{id}", _S._delete_hold, Scope.BOOKINGS_WRITE),
     _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
+    _op("POST", "/bookings/{id}/reschedule", _S._reschedule, Scope.BOOKINGS_WRITE, "required", BookingReschedule),
+    _op("POST", "/bookings/{id}/reschedule/preview", _S._preview_reschedule, Scope.BOOKINGS_WRITE),
+    _op("POST", "/bookings/{id}/party", _S._change_party, Scope.BOOKINGS_WRITE, "required", BookingPartyChange),
+    _op("POST", "/bookings/{id}/party/preview", _S._preview_party, Scope.BOOKINGS_WRITE),
     _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),

@@ -106,6 +106,10 @@ OWNED: dict[str, Create] = {
 BODIES: dict[str, Any] = {
     "change_webhook": {"event_types": ["booking.created"]},
     "recover_webhook": {"since": "2026-11-20T00:00:00Z"},
+    "reschedule_booking": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
+    "change_party": {"guests": [{"tier_id": "adult", "count": 1}]},
+    "preview_party": {"guests": [{"tier_id": "adult", "count": 1}]},
+    "preview_reschedule": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
 }
 
 

@@ -73,6 +73,14 @@ CHANGES = (
         "`POST /holds`, `GET /holds/{id}`, `DELETE /holds/{id}`, and `hold_id` in the body of a new booking; "
         "`POST /bookings/quote`",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`; "
+        "`POST /bookings/{id}/party`, which changes the guests of a booking, and its preview at `POST "
+        "/bookings/{id}/party/preview`",
+    ),
 )
 """Oldest first."""
 

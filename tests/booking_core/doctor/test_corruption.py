@@ -41,6 +41,7 @@ PAYMENT_STATUS = "a booking's payment status agrees with its payment"
 REFUND = "a refund belongs to a cancelled booking that was paid here, and is no more than was paid"
 RECORDED = "payments recorded by staff add up to the amounts of the payment and the booking"
 BY_HAND = "a refund settled by hand has an amount, a time and a note"
+RELEASED = "a payment has released at least what was refunded for guests who left"
 REFUNDED = "a payment's refunded amount agrees with its refund"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
@@ -330,6 +331,17 @@ AMOUNTS = (
         "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded'",
         "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
+    ),
+    *corrupt(RELEASED, f"UPDATE payments SET released_minor = -1 WHERE booking_id = {booking(5)}"),
+    *corrupt(
+        RELEASED,
+        "UPDATE refunds SET number = 1 WHERE status = 'succeeded'",
+        also=(REFUND, REFUNDED, POLICY),
+    ),
+    *corrupt(
+        TAKEN,
+        "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'",
+        also=(RESTORED,),
     ),
     *corrupt(
         REFUND_DUE,
