@@ -37,6 +37,7 @@ Scope Sending ServerError Timeout Totals UNSET UnknownEvent UnprocessableEntityE
 WebhookDeliveryDead WebhookEnabled WebhookEndpoint WebhookEndpointWithSecret WebhookEvent WebhookSecretRotated
 WebhookVerificationError __version__ idempotency_key interruption meta parse_event_unverified unwrap
 GiftCardTransaction GiftCardTransactionType BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
+BookingQuote QuoteRefusal Hold HoldStatus
 """.split()
 
 
