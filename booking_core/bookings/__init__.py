@@ -31,6 +31,7 @@ from booking_core.bookings.moves import Move, find_moves, move, moves_until
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.recorded_payments import record_payment, void_payment
+from booking_core.bookings.refunds import record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reschedule import reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
@@ -76,9 +77,12 @@ __all__ = [
     "quote",
     "record_no_show",
     "record_payment",
+    "record_refund",
     "render_manifest",
     "reschedule",
     "resolve_id",
     "search",
+    "settle_refund",
+    "settle_refunds",
     "void_payment",
 ]

@@ -1,10 +1,11 @@
 """Check the guests of a booking in, or record that they did not come.
 
-Staff may correct itself at any time: the last word counts, and each one stands in the timeline. No event is published.
+Staff may correct itself at any time: the last word counts, and each one stands in the timeline and is published as
+`booking.updated`.
 """
 
 from booking_core import timeline
-from booking_core.bookings import queries, store
+from booking_core.bookings import changes, queries, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Actor
@@ -92,4 +93,5 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, kind: 
         booking_number=row.booking_number,
         departure_id=row.departure_id,
     )
+    changes.publish(tx, actor, booking.row, row)
     return queries.show(actor, row)

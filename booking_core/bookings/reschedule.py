@@ -7,7 +7,6 @@ from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound, Unprocessable
-from booking_core.events import NewEvent
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.events import EventType
 from booking_core.outbox import OutboxKind
@@ -89,8 +88,13 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
         no_show_at=row.no_show_at,
     )
     previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
-    shown = queries.render(organization, row)
-    rescheduled = NewEvent(EventType.BOOKING_RESCHEDULED, row.id, shown, {"previous_departure": previous})
+    rescheduled = events.updated(
+        EventType.BOOKING_RESCHEDULED,
+        row.id,
+        before=queries.render(organization, before),
+        after=queries.render(organization, row),
+        extra={"previous_departure": previous},
+    )
     (event_id,) = events.publish(tx, organization, [rescheduled], at=row.updated_at)
     _enqueue_mails(tx, actor, booking, row, event_id)
     _add_timeline_entry(tx, actor, booking, row)

@@ -832,7 +832,8 @@ cell_changes = Table(
     Column("key", Json, nullable=False),
 )
 
-# The rows that make an organization live in this cell, from the moment before it leaves the other one.
+# An organization that is copied into this cell has a row here from before its first copied row until it lives here
+# (db/arrivals.py); from the moment before it leaves the other one, the rows that make it live are here, too.
 cell_arrivals = Table(
     "cell_arrivals",
     metadata,

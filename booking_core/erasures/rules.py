@@ -85,12 +85,13 @@ def next_group(erasures: list[Erasure]) -> list[Erasure]:
 
 
 def event_body(body: str, replacement: Mapping[str, Any]) -> str | None:
-    """Return the body of an event with fields of its object replaced; None if it has these values already."""
+    """Return the body of an event with fields of its object replaced, and their former values by null; None if it has
+    these values already."""
     envelope = orjson.loads(body)
-    shown = envelope["data"]["object"]
-    if not _replace(shown, replacement):
-        return None
-    return orjson.dumps(envelope).decode()
+    data = envelope["data"]
+    is_replaced = _replace(data["object"], replacement)
+    is_forgotten = _replace(data.get("changes") or {}, dict.fromkeys(replacement))
+    return orjson.dumps(envelope).decode() if is_replaced or is_forgotten else None
 
 
 def answer_body(body: bytes, replacement: Mapping[str, Any]) -> bytes | None:

@@ -231,7 +231,8 @@ class Redemption:
     """An amount that a booking took from a card and that was not given back yet, and the card, which is locked."""
 
     booking_id: str
-    card: LockedCard
+    restored: LockedCard
+    """The card with the amount given back."""
     amount_minor: int
 
 
@@ -242,19 +243,26 @@ def lock_redemption(tx: Tx, actor: Actor, booking_id: str) -> Redemption | None:
         return None
     card = store.lock(tx, actor.organization.id, redeemed.gift_card_id, actor.at)
     assert card is not None
-    return Redemption(booking_id, card, redeemed.amount_minor)
+    restored = card.changed(actor.at, balance_minor=card.shown.balance_minor + redeemed.amount_minor)
+    return Redemption(booking_id, store.with_status(tx, restored, actor.at), redeemed.amount_minor)
 
 
-def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> None:
-    """Return to the card the amount that the booking took, whatever the card's status. The API has no event for it.
+def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> NewEvent:
+    """Return to the card the amount that the booking took, whatever the card's status.
+
+    Returns:
+        The `gift_card.restored` event, for the caller that publishes the transaction's events.
 
     Args:
         customer_id: the customer whose timeline gets an entry; none: no entry.
     """
-    amount, booking_id = redemption.amount_minor, redemption.booking_id
-    card = redemption.card.changed(actor.at, balance_minor=redemption.card.shown.balance_minor + amount)
+    card, amount, booking_id = redemption.restored, redemption.amount_minor, redemption.booking_id
     _move(tx, actor, card, booking_id, "restore", amount)
-    _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount)
+    # The balance also says that the release that wrote the entry published it (see doctor/events.sql).
+    balance = {"balance_minor": card.shown.balance_minor}
+    _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount, **balance)
+    extra = {"restored_amount": rules.money(amount, card.shown.currency), "booking_id": booking_id}
+    return NewEvent(EventType.GIFT_CARD_RESTORED, card.shown.id, _shown(actor, card), extra)
 
 
 def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
@@ -282,6 +290,7 @@ def _note(
     booking_id: str,
     card: LockedCard,
     amount_minor: int,
+    **data: object,
 ) -> None:
     timeline.note(
         tx,
@@ -293,4 +302,5 @@ def _note(
         gift_card_id=card.shown.id,
         amount_minor=amount_minor,
         currency=card.shown.currency,
+        **data,
     )

@@ -35,6 +35,7 @@ from booking_core.payments.rules import (
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
+    Returned,
     gateway_unit,
     refund_amount,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
+    "Returned",
     "claim",
     "drop",
     "expect",

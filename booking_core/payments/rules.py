@@ -198,3 +198,27 @@ class LeasedRefund(NamedTuple):
     payment_intent: str | None
     payment_source: str
     payment_status: str
+
+
+class Returned(NamedTuple):
+    """Money that was returned, and recorded in the payment and the booking."""
+
+    refund: LeasedRefund
+    """As it was before."""
+    amount_minor: int
+    """0: the refund was closed without returning anything."""
+    payment_status: str
+    """The new status of the payment and the booking."""
+
+    @property
+    def total_minor(self) -> int:
+        """Return what was returned of the payment in all."""
+        return self.refund.refunded_minor + self.amount_minor
+
+
+class Settled(NamedTuple):
+    """The results of the gateway that were recorded."""
+
+    changed: int
+    """Refunds that were changed."""
+    returned: list[Returned]

@@ -386,7 +386,7 @@ class Store:
         before = {name: row[name] for name in (field, other)}
         after = {**before, field: None} if undo else {field: row[field] or self.now, other: None}
         if after != before:
-            self.change(row, **after)
+            self.update("booking.updated", row, after)
         return row
 
     def manifest(self, departure: Row) -> Row:
@@ -463,6 +463,12 @@ class Store:
         )
 
     # Events --------------------------------------------------------------------------------------------------------
+
+    def update(self, event_type: str, row: Row, values: Mapping[str, Any], **data: Any) -> Row:
+        """Change fields of a resource, and append an event with their former values."""
+        changes = {name: row[name] for name, value in values.items() if row[name] != value}
+        self.change(row, **values)
+        return self.publish(event_type, row, **data, changes=changes)
 
     def publish(self, event_type: str, about: Row, *, resource_type: str | None = None, **data: Any) -> Row:
         """Append an event with the current state of a resource to the feed."""

@@ -313,9 +313,9 @@ class FakeBookingAPI:
         """Reschedule a booking as staff would, and write the event."""
         row, to = self._store.bookings[booking_id], self._store.departures[departure_id]
         before = {name: row["departure"][name] for name in ("id", "starts_at")}
-        self._store.change(row, checked_in_at=None, no_show_at=None)
-        self._store.change(row, departure={name: to[name] for name in ("id", "starts_at", "ends_at")})
-        self._store.publish("booking.rescheduled", row, previous_departure=before)
+        departure = {name: to[name] for name in ("id", "starts_at", "ends_at")}
+        changed = {"departure": departure, "checked_in_at": None, "no_show_at": None}
+        self._store.update("booking.rescheduled", row, changed, previous_departure=before)
         return Booking.model_validate(shown(row))
 
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:

@@ -36,7 +36,10 @@ RequestOptions RescheduleData ResourceType Response ResponseCache ResponseMeta R
 Scope Sending ServerError Timeout Totals UNSET UnknownEvent UnprocessableEntityError Unset WebhookAutoDisabled
 WebhookDeliveryDead WebhookEnabled WebhookEndpoint WebhookEndpointWithSecret WebhookEvent WebhookSecretRotated
 WebhookVerificationError __version__ idempotency_key interruption meta parse_event_unverified unwrap
-GiftCardTransaction GiftCardTransactionType BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
+GiftCardTransaction GiftCardTransactionType
+BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdateData EndpointFailingData
+GiftCardRestored RestorationData WebhookFailing
+BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote QuoteRefusal Hold HoldStatus
 """.split()
 

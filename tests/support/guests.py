@@ -84,6 +84,7 @@ class Guests:
         self.deliver()
         moved = self.book("moved")
         self.ops.reschedule(moved["id"], self.world.departure(self.experience, starts_at=self.world.clock() + DAY))
+        self.ops.update_customer(self.customer_id(), name="Ada Canarynewname")
         self.post("customer-again", "/customers", {**ADA, "name": "Canaryother"})
         self.world.clock.advance(10 * DAY)
 
@@ -101,7 +102,7 @@ class Guests:
         claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=30)  # noqa: E731
         (refund,) = self.act(lambda tx: due.process(tx, self.world.org, payments.DUE, claim)).results
         result = RefundResult(refund, RefundOutcome.REFUNDED, provider_refund_id="re_1")
-        self.act(lambda tx: payments.settle(tx, [result], jitter=lambda: 0.0))
+        self.act(lambda tx: bookings.settle_refunds(tx, [result], jitter=lambda: 0.0))
 
     def paid_by_hand(self) -> None:
         """Write a booking whose payment and refund staff recorded."""
@@ -115,7 +116,7 @@ class Guests:
         (refund,) = [row for row in self.world.rows(tables.refunds) if row["booking_id"] == booking_id]
 
         def settle(tx: Tx, actor: Any) -> None:
-            payments.settle_refund(tx, actor, refund["id"], note="Canarynote of refund")
+            bookings.settle_refund(tx, actor, refund["id"], note="Canarynote of refund")
 
         self.ops.act(settle)
 

@@ -53,7 +53,16 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
-        "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
+        "Additive: `locale` in the body of a new booking, the guest's language for mails and page; `meeting_point`, "
+        "`what_to_bring` and `terms` on the experience",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: the events `booking.updated`, `booking.refunded`, `gift_card.restored` and `webhook.failing`; "
+        "`changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded` and `customer.updated`, "
+        "the former values of the fields that differ",
     ),
     Change(
         "2026-11-22",

@@ -50,6 +50,8 @@ EVENT_ORDER = "a booking's created event is its first, and its cancelled event i
 ONCE = "an event that can happen only once is published once"
 CREATED = "a customer created by a booking has a customer.created event"
 REDEEMED = "each redemption of a gift card has one event"
+RESTORED_EVENT = "each restoration of a gift card has one event"
+REFUNDED_EVENT = "each refund that returned money has one event"
 ABOUT = "an event refers to an existing booking or customer"
 BODY = "an event's body agrees with its row, and contains no secret"
 ONE_DELIVERY = "an event has at most one delivery for each endpoint"
@@ -376,6 +378,12 @@ EVENTS = (
         also=(DENSE, OF_EVENT),
     ),
     *corrupt(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
+    *corrupt(REFUNDED_EVENT, "DELETE FROM events WHERE type = 'booking.refunded'", also=(DENSE,)),
+    *corrupt(
+        RESTORED_EVENT,
+        "UPDATE timeline SET kind = 'gift_card_restored', data = '{\"balance_minor\":1}'"
+        " WHERE kind = 'payment_received'",
+    ),
     *corrupt(
         ABOUT, f"UPDATE events SET resource_id = {MISSING_ID} WHERE {event('confirmed', 2)}", also=(LIFE_EVENTS, BODY)
     ),
@@ -397,6 +405,8 @@ EVENTS = (
                 ("gift_card.issued", '"object":{', '"object":{"code":"SUMMER",'),
                 ("gift_card.issued", '"object":{"id": "', '"object":{"id":"x'),
                 ("customer.created", '"api_version":"', '"api_version":"","x":"'),
+                ("booking.updated", '"changes":{"', '"changes":{"colour":1,"'),
+                ("booking.updated", '"changes":{"', '"changes":{"manage_url":"https","'),
             )
         ),
         "UPDATE events SET body = 'none' WHERE type = 'booking.confirmed'",

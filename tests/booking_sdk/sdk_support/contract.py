@@ -14,6 +14,7 @@ from booking_sdk import (
     Booking,
     BookingCancelled,
     BookingCreated,
+    BookingUpdated,
     ConflictError,
     IdempotencyKeyRequiredError,
     IdempotencyKeyReusedError,
@@ -208,10 +209,17 @@ class Contract:
         assert caught.value.details[0].reason == "booking_cancelled"
         with pytest.raises(NotFoundError):
             client.bookings.no_show(NOWHERE)
-        assert types_of(client.events.list(order="asc"))[-3:] == [
+        assert types_of(client.events.list(order="asc"))[-6:] == [
             "booking.created",
             "booking.confirmed",
+            *["booking.updated"] * 3,
             "booking.cancelled",
+        ]
+        updated = [event for event in client.events.list(order="asc") if isinstance(event, BookingUpdated)]
+        assert [set(event.data.changes or ()) for event in updated[-3:]] == [
+            {"checked_in_at"},
+            {"checked_in_at", "no_show_at"},
+            {"no_show_at"},
         ]
 
     def test_a_manifest_says_who_comes_and_what_is_left_to_pay(self, stage: Stage) -> None:
