@@ -41,6 +41,7 @@ GiftCardTransaction GiftCardTransactionType
 BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdateData EndpointFailingData
 GiftCardRestored RestorationData WebhookFailing
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
+BookingQuote QuoteRefusal Hold HoldStatus
 """.split()
 
 
