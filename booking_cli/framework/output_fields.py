@@ -20,7 +20,7 @@ _SETTINGS = (
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "booking": (
         *("bookings", "Booking"),
-        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*"),
+        *("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*", "change.*"),
     ),
     "staff_departure": (
         *("departures", "Departure"),
