@@ -479,6 +479,26 @@ events = Table(
 )
 events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
 
+# Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
+# noted the departures of their bookings. Apart from the counters, which every booking writes.
+departure_followers = Table(
+    "departure_followers",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("followed_sequence", BigInteger, nullable=False),
+)
+
+# Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
+departure_touches = Table(
+    "departure_touches",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("departure_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("due_at", At, nullable=False),
+    Index("ix_departure_touches_due", "organization_id", "due_at", "departure_id"),
+)
+
 # Webhooks --------------------------------------------------------------------------------------------------------
 
 webhook_endpoints = Table(

@@ -60,9 +60,9 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
-        "Additive: the events `booking.updated`, `booking.refunded`, `gift_card.restored` and `webhook.failing`; "
-        "`changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded` and `customer.updated`, "
-        "the former values of the fields that differ",
+        "Additive: the events `booking.updated`, `booking.refunded`, `departure.updated`, `gift_card.restored` and "
+        "`webhook.failing`; `changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded`, "
+        "`departure.updated` and `customer.updated`, the former values of the fields that differ",
     ),
     Change(
         "2026-11-22",

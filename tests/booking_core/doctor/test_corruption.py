@@ -295,13 +295,15 @@ AMOUNTS = (
         "UPDATE refunds SET settled_at = 1 WHERE status = 'succeeded'",
         "UPDATE refunds SET settled_at = created_at - 1 WHERE status = 'settled'",
     ),
-    *corrupt(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED,)),
+    *corrupt(
+        BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED, REFUNDED_EVENT)
+    ),
     *corrupt(
         REFUNDED,
         "UPDATE refunds SET status = 'failed' WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = 1 WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = NULL, settled_at = NULL, status = 'needs_review' WHERE status = 'settled'",
-        also=(BY_HAND,),
+        also=(BY_HAND, REFUNDED_EVENT),
     ),
     *corrupt(
         PAYMENT,
