@@ -3,7 +3,7 @@
 Shared by the batch of the API (`batch`) and the single bookings of staff and storefront (`create`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -58,6 +58,8 @@ class BookingRequest:
     send_confirmation_email: bool = True
     notify_staff: bool = True
     locale: str | None = None
+    check_due: Callable[[int, str], None] | None = None
+    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
 
 
 @dataclass(slots=True)

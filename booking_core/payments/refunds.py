@@ -177,11 +177,24 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
+def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
+    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
+    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+
+
+def record_returned(
+    tx: Tx,
+    refund: LeasedRefund,
+    amount_minor: int,
+    *,
+    kind: TimelineKind = TimelineKind.REFUND_SETTLED,
+    **data: object,
+) -> None:
     """Record returned money in the payment, the booking and the guest's timeline.
 
     Args:
         amount_minor: the returned amount; with 0 the statuses of payment and booking stay.
+        kind: of the timeline entry.
         data: more data of the timeline entry.
     """
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
@@ -196,7 +209,7 @@ def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: obj
     )
     updated_at = max(refund.at, refund.booking_updated_at)
     tx.update(store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at)
-    note(tx, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | data))
+    note(tx, refund, kind, **({"amount_minor": amount_minor} | data))
 
 
 _KINDS = {

@@ -309,6 +309,26 @@ def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | 
     return LeasedRefund._make(row) if row else None
 
 
+def _lock_refund_of_booking(dialect: Dialect) -> Any:
+    return (
+        _joined(dialect)
+        .where(
+            refunds.c.organization_id == bindparam("organization_id", type_=Id),
+            refunds.c.booking_id == bindparam("booking_id", type_=Id),
+        )
+        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+    )
+
+
+_LOCK_REFUND_OF_BOOKING = Statement(_lock_refund_of_booking)
+
+
+def lock_refund_of_booking(tx: Tx, organization_id: str, booking_id: str) -> LeasedRefund | None:
+    """Lock the refund of a booking, as `lock_refund`."""
+    row = tx.first(_LOCK_REFUND_OF_BOOKING, organization_id=organization_id, booking_id=booking_id)
+    return LeasedRefund._make(row) if row else None
+
+
 SETTLE = Update(
     "settle_refund",
     refunds,

@@ -6,6 +6,7 @@ from booking_server.api.openapi import router as description
 from booking_server.api.routers import (
     availability,
     bookings,
+    checkouts,
     customers,
     departures,
     events,
@@ -18,6 +19,7 @@ from booking_server.api.routers import (
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
+    checkouts.router,
     availability.router,
     departures.router,
     experiences.router,
