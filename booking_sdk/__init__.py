@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         RefundMode,
         Totals,
     )
+    from booking_core.models.checkouts import CheckoutPayment
     from booking_core.models.customers import Customer
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
         BookingEvent,
         BookingRescheduled,
         CancellationData,
+        Checkout,
         CustomerCreated,
         CustomerData,
         CustomerEvent,
@@ -204,6 +206,8 @@ __all__ = [
     "CancelReason",
     "CancellationData",
     "CancellationTerms",
+    "Checkout",
+    "CheckoutPayment",
     "ClientOptions",
     "ConfigurationError",
     "ConflictError",
@@ -326,6 +330,7 @@ _LAZY_MODULES = (
     "booking_sdk.event_parsing",
     "booking_sdk.params",
     "booking_core.models.bookings",
+    "booking_core.models.checkouts",
     "booking_core.models.customers",
     "booking_core.models.departures",
     "booking_core.models.errors",

@@ -9,6 +9,7 @@ from pydantic_core import CoreSchema, core_schema
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as CheckoutModel
 from booking_core.models.customers import Customer
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
 from booking_core.models.gift_cards import GiftCard as GiftCardModel
@@ -25,6 +26,12 @@ class Booking(BookingModel):
 
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
+
+
+class Checkout(CheckoutModel):
+    """A booking of the storefront with its payment by card."""
+
+    booking: Booking
 
 
 class GiftCard(GiftCardModel):

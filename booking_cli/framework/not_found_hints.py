@@ -9,6 +9,7 @@ LISTS: Mapping[str, str] = {
     "experience": "booking experiences list lists the experiences",
     "departure": "booking availability lists the departures",
     "booking": "booking bookings list lists the bookings",
+    "checkout": "booking bookings list --status pending lists the bookings that wait for a payment",
     "customer": "booking customers list lists the customers",
     "gift card": "booking gift-cards list lists the gift cards",
     "event": "booking events list lists the events, which are kept for 90 days",
@@ -23,6 +24,8 @@ LISTS: Mapping[str, str] = {
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"/bookings", "departure"),
+    ("POST", r"/checkouts", "departure"),
+    (".*", r"/checkouts/.*", "checkout"),
     (".*", r"/bookings/.*", "booking"),
     (".*", r"/departures/.*", "departure"),
     (".*", r"/events/.*", "event"),

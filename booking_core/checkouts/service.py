@@ -72,7 +72,7 @@ def _require_chargeable(amount_minor: int, currency: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the call of Stripe, or the response without one, is made of."""
+    """The intent of a checkout, and the account that takes its payment."""
 
     row: IntentRow
     account: StripeAccount

@@ -251,7 +251,14 @@ class Store:
     # Bookings ------------------------------------------------------------------------------------------------------
 
     def create_booking(self, request: BookingCreate) -> Row:
-        """Create a booking and its events. The checks run in the order of the service."""
+        """Create a booking and its events."""
+        row = self.insert_booking(request)
+        self.publish("booking.created", row)
+        self.publish("booking.confirmed", row)
+        return row
+
+    def insert_booking(self, request: BookingCreate) -> Row:
+        """Create a booking without its events. The checks run in the order of the service."""
         departure = self.get(self.departures, request.experience_date_id)
         self._check_bookable(departure)
         experience = self.experiences[departure["experience_id"]]
@@ -266,8 +273,6 @@ class Store:
         owner, _ = self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
         row |= {"_seats": seats, "_customer_id": owner["id"]}
-        self.publish("booking.created", row)
-        self.publish("booking.confirmed", row)
         return row
 
     def _check_bookable(self, departure: Row) -> None:

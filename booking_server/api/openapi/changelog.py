@@ -55,6 +55,13 @@ CHANGES = (
         "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /checkouts` and `GET /checkouts/{id}`, a pending booking with its payment at Stripe; the "
+        "scope `checkouts:write`",
+    ),
 )
 """Oldest first."""
 

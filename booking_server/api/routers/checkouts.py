@@ -130,6 +130,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
 )
 @tagged
 def get_checkout(caller: CheckoutsWriter, tx: ReadTx, booking_id: PathId) -> object:
-    """The id is that of the booking. `payment.client_secret` is null once the guest can no longer pay, be it that the
-    booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout are not found."""
+    """Returns the checkout by the id of its booking. `payment.client_secret` is null once the guest can no longer pay,
+    be it that the booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout
+    are not found."""
     return checkouts.get(tx, caller, booking_id)
