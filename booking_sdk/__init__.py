@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         RefundMode,
         Totals,
     )
+    from booking_core.models.checkouts import CheckoutPayment
     from booking_core.models.customers import Customer
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
@@ -137,6 +138,7 @@ if TYPE_CHECKING:
         BookingUpdated,
         BookingUpdateData,
         CancellationData,
+        Checkout,
         CustomerCreated,
         CustomerData,
         CustomerEvent,
@@ -232,6 +234,8 @@ __all__ = [
     "ChangeMoney",
     "ChangeRefusal",
     "ChangeSettlement",
+    "Checkout",
+    "CheckoutPayment",
     "ClientOptions",
     "ConfigurationError",
     "ConflictError",
@@ -365,6 +369,7 @@ _LAZY_MODULES = (
     "booking_sdk.event_parsing",
     "booking_sdk.params",
     "booking_core.models.bookings",
+    "booking_core.models.checkouts",
     "booking_core.models.customers",
     "booking_core.models.departures",
     "booking_core.models.errors",

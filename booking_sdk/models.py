@@ -10,6 +10,7 @@ from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
 from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as CheckoutModel
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
@@ -34,6 +35,12 @@ class BookingChange(BookingChangeModel):
 
     booking: Booking
     """The booking after the change; the booking as it is where the change would be refused."""
+
+
+class Checkout(CheckoutModel):
+    """A booking of the storefront with its payment by card."""
+
+    booking: Booking
 
 
 class GiftCard(GiftCardModel):

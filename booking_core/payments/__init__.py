@@ -6,6 +6,8 @@ transaction is open, and settles the result. Staff records payments without a ga
 """
 
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
+from booking_core.payments.elsewhere import Elsewhere, Recorded, record_elsewhere
+from booking_core.payments.gateway_amounts import from_gateway, to_gateway
 from booking_core.payments.listing import (
     DueBooking,
     MoneyOutcome,
@@ -61,11 +63,13 @@ __all__ = [
     "RETRY_DELAY_MAX_S",
     "ClaimedRefund",
     "DueBooking",
+    "Elsewhere",
     "MoneyOutcome",
     "MoneyState",
     "OwnedRefund",
     "PaymentRow",
     "Record",
+    "Recorded",
     "Refund",
     "RefundFilter",
     "RefundOutcome",
@@ -79,6 +83,7 @@ __all__ = [
     "find_records",
     "find_refund",
     "find_refunds",
+    "from_gateway",
     "full_refunds",
     "gateway_unit",
     "get",
@@ -94,6 +99,7 @@ __all__ = [
     "present_refund",
     "receive",
     "record",
+    "record_elsewhere",
     "record_refund",
     "refer_to_staff",
     "refund_amount",
@@ -105,6 +111,7 @@ __all__ = [
     "return_late",
     "settle",
     "settle_refund",
+    "to_gateway",
     "void",
     "with_payment",
 ]

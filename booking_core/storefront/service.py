@@ -1,6 +1,6 @@
 """Operations of the storefront: hold seats, check out, pay. Ids are canonical UUIDs in lower case."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,11 +105,16 @@ class Checkout:
     """The hold of this checkout, if it has one: the checkout ends it and takes its seats."""
 
 
-def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
+def check_out(
+    tx: Tx, actor: Actor, checkout: Checkout, *, check_due: Callable[[int, str], None] | None = None
+) -> bytes:
     """Create the booking of a checkout and return it as JSON.
 
     It is pending until its card is charged, and confirmed at once when nothing is left to pay. With an expired hold the
     booking takes seats that are free.
+
+    Args:
+        check_due: called with the amount in minor units and the currency that are left to pay; it may refuse them.
 
     Raises:
         NotFound: the organization has no such departure, or no such hold.
@@ -130,6 +135,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
         gift_card_code=checkout.gift_card_code,
         locale=checkout.locale,
         hold_id=checkout.hold_id,
+        check_due=check_due,
     )
     booking = bookings.create(tx, actor, draft)
     if held:

@@ -81,6 +81,13 @@ CHANGES = (
         "`POST /bookings/{id}/party`, which changes the guests of a booking, and its preview at `POST "
         "/bookings/{id}/party/preview`",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /checkouts` and `GET /checkouts/{id}`, a pending booking with its payment at Stripe; the "
+        "scope `checkouts:write`",
+    ),
 )
 """Oldest first."""
 

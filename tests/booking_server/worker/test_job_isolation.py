@@ -33,6 +33,7 @@ from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.jobs.retention import RetentionJob
@@ -165,6 +166,17 @@ def due_refunds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return [(tables.bookings, bookings), (tables.payments, payments), (tables.refunds, refunds)]
 
 
+def due_checks(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    bookings = _bookings(world, count, status="pending", payment_status="pending")
+    own = {"organization_id": world.org, "currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
+    intents = [
+        own
+        | {"booking_id": row["id"], "intent_id": f"pi_{number}", "status": "open", "check_at": NOON - count + number}
+        for number, row in enumerate(bookings)
+    ]
+    return [(tables.bookings, bookings), (tables.payment_intents, intents)]
+
+
 def ended_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return mail_rows(world, count, status="sent", next_attempt_at=None, completed_at=AGES_AGO, created_at=AGES_AGO)
 
@@ -224,6 +236,7 @@ SWEEPS = {
     "send_mails": Case("mails", "id", f"status = 'queued' AND next_attempt_at <= {NOON}", mail_rows),
     "unpark_mails": Case("mails", "id", f"next_attempt_at = {END_OF_TIME}", parked_mails),
     "send_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
+    "check_payments": Case("payment_intents", "booking_id", f"check_at <= {NOON}", due_checks),
     "erase_guests": Case("erasures", "customer_id", "finished_at IS NULL", unfinished_erasures),
     "expire_guests": Case("customers", "id", "anonymized_at IS NULL", old_customers),
     "refer_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
@@ -325,9 +338,8 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    assert {type(job) for job in jobs} == {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, RefundJob, RetentionJob}, (
-        "a new job: add its steps here"
-    )
+    kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
+    assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
     assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
