@@ -6,6 +6,7 @@ virtual machine.
 """
 
 import itertools
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.postgres_session import SessionSettings
 from booking_core.db.statements import Compiled, Statement
 
+_COUNTS_PREPARING = sqlite3.sqlite_version_info >= (3, 41)
+"""From then on SQLite also calls the progress handler while it prepares a statement."""
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
 _SETTLED = 6
 """PostgreSQL plans the first five executions anew, and only then thinks of keeping a plan."""
 
@@ -55,6 +59,8 @@ class _Sqlite(_Asked):
         self.plans: list[Plan] = []
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
+        if _COUNTS_PREPARING and not _WRITES.search(compiled.text):
+            self._raw.execute(compiled.text, parameters).close()  # it stays prepared
         steps = itertools.count()
         self._raw.set_progress_handler(lambda: next(steps) < 0, 1)
         cursor = self._raw.execute(compiled.text, parameters)
