@@ -204,15 +204,16 @@ def _compare_refunds(target: _Target, row: IntentRow, refunded_minor: int, refun
     """Record what was refunded elsewhere: now, when the payment is received, or when a refund of this service that is
     being sent has ended, after which the worker asks Stripe again."""
     refunded_minor = max(row.refunded_minor, refunded_minor)
-    result, amount = payments.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, refund_id)
+    compared = payments.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, refund_id)
+    bookings.publish_returned(target.tx, compared.returned)
     check_at, check_count = row.check_at, row.check_count
     if row.status in _FINAL:
-        is_early = result is Elsewhere.TOO_EARLY
+        is_early = compared.result is Elsewhere.TOO_EARLY
         check_at, check_count = target.actor.at + rules.UNSETTLED if is_early else None, 0
     target.save(
         row._replace(
             refunded_minor=refunded_minor,
-            returned_minor=row.returned_minor + amount,
+            returned_minor=row.returned_minor + compared.recorded_minor,
             check_at=check_at,
             check_count=check_count,
         )

@@ -6,7 +6,7 @@ transaction is open, and settles the result. Staff records payments without a ga
 """
 
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
-from booking_core.payments.elsewhere import Elsewhere, record_elsewhere
+from booking_core.payments.elsewhere import Compared, Elsewhere, record_elsewhere
 from booking_core.payments.gateway_amounts import from_gateway, to_gateway
 from booking_core.payments.listing import (
     DueBooking,
@@ -37,15 +37,21 @@ from booking_core.payments.rules import (
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
+    Release,
+    Returned,
     gateway_unit,
     refund_amount,
 )
+from booking_core.payments.rules import release as release_of
 from booking_core.payments.service import (
     drop,
     expect,
+    get,
     lock,
+    next_refund_number,
     receive,
     refundable,
+    release,
     request_refund,
     return_late,
 )
@@ -56,6 +62,7 @@ __all__ = [
     "FIRST_RETRY_DELAY_S",
     "RETRY_DELAY_MAX_S",
     "ClaimedRefund",
+    "Compared",
     "DueBooking",
     "Elsewhere",
     "MoneyOutcome",
@@ -67,6 +74,8 @@ __all__ = [
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
+    "Release",
+    "Returned",
     "claim",
     "drop",
     "expect",
@@ -77,9 +86,11 @@ __all__ = [
     "from_gateway",
     "full_refunds",
     "gateway_unit",
+    "get",
     "get_record",
     "get_refund",
     "lock",
+    "next_refund_number",
     "organization_of_record",
     "outcome_of",
     "outcomes_of",
@@ -93,6 +104,8 @@ __all__ = [
     "refer_to_staff",
     "refund_amount",
     "refundable",
+    "release",
+    "release_of",
     "reopen_refund",
     "request_refund",
     "return_late",

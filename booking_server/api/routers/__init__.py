@@ -12,6 +12,7 @@ from booking_server.api.routers import (
     events,
     experiences,
     gift_cards,
+    holds,
     me,
     webhooks,
 )
@@ -19,6 +20,7 @@ from booking_server.api.routers import (
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
+    holds.router,
     checkouts.router,
     availability.router,
     departures.router,
