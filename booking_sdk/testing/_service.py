@@ -265,7 +265,7 @@ class FakeService:
 
     def _get_checkout(self, call: _Call) -> Response:
         checkout = self.checkouts.get(call.ids[0])
-        return _ok({**checkout, "booking": self._read(self.store.bookings[call.ids[0]], call)})
+        return _ok({**checkout, "booking": shown(self._read(self.store.bookings[call.ids[0]], call))})
 
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
