@@ -36,7 +36,8 @@ SELECT d.organization_id, d.id, d.event_type || ' of ' || d.created_at || ' for 
   JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
  WHERE [d] AND d."trigger" <> 'test'
    AND (d.event_type = 'ping' OR d.resource_id = e.id OR d.created_at > e.deleted_at + :skew
-        OR (e.deleted_at IS NULL AND d.created_at > e.updated_at + :skew
+        -- A client may have any event delivered again, whatever its endpoint subscribes to.
+        OR (e.deleted_at IS NULL AND d.created_at > e.updated_at + :skew AND d."trigger" <> 'redeliver'
             AND NOT EXISTS (SELECT 1 FROM webhook_subscriptions s
                              WHERE s.organization_id = e.organization_id AND s.endpoint_id = e.id
                                AND s.event_type = d.event_type)))
