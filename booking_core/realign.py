@@ -31,7 +31,17 @@ from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
-from booking_core.db.tables import bookings, deliveries, effects, erasures, holds, mails, organizations, refunds
+from booking_core.db.tables import (
+    bookings,
+    deliveries,
+    effects,
+    erasures,
+    holds,
+    mails,
+    organizations,
+    refunds,
+    webhook_leases,
+)
 from booking_core.db.unit_of_work import Update
 
 BATCH = 500
@@ -113,13 +123,18 @@ def _deliveries(dialect: Dialect) -> Select[Any]:
 
 
 _DELIVERIES = _Ahead(Statement(_deliveries), Update("realign_delivery", deliveries, sets=("next_attempt_at",)))
+_LEASE = bindparam("lease", type_=BigInteger)
 _LEASES = _Ahead(
     Statement(
-        lambda dialect: _select(dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger)).where(
+        lambda dialect: _select(dialect, deliveries, "id", "lease_until", _LEASE).where(
             deliveries.c.lease_until.is_not(None)
         )
     ),
     Update("realign_lease", deliveries, sets=("lease_until",)),
+)
+_FIRST_ATTEMPTS = _Ahead(
+    Statement(lambda dialect: _select(dialect, webhook_leases, "id", "lease_until", _LEASE)),
+    Update("realign_first_attempts", webhook_leases, sets=("lease_until",)),
 )
 
 
@@ -212,6 +227,7 @@ def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: in
     return [
         lambda tx: _realign_deliveries(tx, waits_s),
         lambda tx: _LEASES.realign(tx, lease=lease_s * SECOND),
+        lambda tx: _FIRST_ATTEMPTS.realign(tx, lease=lease_s * SECOND),
         lambda tx: _REFUNDS.realign(tx, wait=REFUND_WAIT),
         lambda tx: _MAILS.realign(tx, **_attempts(notifications.SEND_RETRY_DELAYS, MAIL_LEASE)),
         lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITE_RETRY_DELAYS)),
