@@ -554,8 +554,8 @@ webhook_secrets = Table(
     Index(None, "organization_id", "endpoint_id"),
 )
 
-# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become rows
-# of deliveries and attempts with their results, or without when the lease expires.
+# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become
+# rows of deliveries and attempts with their results, or without when the lease expires.
 webhook_leases = Table(
     "webhook_leases",
     metadata,

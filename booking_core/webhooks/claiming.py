@@ -233,8 +233,8 @@ class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
         self._secret_keys = secret_keys
 
     def __missing__(self, key: tuple[str, str, str | None]) -> tuple[str, ...]:
-        *place, stored = key
-        opened = [self._opened(*place, secret_id, sealed) for secret_id, sealed in _live_secrets(stored)]
+        owner, endpoint_id, stored = key
+        opened = [self._opened(owner, endpoint_id, *each) for each in _live_secrets(stored)]
         self[key] = secrets = tuple(secret for secret in opened if secret)
         return secrets
 

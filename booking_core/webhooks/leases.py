@@ -78,7 +78,7 @@ COLUMNS = tuple(webhook_leases.c[name] for name in Lease._fields)
 def from_row(row: Sequence[Any]) -> Lease:
     """Return the lease of a row of COLUMNS."""
     *columns, attempts = row
-    return Lease(*columns, parsed(attempts))
+    return Lease._make([*columns, parsed(attempts)])
 
 
 def parsed(attempts: str) -> tuple[LeasedAttempt, ...]:

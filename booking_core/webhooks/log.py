@@ -98,8 +98,7 @@ class Stretch(NamedTuple):
 
 def _stretches() -> Any:
     e, c, s, r, h = (
-        table.c
-        for table in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_leases)
+        table.c for table in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_leases)
     )
     behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence, null()).where(
         e.organization_id == _organization_id,
@@ -130,11 +129,11 @@ _STRETCHES = Statement(_stretches())
 def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
     """Return where the events of the endpoint are that have no row."""
     found: list[Stretch] = []
-    for kind, after, until, missed_at, recovering_at, at, attempts in tx.all(
+    for kind, after, until, missed_at, recovering_at, at, in_flight in tx.all(
         _STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id
     ):
-        if attempts is not None:
-            found += _in_flight(leases.parsed(attempts), missed_at, at)
+        if in_flight is not None:
+            found += _in_flight(leases.parsed(in_flight), missed_at, at)
         elif max(after, at) < (end := END if until is None else until):
             found.append(Stretch(kind, max(after, at), end, missed_at, recovering_at))
     return found

@@ -76,7 +76,7 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
 def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     """Delete the rows of endpoints that were deleted before that instant, at most `limit`; return how many.
 
-    An endpoint to which a delivery or a lease still refers stays until that delivery is purged. What endpoints have passed in the
+    An endpoint to which a delivery or a lease still refers stays until that is gone. What endpoints have passed in the
     log, and what can no longer be recovered, goes too.
     """
     following.purge(tx)

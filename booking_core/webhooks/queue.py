@@ -84,7 +84,7 @@ def _expired(dialect: Dialect, table: Any) -> Any:
         .where(t.lease_until <= select(now_us(dialect)).scalar_subquery())
         .order_by(t.lease_until)
         .limit(bindparam("limit", type_=Integer))
-        .subquery()
+        .subquery(f"expired_{table.name}")
     )
 
 
@@ -93,9 +93,7 @@ def _all_expired(dialect: Dialect) -> Any:
     both = union_all(select(*rows.c), select(*first_attempts.c)).subquery("expired")
     c = both.c
     return (
-        select(c.organization_id, c.endpoint_id, c.id)
-        .order_by(c.lease_until)
-        .limit(bindparam("limit", type_=Integer))
+        select(c.organization_id, c.endpoint_id, c.id).order_by(c.lease_until).limit(bindparam("limit", type_=Integer))
     )
 
 

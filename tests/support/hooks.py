@@ -188,7 +188,7 @@ class Hooks:
     def attempts(self) -> list[dict[str, Any]]:
         """Return the attempts in the order of their numbers, those in flight without a row included."""
         in_flight = [
-            dict.fromkeys((column.name for column in tables.attempts.c))
+            dict.fromkeys(column.name for column in tables.attempts.c)
             | {"organization_id": lease.organization_id, "id": attempt.attempt_id, "number": 1, "trigger": "scheduled"}
             | {"delivery_id": lease.delivery(attempt).id, "started_at": lease.claimed_at}
             for lease in self.leases()
