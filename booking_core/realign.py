@@ -6,6 +6,7 @@ wait, counted from now: never before its time, and never later than that. A leas
 with whoever holds it. A second run finds nothing.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ from booking_core.db.tables import (
     webhook_leases,
 )
 from booking_core.db.unit_of_work import Update
+from booking_core.errors import is_outage
 
 BATCH = 500
 SLACK = 2 * SECOND
@@ -52,8 +54,10 @@ MAIL_LEASE = 15 * MINUTE
 REFUND_WAIT = payments.RETRY_DELAY_MAX_S * SECOND
 _LIMIT = bindparam("limit", type_=Integer)
 
+log = logging.getLogger("booking.realign")
+
 Realign = Callable[[Tx], int]
-"""Brings back a batch of rows, and gives how many: none when all is done."""
+"""Brings back a batch of rows, and gives how many: none when all is done that can be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,39 @@ class _Ahead:
 
     def realign(self, tx: Tx, **parameters: object) -> int:
         """Bring back a batch."""
-        found = tx.all(self.found, limit=BATCH, **parameters)
-        for organization_id, row_id, now, wait in found:
-            columns = dict.fromkeys(self.change.sets, now + wait)
-            tx.update(self.change, **{"organization_id": organization_id, self.key: row_id}, **columns)
-        return len(found)
+        changes = [
+            {"organization_id": organization_id, self.key: row_id} | dict.fromkeys(self.change.sets, now + wait)
+            for organization_id, row_id, now, wait in tx.all(self.found, limit=BATCH, **parameters)
+        ]
+        return _change(tx, self.change, changes)
+
+
+def _change(tx: Tx, target: Update, changes: Sequence[dict[str, Any]]) -> int:
+    """Update the rows, and return how many could be. A row that fails, of whatever organization, keeps no other."""
+    try:
+        tx.in_savepoint(lambda tx: _update(tx, target, changes))
+        return len(changes)
+    except Exception as error:
+        if is_outage(error):
+            raise
+    return sum(_is_changed(tx, target, each) for each in changes)
+
+
+def _is_changed(tx: Tx, target: Update, change: dict[str, Any]) -> bool:
+    try:
+        tx.in_savepoint(lambda tx: _update(tx, target, [change]))
+    except Exception as error:
+        if is_outage(error):
+            raise
+        key = {name: change[name] for name in target.keys}
+        log.exception("%s: the time of %s lies too far ahead, and cannot be corrected", target.table.name, key)
+        return False
+    return True
+
+
+def _update(tx: Tx, target: Update, changes: Sequence[dict[str, Any]]) -> None:
+    for each in changes:
+        tx.update(target, **each)
 
 
 def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
@@ -209,9 +241,14 @@ _HOLD = Update("realign_hold", holds, sets=("created_at", "expires_at"))
 
 def _realign_holds(tx: Tx) -> int:
     found = tx.all(_HOLDS, limit=BATCH)
-    for organization_id, hold_id, now, length in found:
-        tx.update(_HOLD, organization_id=organization_id, id=hold_id, created_at=now, expires_at=now + max(0, length))
-    return len(found)
+    return _change(
+        tx,
+        _HOLD,
+        [
+            {"organization_id": owner, "id": hold_id, "created_at": now, "expires_at": now + max(0, length)}
+            for owner, hold_id, now, length in found
+        ],
+    )
 
 
 # All of it -------------------------------------------------------------------------------------------------------
