@@ -30,6 +30,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
 from booking_core.db.tables import (
@@ -110,7 +111,7 @@ def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElem
     now = now_us(dialect)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
-        .where(table.c[due] > now + wait + SLACK)
+        .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
         .limit(_LIMIT)
         .with_for_update(of=table, skip_locked=True)
     )
@@ -228,7 +229,7 @@ def _holds(dialect: Dialect) -> Select[Any]:
     now, length = now_us(dialect), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
-        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None)))
+        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None), has_arrived(holds.c.organization_id)))
         .limit(_LIMIT)
         .with_for_update(skip_locked=True)
     )

@@ -5,6 +5,7 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
@@ -99,11 +100,15 @@ _OFFERED = and_(
 _OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
 _COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
-_GET = Statement(
-    select(*(_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields))
-    .join_from(departures, experiences, _OFFERED)
-    .where(_THIS)
-)
+
+
+def select_rows() -> Select[tuple[object, ...]]:
+    """Select `DepartureRow`s of departures, with the seats that are held at `at`."""
+    columns = (_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields)
+    return select(*columns).join_from(departures, experiences, _OFFERED)
+
+
+_GET = Statement(select_rows().where(_THIS))
 
 
 def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
@@ -118,7 +123,9 @@ _HAS_DEPARTURE = (
     .correlate(tables.organizations)
 )
 _ORGANIZATIONS_OF = Statement(
-    select(*organizations.COLUMNS).where(_HAS_DEPARTURE.exists()).order_by(tables.organizations.c.slug)
+    select(*organizations.COLUMNS)
+    .where(_HAS_DEPARTURE.exists(), has_arrived(tables.organizations.c.id))
+    .order_by(tables.organizations.c.slug)
 )
 
 

@@ -15,10 +15,12 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
+from booking_core.db.arrivals import find_arriving
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.doctor import (
     amounts,
+    announcements,
     bookings,
     deliveries,
     events,
@@ -51,6 +53,7 @@ CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (
     *amounts.CHECKS,
     *payment_states.CHECKS,
     *events.CHECKS,
+    *announcements.CHECKS,
     *deliveries.CHECKS,
     *records.CHECKS,
     *time_limits.CHECKS,
@@ -71,13 +74,15 @@ def examine(
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
     options = options or CheckOptions()
-    slugs = {str(row[0]): str(row[1]) for row in tx.all(_SLUGS)}
+    # An organization that is being copied into this cell is whole where it lives.
+    elsewhere = set() if organization_id else find_arriving(tx)
+    slugs = {str(row[0]): str(row[1]) for row in tx.all(_SLUGS) if str(row[0]) not in elsewhere}
     context = CheckContext(organization_id, options.parameters(tx.now()), slugs, options.openers or {})
     checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
     found: list[Finding] = []
     with tx.without_statement_timeout():
         for done, check in enumerate(checks, start=1):
-            found.extend(check.findings(tx, context))
+            found.extend(each for each in check.findings(tx, context) if each.organization_id not in elsewhere)
             advance(done, len(checks))
     return found
 

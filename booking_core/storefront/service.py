@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from booking_core import bookings, tokens
+import orjson
+
+from booking_core import bookings, departure_touches, holds, tokens
 from booking_core.bookings import BookingRequest
 from booking_core.clock import SECOND
 from booking_core.context import Actor, Organization
@@ -32,6 +34,7 @@ def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HO
     bookings.lock_seats(tx, actor, departure_id, seats)
     row = HoldRow(tokens.new_id(), departure_id, seats, actor.at + for_s * SECOND, None)
     tx.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
+    departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return rules.present(row, actor.organization.zone)
 
 
@@ -44,6 +47,7 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     row = _lock(tx, actor, hold_id)
     if row.ended_at is None:
         _end(tx, actor, row)
+        departure_touches.touch(tx, actor.organization.id, [row.departure_id], at=actor.at)
     return rules.present(row, actor.organization.zone)
 
 
@@ -129,7 +133,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
     )
     booking = bookings.create(tx, actor, draft)
     if held:
-        _end(tx, actor, held)
+        holds.take_over(tx, actor.organization.id, held.id, orjson.loads(booking)["id"], at=actor.at)
     return booking
 
 

@@ -11,6 +11,7 @@ from booking_server.api.routers import (
     events,
     experiences,
     gift_cards,
+    holds,
     me,
     webhooks,
 )
@@ -18,6 +19,7 @@ from booking_server.api.routers import (
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
+    holds.router,
     availability.router,
     departures.router,
     experiences.router,

@@ -2,11 +2,12 @@
 
 from booking_core import webhooks
 from booking_core.context import Installation
-from booking_core.db import migrate
+from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
@@ -28,6 +29,7 @@ def periodic_jobs(
         refund_job(settings, database),
         mail_job(settings, database, installation, watch),
         RetentionJob(settings, database),
+        AnnouncementJob(database),
         ErasureJob(settings, database, installation),
-        *([BackfillJob(database, backfills)] if (backfills := migrate.backfills()) else []),
+        *([BackfillJob(database, backfills)] if (backfills := revisions.backfills()) else []),
     ]

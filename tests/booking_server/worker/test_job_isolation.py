@@ -30,6 +30,7 @@ from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import Report
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import REALIGN_BATCHES, ExpiryJob
 from booking_server.worker.jobs.job import Job
@@ -56,6 +57,8 @@ class Case:
     waiting: str
     """The condition of rows that are not processed."""
     fill: Fill
+    verb: str = "UPDATE"
+    """The write that processes a row."""
 
 
 # Rows ------------------------------------------------------------------------------------------------------------
@@ -103,7 +106,10 @@ def expiring_keys(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     made = ids(hash(world.org) % 1000)
     names = [next(made) for _ in range(count)]
     base = {"organization_id": world.org, "name": "till", "prefix": "svc_1", "scopes": "[]", "created_at": NOON}
-    keys = [base | {"id": name, "key_hash": name, "expires_at": NOON + DAY + n} for n, name in enumerate(names)]
+    keys = [
+        base | {"id": name, "key_hash": f"{world.org} {name}", "expires_at": NOON + DAY + n}
+        for n, name in enumerate(names)
+    ]
     return [(tables.api_keys, keys)]
 
 
@@ -198,7 +204,20 @@ def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return [(tables.customers, [customer(world.org, next(made), AGES_AGO + n) for n in range(count)])]
 
 
+def touched_departures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    base = {"organization_id": world.org, "id": NIL_ID, "due_at": NOON - 1}
+    found = _departures(world, count)
+    touches = [base | {"departure_id": row["id"], "due_at": NOON - count + n} for n, row in enumerate(found)]
+    follower = {"organization_id": world.org, "followed_sequence": 0}
+    return [
+        (tables.departures, found),
+        (tables.departure_followers, [follower]),
+        (tables.departure_touches, touches),
+    ]
+
+
 SWEEPS = {
+    "announce_departures": Case("departure_touches", "departure_id", "true", touched_departures, "DELETE"),
     "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
     "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
     "cancel_bookings": Case("departures", "id", "cancelling IS NOT NULL", cancelling),
@@ -218,6 +237,8 @@ PURGES = {
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
 }
+OF_ANNOUNCEMENTS = {"follow_bookings"}
+"""An organization is one row of this sweep, which has a test of its own."""
 OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
 """Purges of the delivery queue, which has tests of its own."""
 
@@ -306,10 +327,10 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    assert {type(job) for job in jobs} == {ErasureJob, ExpiryJob, MailJob, RefundJob, RetentionJob}, (
+    assert {type(job) for job in jobs} == {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, RefundJob, RetentionJob}, (
         "a new job: add its steps here"
     )
-    assert set(sweeps_of(jobs)) == set(SWEEPS)
+    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
 
@@ -335,7 +356,7 @@ def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
     case = SWEEPS[name]
     neighbours.fill(case, 20)
     bad = neighbours.left(case, neighbours.large)[0]
-    neighbours.break_row(case, bad)
+    neighbours.break_row(case, bad, case.verb)
     sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep, batches=40)

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0030"
-down_revision = "0021"
+revision = "0031"
+down_revision = "0030"
 is_additive = True
 branch_labels = None
 depends_on = None
