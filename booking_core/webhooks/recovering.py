@@ -317,7 +317,7 @@ def _recover_ranges(tx: Tx, organization_id: str, endpoint_id: str, wanted: Want
     missed = [
         each
         for each in log.stretches(tx, organization_id, endpoint_id)
-        if each.status in wanted.statuses and each.event_type in wanted.types
+        if each.status in wanted.statuses and each.event_type in wanted.types and each.in_flight is None
     ]
     if not missed:
         return 0
