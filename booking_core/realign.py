@@ -29,6 +29,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
+from booking_core.db.due import clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
 from booking_core.db.tables import bookings, deliveries, effects, erasures, holds, mails, organizations, refunds
@@ -63,9 +64,21 @@ class _Ahead:
         return len(found)
 
 
-def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
-    """Select the rows whose timestamp is in the future by more than the delay."""
-    now = now_us(dialect)
+def _now_of(dialect: Dialect, table: Table) -> ColumnElement[int]:
+    """Return the present instant of a row's organization, whose clock is ahead if it is a sandbox."""
+    offset = clock_offset_of(table.c.organization_id).correlate(table).scalar_subquery()
+    return now_us(dialect) + func.coalesce(offset, literal_column("0"))
+
+
+def _select(
+    dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int], *, is_real: bool = False
+) -> Select[Any]:
+    """Select the rows whose timestamp is in the future by more than the delay.
+
+    Args:
+        is_real: the timestamp is of the real time for sandboxes too.
+    """
+    now = now_us(dialect) if is_real else _now_of(dialect, table)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
         .where(table.c[due] > now + wait + SLACK)
@@ -115,9 +128,9 @@ def _deliveries(dialect: Dialect) -> Select[Any]:
 _DELIVERIES = _Ahead(Statement(_deliveries), Update("realign_delivery", deliveries, sets=("next_attempt_at",)))
 _LEASES = _Ahead(
     Statement(
-        lambda dialect: _select(dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger)).where(
-            deliveries.c.lease_until.is_not(None)
-        )
+        lambda dialect: _select(
+            dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger), is_real=True
+        ).where(deliveries.c.lease_until.is_not(None))
     ),
     Update("realign_lease", deliveries, sets=("lease_until",)),
 )
@@ -178,12 +191,12 @@ def _pending(dialect: Dialect) -> Select[Any]:
 
 def _holds(dialect: Dialect) -> Select[Any]:
     """Holds that were made later than now; each has its own length."""
-    now, length = now_us(dialect), holds.c.expires_at - holds.c.created_at
+    now, length = _now_of(dialect, holds), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
         .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None)))
         .limit(_LIMIT)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=holds, skip_locked=True)
     )
 
 

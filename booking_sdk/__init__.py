@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
+    from booking_core.models.sandbox import SandboxClock, SandboxDue, SandboxMail, SandboxStatus
     from booking_core.models.scopes import Scope
     from booking_core.models.webhooks import (
         AttemptError,
@@ -293,6 +294,10 @@ __all__ = [
     "ResponseMeta",
     "ResponseValidationError",
     "RetryDecision",
+    "SandboxClock",
+    "SandboxDue",
+    "SandboxMail",
+    "SandboxStatus",
     "Scope",
     "Sending",
     "ServerError",
@@ -335,6 +340,7 @@ _LAZY_MODULES = (
     "booking_core.models.manifests",
     "booking_core.models.money",
     "booking_core.models.organizations",
+    "booking_core.models.sandbox",
     "booking_core.models.scopes",
     "booking_core.models.webhooks",
     "webhook_verify",

@@ -70,9 +70,11 @@ def examine(
     advance: Advance = lambda done, total: None,
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
-    options = options or CheckOptions()
-    slugs = {str(row[0]): str(row[1]) for row in tx.all(_SLUGS)}
-    context = CheckContext(organization_id, options.parameters(tx.now()), slugs, options.openers or {})
+    options, at = options or CheckOptions(), tx.now()
+    known = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
+    slugs = {owner: slug for owner, slug, _ in known}
+    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset}
+    context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
     checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
     found: list[Finding] = []
     with tx.without_statement_timeout():
@@ -82,4 +84,4 @@ def examine(
     return found
 
 
-_SLUGS = Statement(text("SELECT id, slug FROM organizations ORDER BY id"))
+_ORGANIZATIONS = Statement(text("SELECT id, slug, clock_offset FROM organizations ORDER BY id"))

@@ -3,7 +3,20 @@
 `COLUMNS` and `from_row` are for packages that join organizations to their own rows.
 """
 
+from booking_core.organizations.clocks import follow, now
 from booking_core.organizations.service import by_id, create, find, get, present, present_settings, set_settings
 from booking_core.organizations.store import COLUMNS, from_row
 
-__all__ = ["COLUMNS", "by_id", "create", "find", "from_row", "get", "present", "present_settings", "set_settings"]
+__all__ = [
+    "COLUMNS",
+    "by_id",
+    "create",
+    "find",
+    "follow",
+    "from_row",
+    "get",
+    "now",
+    "present",
+    "present_settings",
+    "set_settings",
+]

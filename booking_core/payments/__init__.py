@@ -38,6 +38,7 @@ from booking_core.payments.rules import (
     gateway_unit,
     refund_amount,
 )
+from booking_core.payments.sandbox_cards import SandboxCard, new_sandbox_intent, sandbox_card_of
 from booking_core.payments.service import (
     drop,
     expect,
@@ -64,6 +65,7 @@ __all__ = [
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
+    "SandboxCard",
     "claim",
     "drop",
     "expect",
@@ -76,6 +78,7 @@ __all__ = [
     "get_record",
     "get_refund",
     "lock",
+    "new_sandbox_intent",
     "organization_of_record",
     "outcome_of",
     "outcomes_of",
@@ -91,6 +94,7 @@ __all__ = [
     "reopen_refund",
     "request_refund",
     "return_late",
+    "sandbox_card_of",
     "settle",
     "settle_refund",
     "void",

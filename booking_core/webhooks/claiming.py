@@ -53,11 +53,14 @@ class ClaimedDelivery:
     body: bytes = field(repr=False)
     lease_token: str
     at: int
-    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
+    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock, so
+    it is the real one for a sandbox too."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
+    ahead: int = 0
+    """Microseconds by which the clock of a sandbox was ahead of that instant."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
 
@@ -187,6 +190,7 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelive
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
         traceparent=due.traceparent,
+        ahead=due.ahead,
     )
 
 
@@ -220,7 +224,7 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int | None) -> None:
         id=claimed.delivery_id,
         lease_token=claimed.lease_token,
         lease_until=until,
-        last_attempt_at=claimed.at,
+        last_attempt_at=claimed.at + claimed.ahead,
     )
 
 
@@ -232,14 +236,14 @@ def _insert(tx: Tx, due: DueDelivery, claimed: ClaimedDelivery, until: int | Non
         claimed.endpoint_id,
         due.event_id,
         due.event_type,
-        created_at=min(due.created_at, due.at),
+        created_at=min(due.created_at, due.at + due.ahead),
         trigger=DeliveryTrigger.EVENT,
-        due_at=due.at,
+        due_at=due.at + due.ahead,
     )
     store.insert_delivery(
         tx,
         due.organization_id,
-        row._replace(last_attempt_at=None if until is None else due.at),
+        row._replace(last_attempt_at=None if until is None else due.at + due.ahead),
         event_sequence=due.sequence,
         resource_id=due.resource_id,
         generation=due.generation,
@@ -256,7 +260,7 @@ def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
         delivery_id=claimed.delivery_id,
         number=claimed.number,
         trigger=claimed.trigger.value,
-        started_at=claimed.at,
+        started_at=claimed.at + claimed.ahead,
     )
 
 

@@ -10,7 +10,7 @@ from booking_core.bookings.store.departures import CONFIRMED_SEATS
 from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, BookingDetails
 from booking_core.clock import END_OF_TIME, HOUR
 from booking_core.db import tables
-from booking_core.db.due import NIL_ID, DueRow, DueRows, Page
+from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -74,7 +74,8 @@ class ClosedDeparture(NamedTuple):
 def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
-    return select(owner.id, owner.cancel_under_minimum).where(behind).order_by(owner.id).limit(LIMIT)
+    columns = (owner.id, owner.cancel_under_minimum, owner.clock_offset)
+    return select(*columns).where(behind).order_by(owner.id).limit(LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:
@@ -151,9 +152,10 @@ class ClosedDepartures:
     def __init__(self, grace: int) -> None:
         self._grace = grace
 
-    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
-        """Return organizations behind `after`, and whether each cancels departures under their minimum."""
-        return [(owner, bool(is_on)) for owner, is_on in tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)]
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
+        """Return organizations behind `after`; those count as due that cancel departures under their minimum."""
+        found = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
+        return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in found]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the departures of the next page that can be decided, at most `limit`."""

@@ -55,6 +55,13 @@ CHANGES = (
         "additive",
         "Additive: `locale` in the body of a new booking, the guest's language for mails and page",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: sandboxes, whose keys begin with `svc_test_`; `GET /sandbox/clock`, `POST /sandbox/clock/advance` "
+        "and `GET /sandbox/mails`",
+    ),
 )
 """Oldest first."""
 

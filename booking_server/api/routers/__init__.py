@@ -12,6 +12,7 @@ from booking_server.api.routers import (
     experiences,
     gift_cards,
     me,
+    sandbox,
     webhooks,
 )
 
@@ -25,5 +26,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     gift_cards.router,
     events.router,
     webhooks.router,
+    sandbox.router,
     description.router,
 )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from functools import partial
 
 from booking_core import payments
 from booking_core.clock import SECOND
@@ -12,6 +12,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
+from booking_server.adapters.gateways import Gateway, Gateways
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 
@@ -25,15 +26,11 @@ OF_ONE_MAX = 12
 """Calls at once for one organization: a quarter is left for the others while its calls hang."""
 
 
-class Gateway(Protocol):
-    """A payment provider. Threads may share it."""
-
-    def refund(self, claimed: ClaimedRefund) -> RefundResult:
-        """Make a refund, or find out its state. Blocks, and raises for no answer or failure of the provider."""
-
-
 class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
-    """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none."""
+    """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none.
+
+    Those of sandboxes go to the test gateway, whatever gateway there is.
+    """
 
     name = "refunds"
 
@@ -45,20 +42,19 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         lease_s: float = LEASE_S,
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
     ) -> None:
-        claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=lease_s)  # noqa: E731
-        self._claims = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
-        super().__init__(self._claims, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
-        self.referrals = Sweep("refer_refunds", database, payments.DUE, payments.refer_to_staff)
+        claim = partial(payments.claim, lease_s=lease_s)
+        refer = partial(payments.refer_to_staff, lease_s=lease_s)
+        self.claims: Sweep[ClaimedRefund] = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
+        self.referrals: Sweep[ClaimedRefund] = Sweep("refer_refunds", database, payments.DUE, refer)
+        in_use = self.claims if gateway else self.referrals
+        super().__init__(in_use, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
         self._database = database
-        self._gateway = gateway
+        self._gateways = Gateways(gateway)
         self._lease_s = lease_s
         self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")
         self._unsettled: list[RefundResult] = []
         """Results that could not be recorded because a row was locked."""
-
-    async def run_turn(self, stop: asyncio.Event) -> int:
-        return await (super().run_turn(stop) if self._gateway else self.referrals.run_turn(stop))
 
     async def close(self) -> None:
         try:
@@ -100,7 +96,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         claimed = result.claimed
         if not isinstance(error, Unavailable):
             await self._claims.park(claimed.organization_id, claimed.id, error)
-        elif self._database.clock() < claimed.at + round(self._lease_s * SECOND):
+        elif self._database.clock() < claimed.at - claimed.ahead + round(self._lease_s * SECOND):
             self._unsettled.append(result)
 
     async def _record(self, results: Sequence[RefundResult]) -> None:
@@ -117,10 +113,9 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         A machine that slept for a day would otherwise send an idempotency key that was checked the day before and that
         the gateway has forgotten since.
         """
-        assert self._gateway is not None
         if self._database.clock() >= lease_ends_at:
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
-        return self._gateway.refund(claimed)
+        return self._gateways.of(claimed).refund(claimed)
 
 
 def _results(finished: "Sequence[asyncio.Future[RefundResult]]") -> list[RefundResult]:
