@@ -27,7 +27,7 @@ _HIDDEN = frozenset(
         *("code_hash", "code_sealed", "manage_key_id", "occurrence"),
     }
 )
-_JSON = frozenset({"tags", "guests", "add_ons", "body", "data"})
+_JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data"})
 _EMAIL = bindparam("email", type_=Text)
 
 Condition = Callable[[Dialect], ColumnElement[bool]]

@@ -29,6 +29,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
@@ -81,7 +82,7 @@ def _select(
     now = now_us(dialect) if is_real else _now_of(dialect, table)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
-        .where(table.c[due] > now + wait + SLACK)
+        .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
         .limit(_LIMIT)
         .with_for_update(of=table, skip_locked=True)
     )
@@ -194,7 +195,7 @@ def _holds(dialect: Dialect) -> Select[Any]:
     now, length = _now_of(dialect, holds), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
-        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None)))
+        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None), has_arrived(holds.c.organization_id)))
         .limit(_LIMIT)
         .with_for_update(of=holds, skip_locked=True)
     )

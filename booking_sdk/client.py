@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from booking_sdk.resources.events import AsyncEvents
     from booking_sdk.resources.experiences import AsyncExperiences
     from booking_sdk.resources.gift_cards import AsyncGiftCards
+    from booking_sdk.resources.holds import AsyncHolds
     from booking_sdk.resources.sandbox import AsyncSandbox
     from booking_sdk.resources.webhooks import AsyncWebhooks
 
@@ -207,10 +208,17 @@ class AsyncBookingClient(AsyncAPIClient):
 
     @cached_property
     def bookings(self) -> "AsyncBookings":
-        """Bookings: list, get, create and cancel."""
+        """Bookings: list, get, quote, create and cancel."""
         from booking_sdk.resources.bookings import AsyncBookings
 
         return AsyncBookings(self)
+
+    @cached_property
+    def holds(self) -> "AsyncHolds":
+        """Holds of seats while a guest checks out: create, get and delete."""
+        from booking_sdk.resources.holds import AsyncHolds
+
+        return AsyncHolds(self)
 
     @cached_property
     def customers(self) -> "AsyncCustomers":

@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
@@ -25,6 +26,13 @@ class Booking(BookingModel):
 
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
+
+
+class BookingChange(BookingChangeModel):
+    """A booking after its change, with the effect on its money; or the preview of it."""
+
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
 
 
 class GiftCard(GiftCardModel):
@@ -61,16 +69,39 @@ class PreviousDeparture(Resource):
     starts_at: AwareDatetime
 
 
-class RescheduleData(BookingData):
+class BookingUpdateData(BookingData):
+    """The data of `booking.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
+
+
+class RescheduleData(BookingUpdateData):
     """The data of `booking.rescheduled`."""
 
     previous_departure: PreviousDeparture
+
+
+class BookingRefundData(BookingUpdateData):
+    """The data of `booking.refunded`."""
+
+    refunded_amount: Money
+    """The amount that was returned now."""
+    total_refunded: Money
+    """The amount that was returned of the booking's payment in all."""
 
 
 class CustomerData(Resource):
     """The data of an event about a customer."""
 
     object: Customer
+
+
+class CustomerUpdateData(CustomerData):
+    """The data of `customer.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
 
 
 class GiftCardData(Resource):
@@ -87,10 +118,25 @@ class RedemptionData(GiftCardData):
     booking_id: Id
 
 
+class RestorationData(GiftCardData):
+    """The data of `gift_card.restored`."""
+
+    restored_amount: Money
+    booking_id: Id
+    """The booking that was cancelled."""
+
+
 class EndpointData(Resource):
     """The data of an event about a webhook endpoint."""
 
     object: WebhookEndpoint
+
+
+class EndpointFailingData(EndpointData):
+    """The data of `webhook.failing`."""
+
+    failing_since: AwareDatetime
+    """The endpoint's last success; or when it was created or enabled, if that was later."""
 
 
 class DeliveryDeadData(EndpointData):
@@ -204,6 +250,20 @@ class BookingRescheduled(BookingEvent):
     data: RescheduleData
 
 
+class BookingUpdated(BookingEvent):
+    """A booking changed in a way that has no event of its own."""
+
+    type: Literal["booking.updated"]
+    data: BookingUpdateData
+
+
+class BookingRefunded(BookingEvent):
+    """Money of a cancelled booking was returned, by the gateway or by hand."""
+
+    type: Literal["booking.refunded"]
+    data: BookingRefundData
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -220,6 +280,7 @@ class CustomerUpdated(CustomerEvent):
     """The contact details of a customer changed."""
 
     type: Literal["customer.updated"]
+    data: CustomerUpdateData
 
 
 class GiftCardEvent(Event):
@@ -241,10 +302,24 @@ class GiftCardRedeemed(GiftCardEvent):
     data: RedemptionData
 
 
+class GiftCardRestored(GiftCardEvent):
+    """A cancelled booking gave back what it took from a gift card."""
+
+    type: Literal["gift_card.restored"]
+    data: RestorationData
+
+
 class WebhookEvent(Event):
     """The base class of events about a webhook endpoint, which are never sent to that endpoint itself."""
 
     data: EndpointData  # type: ignore[assignment]
+
+
+class WebhookFailing(WebhookEvent):
+    """An endpoint has failed for an hour. It is disabled after three days without a successful delivery."""
+
+    type: Literal["webhook.failing"]
+    data: EndpointFailingData
 
 
 class WebhookAutoDisabled(WebhookEvent):
@@ -301,10 +376,14 @@ AnyEvent = (
     | BookingConfirmed
     | BookingCancelled
     | BookingRescheduled
+    | BookingUpdated
+    | BookingRefunded
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
     | GiftCardRedeemed
+    | GiftCardRestored
+    | WebhookFailing
     | WebhookAutoDisabled
     | WebhookEnabled
     | WebhookSecretRotated
@@ -320,10 +399,14 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_CONFIRMED: BookingConfirmed,
     EventType.BOOKING_CANCELLED: BookingCancelled,
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
+    EventType.BOOKING_UPDATED: BookingUpdated,
+    EventType.BOOKING_REFUNDED: BookingRefunded,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemed,
+    EventType.GIFT_CARD_RESTORED: GiftCardRestored,
+    EventType.WEBHOOK_FAILING: WebhookFailing,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookAutoDisabled,
     EventType.WEBHOOK_ENABLED: WebhookEnabled,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookSecretRotated,

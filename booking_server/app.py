@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from booking_core import secret_keys
-from booking_core.db import migrate, replica
+from booking_core.db import replica, revisions
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
+from booking_core.db.revisions import SchemaState
 from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
@@ -107,9 +108,13 @@ def open_service(settings: Settings, database: Database | None = None, limiter: 
     Raises:
         SettingError: as `create_app`.
     """
-    _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
-    _verify_secret_keys(settings, database)
+    try:
+        _check_schema(database)
+        _verify_secret_keys(settings, database)
+    except BaseException:
+        database.close()
+        raise
     _log_pooling(settings, database)
     service = Service(settings, database, limiter)
     _log_replica(service)
@@ -159,11 +164,11 @@ async def of_service(
         yield
 
 
-def _check_schema(url: str) -> None:
-    state = migrate.state(url)
-    if state is migrate.SchemaState.OLDER:
+def _check_schema(database: Database) -> None:
+    state = database.read(revisions.state)
+    if state is SchemaState.OLDER:
         raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
-    if state is migrate.SchemaState.TOO_NEW:
+    if state is SchemaState.TOO_NEW:
         raise SettingError("BOOKING_DATABASE_URL has the schema of a newer release: install that release")
 
 
@@ -173,7 +178,6 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     if problem is None:
         return
     if problem.is_refused:
-        database.close()
         raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
     log.warning("%s", problem.message)
 

@@ -11,6 +11,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "availability": ("booking_cli.commands.availability", "List departures with available seats."),
     "departures": ("booking_cli.commands.departures", "List, show, close, reopen and cancel departures."),
     "bookings": ("booking_cli.commands.bookings", "List, create, cancel, confirm and reschedule bookings."),
+    "holds": ("booking_cli.commands.holds", "Hold seats of a departure for some minutes."),
     "customers": ("booking_cli.commands.customers", "List, create and update customers."),
     "gift-cards": ("booking_cli.commands.gift_cards", "List, issue and deactivate gift cards."),
     "events": ("booking_cli.commands.events", "List and follow events."),
@@ -41,8 +42,8 @@ MODULES: Mapping[str, tuple[str, str]] = {
 """The module of each command, which is imported when the command is used, and its line in `booking --help`."""
 
 _CLIENT = (
-    *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "customers"),
-    "gift-cards",
+    *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "holds"),
+    *("customers", "gift-cards"),
     *("events", "webhooks", "api"),
     "sandbox",
 )

@@ -16,13 +16,14 @@ LISTS: Mapping[str, str] = {
     "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
     "recorded payment": "booking payments list BOOKING lists the recorded payments",
     "mail": "booking mails list lists the mails",
-    "hold": "a hold expires; booking storefront hold creates a new one",
+    "hold": "a hold expires; booking holds create makes a new one",
     "refund": "booking refunds list --org SLUG lists the refunds",
 }
 """The hint for each noun."""
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
-    ("POST", r"/bookings", "departure"),
+    ("POST", r"/(bookings|bookings/quote|holds)", "departure"),
+    (".*", r"/holds/.*", "hold"),
     (".*", r"/bookings/.*", "booking"),
     (".*", r"/departures/.*", "departure"),
     (".*", r"/events/.*", "event"),

@@ -20,13 +20,15 @@ _SETTINGS = (
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "booking": (
         *("bookings", "Booking"),
-        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available"),
+        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*"),
     ),
     "staff_departure": (
         *("departures", "Departure"),
         ("experience.*", "seats_sold", "bookings.*", "is_being_cancelled"),
     ),
     "departure": ("departures", "Departure", ("experience", "experience.title")),
+    "quote": ("bookings", "BookingQuote", ()),
+    "seat_hold": ("holds", "Hold", ()),
     "endpoint": ("webhooks", "WebhookEndpoint", ()),
     "new_endpoint": ("webhooks", "WebhookEndpointWithSecret", ("secret_file",)),
     "delivery": ("webhooks", "Delivery", ()),

@@ -1,13 +1,14 @@
 """Moves an organization from one cell to another while it is served (decision 0051).
 
-The rows are copied in batches beside the service, and again those that change meanwhile. Then changes are refused for a
-moment: the rest is copied and compared, and one commit in the cell that the organization leaves decides. Before it the
-organization lives there, after it in the other one, wherever the move is interrupted: it goes on when it is run again.
+The rows are copied and compared in batches beside the service, and again those that change meanwhile. Then changes are
+refused for a moment: the rest is copied and compared, and one commit in the cell that the organization leaves decides.
+Before it the organization lives there, after it in the other one, wherever the move is interrupted: it goes on when it
+is run again.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -15,9 +16,10 @@ from sqlalchemy import Table, bindparam, select, text
 
 from booking_core import organizations
 from booking_core.cells import forwarding, guards, rows
+from booking_core.cells.comparing import Comparison
 from booking_core.cells.registry import Cell, CellError
 from booking_core.context import Organization
-from booking_core.db import tables
+from booking_core.db import arrivals, tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, cell_changes, cell_moves
@@ -28,6 +30,10 @@ from booking_core.tokens import new_id
 COPYING, MOVED = "copying", "moved"
 CATCH_UP_MAX = 500
 """Rows that may still have to be copied when changes are refused; more are copied before."""
+AT_ONCE_MAX = 20_000
+"""Rows that may have to be copied while changes are refused: what workers are to act on, keys and endpoints."""
+FROZEN_MAX_S = 10.0
+"""Seconds for which changes are refused at most: then the organization lives where it did."""
 _CHANGES = 5_000
 _ROUNDS = 50
 _SWITCHES = 20
@@ -63,7 +69,6 @@ _ARRIVALS = Statement(
         tables.cell_arrivals.c.organization_id == _ID
     )
 )
-_DELETE_ARRIVALS = Statement(tables.cell_arrivals.delete().where(tables.cell_arrivals.c.organization_id == _ID))
 _LINK_KEYS = Statement(select(tables.link_keys.c.key_id, tables.link_keys.c.key_sealed, tables.link_keys.c.created_at))
 _LOCK_COUNTERS = Statement(
     select(tables.counters.c.organization_id).where(tables.counters.c.organization_id == _ID).with_for_update()
@@ -126,6 +131,8 @@ class Mover:
         self._clock = clock
         self._tables = rows.moved_tables()
         self._early = [table for table in self._tables if table.name not in rows.AT_ONCE]
+        self._comparison: Comparison | None = None
+        self._at_once: dict[str, list[str]] = {}
         self._copied = 0
 
     def run(self) -> Moved:
@@ -139,6 +146,7 @@ class Mover:
         organization_id, frozen_s = move.organization_id, 0.0
         if move.state == COPYING:
             guards.install(self._source, organization_id, self._pause)
+            self._target.write(lambda tx: arrivals.announce(tx, organization_id))
             self._copy(move)
             frozen_s = self._leave(organization_id)
         self._target.write(lambda tx: _arrive(tx, organization_id, self._tables))
@@ -156,9 +164,13 @@ class Mover:
         if move is None or move.state != COPYING:
             raise CellError(f"The organization {self._slug} has no move that could be undone.")
         guards.remove(self._source, move.organization_id, self._pause)
-        self._target.write(lambda tx: tx.run(_DELETE_ARRIVALS, o=move.organization_id))
-        _delete_all(self._target, move.organization_id, self._tables)
+        self._discard(move.organization_id)
         self._forget(move.organization_id)
+
+    def _discard(self, organization_id: str) -> None:
+        """Delete the copy. It counts as one that has not arrived until its last row is gone."""
+        _delete_all(self._target, organization_id, self._tables)
+        self._target.write(lambda tx: arrivals.settle(tx, organization_id))
 
     # Beginning -------------------------------------------------------------------------------------------------------
 
@@ -186,8 +198,9 @@ class Mover:
 
     def _require_room(self, organization: Organization) -> None:
         """Check that the other cell has no rows of the organization, and no other one with its slug."""
-        others = self._target.read(organizations.find)
-        if any(each.slug == self._slug or each.id == organization.id for each in others):
+        if organization.id in self._target.read(arrivals.find_arriving):  # left by a move that the source forgot
+            self._discard(organization.id)
+        if self._target.read(lambda tx: organizations.is_taken(tx, slug=self._slug, organization_id=organization.id)):
             raise CellError(f"The cell {self._target_cell.name} has an organization {self._slug} already.")
 
     def _insert(self, tx: Tx, organization: Organization) -> Organization:
@@ -211,10 +224,27 @@ class Mover:
             while table.name not in progress or progress[table.name] is not None:
                 progress[table.name] = self._copy_page(move.organization_id, table, progress.get(table.name))
                 self._save(move.organization_id, progress)
+        self._follow(lambda: self._catch_up(move.organization_id, self._early))
+        self._compare(move.organization_id)
+
+    def _follow(self, catch_up: Callable[[], int]) -> None:
+        """Copy what has changed until few rows are left.
+
+        Raises:
+            Unavailable: that is never so.
+        """
         for _ in range(_ROUNDS):
-            if self._catch_up(move.organization_id, self._early) < CATCH_UP_MAX:
+            if catch_up() < CATCH_UP_MAX:
                 return
         raise Unavailable("The organization is changed faster than it can be copied; try again at a quieter time.")
+
+    def _compare(self, organization_id: str) -> None:
+        """Compare both copies while the organization is served, until few rows are left to be compared."""
+        self._comparison = Comparison(self._source, self._target, organization_id, self._early)
+        self._comparison.compare_all()
+        self._follow(lambda: self._catch_up(organization_id, self._early))
+        self._comparison.narrow()
+        self._comparison.require_few_open(CATCH_UP_MAX)
 
     def _copy_page(self, organization_id: str, table: Table, after: str | None) -> str | None:
         """Copy the next rows of a table, and return the last key; None when it was the last page."""
@@ -252,18 +282,25 @@ class Mover:
             if getattr(error, "sqlstate", None) != _FOREIGN_KEY:
                 raise
             return CATCH_UP_MAX
+        self._note(done)
         late = [str(row[0]) for row in noted if row[1] in rows.AT_ONCE] if of is self._early else []
         ids = json.dumps([each for each, _, _ in done] + late)
         self._source.write(lambda tx: tx.run(_DELETE_CHANGES, o=organization_id, ids=ids))
         return len(done)
+
+    def _note(self, changes: Iterable[tuple[str, str, str]]) -> None:
+        """Compare the rows of these changes again."""
+        if self._comparison:
+            for _, table_name, key in changes:
+                self._comparison.note(table_name, [key])
 
     def _apply(self, tx: Tx, organization_id: str, changed: Sequence[tuple[Table, set[str]]]) -> None:
         """Bring the rows of these keys to the state that they have now: those that exist, then those that do not."""
         gone: list[tuple[Table, list[str]]] = []
         for table, keys in changed:
             found = rows.read_keys(tx, table, organization_id, keys)
-            there = {_canonical(each.key) for each in found}
-            gone.append((table, [key for key in keys if _canonical(key) not in there]))
+            there = {rows.canonical(each.key) for each in found}
+            gone.append((table, [key for key in keys if rows.canonical(key) not in there]))
             self._copied += len(found)
             if found:
                 array = rows.as_array(found)
@@ -293,13 +330,17 @@ class Mover:
 
     def _leave(self, organization_id: str) -> float:
         """Let the organization leave, and return for how many seconds its changes were refused."""
+        assert self._comparison is not None
+        self._require_few_at_once(organization_id)
         for attempt in range(1, _SWITCHES + 1):
             self._catch_up(organization_id, self._early)
+            self._comparison.narrow()
             begun_s = self._clock()
             try:
                 self._leave_once(organization_id)
             except Unavailable:
                 if not self._has_left(organization_id):
+                    self._require_in_time(begun_s)
                     if attempt == _SWITCHES:
                         raise
                     self._pause(_PAUSE_S * attempt)
@@ -307,21 +348,51 @@ class Mover:
             return self._clock() - begun_s
         raise AssertionError
 
+    def _require_few_at_once(self, organization_id: str) -> None:
+        """Check that few rows are left for the moment in which changes are refused.
+
+        Raises:
+            CellError: there are too many.
+        """
+        with self._source.reading() as tx:
+            counts = {table.name: rows.count_at_once(tx, table, organization_id) for table in self._tables}
+        if sum(counts.values()) > AT_ONCE_MAX:
+            name = max(counts, key=lambda each: counts[each])
+            raise CellError(
+                f"{sum(counts.values())} rows of {self._slug} wait for a worker or an endpoint, {counts[name]} of them"
+                f" in {name}. They could only be copied while its changes are refused: run the command again when"
+                f" fewer than {AT_ONCE_MAX} are left."
+            )
+
+    def _require_in_time(self, begun_s: float) -> None:
+        """Check that changes were not refused for too long.
+
+        Raises:
+            CellError: they were.
+        """
+        if self._clock() - begun_s > FROZEN_MAX_S:
+            raise CellError(
+                f"The changes of {self._slug} would be refused for more than {FROZEN_MAX_S:.0f} seconds, so it lives"
+                " where it did. Run the command again at a quieter time."
+            )
+
     def _leave_once(self, organization_id: str) -> None:
+        begun_s = self._clock()
         with ExitStack() as stack:
             leaving = stack.enter_context(self._source.writing())
             leaving.allow_pauses()
-            stack.enter_context(leaving.without_statement_timeout())
             guards.pass_as_mover(leaving)
             guards.freeze(leaving, organization_id)
             leaving.first(_LOCK_COUNTERS, o=organization_id)  # workers and bookings that wait pass over it
             self._stage(leaving, organization_id)
+            self._require_in_time(begun_s)
             # What is committed there after the commit here is written before it.
             arriving = stack.enter_context(self._target.writing())
             arriving.allow_pauses()
-            stack.enter_context(arriving.without_statement_timeout())
             _arrive(arriving, organization_id, self._tables)
+            self._require_in_time(begun_s)
             self._require_same(leaving, arriving, organization_id)
+            self._require_in_time(begun_s)
             self._let_go(leaving, organization_id)
             leaving.commit()
 
@@ -332,22 +403,19 @@ class Mover:
             raise Unavailable(is_locked=True)
         changes = [(str(row[0]), str(row[1]), str(row[2])) for row in noted]
         self._apply(leaving, organization_id, _by_table(self._early, changes))
+        self._note(changes)
         last = [(table, rows.read_at_once(leaving, table, organization_id)) for table in self._tables]
+        self._at_once = {table.name: [row.key for row in found] for table, found in last}
         self._target.write(lambda tx: _stage_rows(tx, organization_id, last))
 
     def _require_same(self, leaving: Tx, arriving: Tx, organization_id: str) -> None:
-        """Compare both copies by the number and a checksum of the rows of each table.
+        """Compare what was not found the same before, and the number of rows of each table.
 
         Raises:
-            CellError: they are not the same.
+            CellError: both copies are not the same.
         """
-        for table in self._tables:
-            here, there = rows.digest(leaving, table, organization_id), rows.digest(arriving, table, organization_id)
-            if here != there:
-                raise CellError(
-                    f"The rows of {table.name} are not the same in both cells ({here[0]} and {there[0]}), and"
-                    f" {self._slug} lives where it did. Undo the move with --abort, and begin it again."
-                )
+        assert self._comparison is not None
+        self._comparison.require_same(leaving, arriving, self._at_once)
 
     def _let_go(self, leaving: Tx, organization_id: str) -> None:
         now = leaving.now()
@@ -380,7 +448,7 @@ _FOREIGN_KEY = "23503"
 
 
 def _stage_rows(tx: Tx, organization_id: str, last: Sequence[tuple[Table, Sequence[rows.Row]]]) -> None:
-    tx.run(_DELETE_ARRIVALS, o=organization_id)
+    arrivals.announce(tx, organization_id)
     for table, found in last:
         for start in range(0, len(found), rows.BATCH):
             array = rows.as_array(found[start : start + rows.BATCH])
@@ -393,11 +461,11 @@ def _arrive(tx: Tx, organization_id: str, of: Sequence[Table]) -> None:
     staged = [(str(name), str(array)) for name, array in tx.all(_ARRIVALS, o=organization_id)]
     for table in of:
         for name, array in staged:
-            if name == table.name:
+            if name == table.name and array != arrivals.NO_ROWS:
                 rows.write(tx, table, array)
     if staged:
         forwarding.clear(tx, organization_id)
-        tx.run(_DELETE_ARRIVALS, o=organization_id)
+        arrivals.settle(tx, organization_id)
 
 
 def _delete_all(database: Database, organization_id: str, of: Sequence[Table]) -> None:
@@ -416,7 +484,3 @@ def _by_table(of: Sequence[Table], changes: Sequence[tuple[str, str, str]]) -> l
     """Return the keys that have changed, by table in the order of the tables."""
     by_name = {table.name: {key for _, name, key in changes if name == table.name} for table in of}
     return [(table, by_name[table.name]) for table in of if by_name[table.name]]
-
-
-def _canonical(key: str) -> str:
-    return json.dumps(json.loads(key), sort_keys=True)

@@ -7,6 +7,7 @@ there, or without what makes it due (decision 0051). The statements are built fr
 
 # ruff: noqa: S608
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -49,6 +50,13 @@ class Row(NamedTuple):
     row: str
 
 
+class Hashed(NamedTuple):
+    """The checksum of a row, and its primary key without the organization."""
+
+    key: str
+    checksum: str
+
+
 def moved_tables() -> list[Table]:
     """Return the tables of an organization, each one behind those that it refers to."""
     return [each for each in tables.metadata.sorted_tables if owner_of(each) and each.name not in _OF_MOVES]
@@ -75,18 +83,23 @@ def key_of(table: Table) -> list[str]:
 
 def read_page(tx: Tx, table: Table, organization_id: str, after: str | None, limit: int = BATCH) -> list[Row]:
     """Return the next rows in the order of their keys, in the form in which they are held back."""
-    return _rows(tx, _page(table, after is not None), o=organization_id, after=after, n=limit)
+    return _rows(tx, _page(table, _output(table), after is not None), o=organization_id, after=after, n=limit)
 
 
 def read_keys(tx: Tx, table: Table, organization_id: str, keys: Iterable[str]) -> list[Row]:
     """Return the rows of these keys that exist and are not left for the end."""
-    return _rows(tx, _by_keys(table), o=organization_id, keys=_array(keys))
+    return _rows(tx, _by_keys(table, _output(table), held_back=True), o=organization_id, keys=_array(keys))
 
 
 def read_at_once(tx: Tx, table: Table, organization_id: str) -> list[Row]:
     """Return the rows of a table that are copied when the organization leaves, as they are."""
-    condition = "true" if table.name in AT_ONCE else (_DUE | _UNFINISHED).get(table.name, "")
+    condition = _at_once(table)
     return _rows(tx, _where(table, condition), o=organization_id) if condition else []
+
+
+def _at_once(table: Table) -> str:
+    """Return the condition of the rows that are copied when the organization leaves; an empty text: none."""
+    return "true" if table.name in AT_ONCE else (_DUE | _UNFINISHED).get(table.name, "")
 
 
 def _rows(tx: Tx, statement: Statement, **parameters: Any) -> list[Row]:
@@ -102,12 +115,16 @@ def _selected(table: Table, *, held_back: bool) -> str:
 
 
 def _output(table: Table) -> str:
+    return f"{_key(table)}, CAST(row_to_json(r) AS text)"
+
+
+def _key(table: Table) -> str:
     pairs = ", ".join(f"'{name}', r.\"{name}\"" for name in key_of(table))
-    return f"CAST(json_build_object({pairs}) AS text), CAST(row_to_json(r) AS text)"
+    return f"CAST(json_build_object({pairs}) AS text)"
 
 
 @cache
-def _page(table: Table, is_behind: bool) -> Statement:
+def _page(table: Table, output: str, is_behind: bool) -> Statement:
     keys = key_of(table)
     names, order = [f'r."{name}"' for name in keys], ", ".join(f'r."{name}"' for name in keys) or "1"
     condition = ""
@@ -117,9 +134,7 @@ def _page(table: Table, is_behind: bool) -> Statement:
     elif is_behind:
         condition = "WHERE false"  # the organization's only row
     source = _selected(table, held_back=True)
-    return Statement(
-        text(f"SELECT {_output(table)} FROM {source} {condition} ORDER BY {order} LIMIT CAST(:n AS integer)")
-    )
+    return Statement(text(f"SELECT {output} FROM {source} {condition} ORDER BY {order} LIMIT CAST(:n AS integer)"))
 
 
 def _value(table: Table, name: str) -> str:
@@ -128,9 +143,9 @@ def _value(table: Table, name: str) -> str:
 
 
 @cache
-def _by_keys(table: Table) -> Statement:
-    source = _selected(table, held_back=True)
-    return Statement(text(f"SELECT {_output(table)} FROM {source} JOIN {_keys(table)} ON {_match(table, 'r')}"))
+def _by_keys(table: Table, output: str, *, held_back: bool) -> Statement:
+    source = _selected(table, held_back=held_back)
+    return Statement(text(f"SELECT {output} FROM {source} JOIN {_keys(table)} ON {_match(table, 'r')}"))
 
 
 @cache
@@ -231,6 +246,55 @@ def _delete_live(table: Table) -> Statement | None:
 
 
 # Comparing -----------------------------------------------------------------------------------------------------------
+
+
+def read_hashes(tx: Tx, table: Table, organization_id: str, after: str | None, limit: int) -> list[Hashed]:
+    """Return checksums of the next rows in the order of their keys, in the form in which they are held back."""
+    statement = _page(table, _hashed(table), after is not None)
+    return [Hashed(*row) for row in tx.all(statement, o=organization_id, after=after, n=limit)]
+
+
+def hashes_of(
+    tx: Tx, table: Table, organization_id: str, keys: Iterable[str], *, held_back: bool = True
+) -> list[Hashed]:
+    """Return checksums of the rows of these keys that exist.
+
+    Args:
+        held_back: in the form in which they are held back, as the other cell has them before the organization leaves.
+    """
+    wanted = list(keys)
+    if not wanted:
+        return []
+    statement = _by_keys(table, _hashed(table), held_back=held_back)
+    return [Hashed(*row) for row in tx.all(statement, o=organization_id, keys=_array(wanted))]
+
+
+def count(tx: Tx, table: Table, organization_id: str) -> int:
+    """Return the number of rows of the organization."""
+    return int(tx.all(_count(table), o=organization_id)[0][0])
+
+
+def count_at_once(tx: Tx, table: Table, organization_id: str) -> int:
+    """Return the number of rows that are copied when the organization leaves."""
+    condition = _at_once(table)
+    return int(tx.all(_count(table, condition), o=organization_id)[0][0]) if condition else 0
+
+
+def canonical(key: str) -> str:
+    """Return a key as one text, however PostgreSQL has written its JSON."""
+    return json.dumps(json.loads(key), sort_keys=True)
+
+
+def _hashed(table: Table) -> str:
+    columns = ", ".join(f"r.{quoted(name)}" for name in _names(table))
+    return f"{_key(table)}, md5(CAST(ROW({columns}) AS text))"
+
+
+@cache
+def _count(table: Table, condition: str = "true") -> Statement:
+    return Statement(
+        text(f'SELECT count(*) FROM "{table.name}" WHERE "{owner_of(table)}" = CAST(:o AS uuid) AND ({condition})')
+    )
 
 
 def digest(tx: Tx, table: Table, organization_id: str) -> tuple[int, str]:

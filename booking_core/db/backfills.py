@@ -30,6 +30,7 @@ from sqlalchemy import (
     update,
 )
 
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import NIL_ID, DueRow, Owner, Page, Processed
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
@@ -126,7 +127,8 @@ class Backfill:
         owners = select(start.label("id")).cte("owners", recursive=True)
         following = first.where(self._owner > owners.c.id).correlate(owners).scalar_subquery()
         owners = owners.union_all(select(following).select_from(owners).where(owners.c.id.is_not(None)))
-        return Statement(select(owners.c.id).where(owners.c.id.is_not(None)).limit(_LIMIT))
+        found = select(owners.c.id).where(owners.c.id.is_not(None), has_arrived(owners.c.id))
+        return Statement(found.limit(_LIMIT))
 
     @cached_property
     def _find(self) -> Statement:

@@ -2,7 +2,8 @@
 
 The organizations with due rows are found by an index skip scan, from one organization to the next, so its cost grows
 with the number of organizations and not with the number of rows. The rows of one organization are read in pages along
-the same index, each page behind the last one, so that no statement reads again what was passed over.
+the same index, each page behind the last one, so that no statement reads again what was passed over. An organization
+that is being copied into this cell has no due rows here.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -27,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import Id, organizations
@@ -161,7 +164,7 @@ class DueRows:
         due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
         offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
         ahead = case((_GIVEN.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
-        is_due = func.coalesce(due_first <= self._until(dialect) + ahead, false())
+        is_due = and_(func.coalesce(due_first <= self._until(dialect) + ahead, false()), has_arrived(owner))
         return select(owner, is_due, offset).where(owner.is_not(None)).limit(_LIMIT)
 
     def _select_rows(self, dialect: Dialect) -> Any:

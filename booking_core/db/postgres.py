@@ -149,7 +149,7 @@ class PostgresConnection:
         """Run a statement and return its rows and the number of affected rows."""
         self._discard_plans_if_due()
         if first := self._first():
-            return self._loaded(self._pipeline(*first, (compiled, parameters))[-1])
+            return self._loaded(self._pipeline_behind(first, (compiled, parameters))[-1])
         self._send(self._bound(compiled, parameters))
         return self._loaded(self._answer())
 
@@ -157,7 +157,7 @@ class PostgresConnection:
         """Run the statements in one round trip and return the rows of each."""
         self._discard_plans_if_due()
         first = self._first()
-        return [self._loaded(result)[0] for result in self._pipeline(*first, *steps)[len(first) :]]
+        return [self._loaded(result)[0] for result in self._pipeline_behind(first, *steps)[len(first) :]]
 
     def _first(self) -> list[bytes]:
         """Return what is sent with the next statement and before it: the BEGIN, and the settings behind a pooler.
@@ -193,9 +193,13 @@ class PostgresConnection:
     def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> Bound:
         """Return the statement's name, or its text where none can be prepared, its values and their formats."""
         text, values = compiled.text, [parameters[key] for key in compiled.positions]
-        keeps = self._server.keeps_prepared
-        name = self._prepare(text) if keeps else text.encode()
-        return keeps, name, [_encoded(value) for value in values], [isinstance(value, list) for value in values]
+        name = self._prepare(text) if self._server.keeps_prepared else None
+        return (
+            name is not None,
+            name or text.encode(),
+            [_encoded(value) for value in values],
+            [isinstance(value, list) for value in values],
+        )
 
     def _send(self, bound: Bound) -> None:
         is_prepared, statement, values, formats = bound
@@ -208,6 +212,22 @@ class PostgresConnection:
         """Run a statement that is not prepared and return its result."""
         self._libpq.send_query_params(text, values)
         return self._answer()
+
+    def _pipeline_behind(self, first: Sequence[bytes], *steps: Step) -> list[Any]:
+        """Return the results of `first` and of the statements.
+
+        Statements outside a transaction are run once more, with their texts, when a pooler has lost a prepared one: it
+        has no statement of this connection's, or another client's of the same name.
+        """
+        try:
+            return self._pipeline(*first, *steps)
+        except psycopg.Error as error:
+            is_lost = error.sqlstate in _NOT_PREPARED and not self.is_own_session
+            if not is_lost or self._libpq.transaction_status != pq.TransactionStatus.IDLE or not first:
+                raise
+            if _BEGIN_BEHIND_POOLER in first:  # the transaction is run again as a whole
+                raise
+        return self._pipeline(*first, *steps)
 
     def _pipeline(self, *steps: Step | bytes) -> list[Any]:
         """Return the results of statements and commands that are sent at once; after a failed one none is run."""
@@ -274,13 +294,37 @@ class PostgresConnection:
                 raise Unavailable(for_all=True)
             left_s = None if left_s is None else max(0.0, left_s - (time.monotonic() - begun_s))
 
-    def _prepare(self, text: str) -> bytes:
+    def _prepare(self, text: str) -> bytes | None:
+        """Prepare a statement and return its name; None if a pooler has one of another client in its place."""
         name = statement_name(text)
         if name not in self._prepared:
-            self._libpq.send_prepare(name, text.encode())
-            self._answer()
+            if self.is_own_session or self._libpq.transaction_status != pq.TransactionStatus.IDLE:
+                self._libpq.send_prepare(name, text.encode())
+                self._answer()
+            elif not self._is_prepared_with_settings(name, text.encode()):
+                return None
             self._prepared.add(name)
         return name
+
+    def _is_prepared_with_settings(self, name: bytes, text: bytes) -> bool:
+        """Prepare a statement between transactions behind a pooler, and return False if its name is taken.
+
+        The settings go with it: the search path says in which schema its tables are, and the session may have that of
+        another cell, or none.
+        """
+        libpq = self._libpq
+        libpq.enter_pipeline_mode()
+        libpq.send_query_params(self._settings.statement(), None)
+        libpq.send_prepare(name, text)
+        libpq.pipeline_sync()
+        results = self._results()
+        libpq.exit_pipeline_mode()
+        try:
+            for result in results:
+                self._checked(result)
+        except psycopg.errors.DuplicatePreparedStatement:
+            return False
+        return True
 
     def command(self, text: str) -> None:
         """Run a statement without parameters and rows, such as COMMIT."""

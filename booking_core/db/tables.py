@@ -215,6 +215,7 @@ holds = Table(
     Column("seats", Integer, nullable=False),
     Column("expires_at", At, nullable=False),
     Column("ended_at", At),  # released, or turned into a booking
+    Column("booking_id", Id),  # the booking that took its seats over; null: none, or one of an earlier release
     Column("created_at", At, nullable=False),
     _own("departures", "departure_id"),
     CheckConstraint("seats > 0", name="seats"),
@@ -286,6 +287,10 @@ bookings = Table(
     Column("cancel_note", Text),  # what the caller gave as reason, for staff
     Column("checked_in_at", At),  # of this departure; never together with no_show_at
     Column("no_show_at", At),
+    Column(
+        "external_reference", Text
+    ),  # the name of the booking in another system; unique where a request asked for it
+    Column("metadata", Json),  # {name: text}; null: none
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     _own("departures", "departure_id"),
@@ -302,6 +307,11 @@ bookings = Table(
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
     _partial("ix_bookings_pending_expires_at", "organization_id", "expires_at", "id", where="status = 'pending'"),
+    _partial(
+        "ix_bookings_external_reference",
+        *("organization_id", "external_reference", "created_at", "id"),
+        where="external_reference IS NOT NULL",
+    ),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -342,7 +352,8 @@ gift_cards = Table(
     _partial("ix_gift_cards_used_up", "organization_id", "id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
-# The ledger of a card: balance = initial + sum of amounts. A booking redeems once and is restored at most once.
+# The ledger of a card: balance = initial + sum of amounts. A booking redeems once. Its cancellation restores at most
+# once, with number 0; each change of its party may restore a part before, with number 1 and so on.
 gift_card_entries = Table(
     "gift_card_entries",
     metadata,
@@ -354,8 +365,9 @@ gift_card_entries = Table(
     Column("amount_minor", Minor, nullable=False),  # negative: taken from the card
     Column("created_at", At, nullable=False),
     _own("gift_cards", "gift_card_id"),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
-    UniqueConstraint("organization_id", "booking_id", "kind"),
+    Index(None, "organization_id", "booking_id", "kind", "number", unique=True),
     CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name="kind"),
     Index(None, "organization_id", "gift_card_id"),
 )
@@ -363,7 +375,8 @@ gift_card_entries = Table(
 # Money -----------------------------------------------------------------------------------------------------------
 
 # One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
-# then its amount is the sum of those records.
+# then its amount is the sum of those records. A change of party moves what was paid for guests who no longer come from
+# amount_minor to released_minor, so that the former is what pays for the booking as it is.
 payments = Table(
     "payments",
     metadata,
@@ -377,6 +390,7 @@ payments = Table(
     Column("status", Text, nullable=False),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("released_minor", Minor, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
@@ -407,8 +421,9 @@ payment_records = Table(
     Index(None, "organization_id", "booking_id"),
 )
 
-# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again. Staff
-# may reopen it, which gives it another key, or settle it by hand.
+# One refund per cancellation, for life, with number 0, and one per change of party, with number 1 and so on. Its id is
+# the gateway's idempotency key, and the row is never made again. Staff may reopen it, which gives it another key, or
+# settle it by hand.
 refunds = Table(
     "refunds",
     metadata,
@@ -432,9 +447,10 @@ refunds = Table(
     Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
     Column("settled_note", Text),
     Column("settled_at", At),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     _own("payments", "payment_id"),
-    UniqueConstraint("organization_id", "booking_id"),
+    Index(None, "organization_id", "booking_id", "number", unique=True),
     CheckConstraint("amount_minor > 0", name="amount"),
     CheckConstraint(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
@@ -825,7 +841,8 @@ cell_changes = Table(
     Column("key", Json, nullable=False),
 )
 
-# The rows that make an organization live in this cell, from the moment before it leaves the other one.
+# An organization that is copied into this cell has a row here from before its first copied row until it lives here
+# (db/arrivals.py); from the moment before it leaves the other one, the rows that make it live are here, too.
 cell_arrivals = Table(
     "cell_arrivals",
     metadata,

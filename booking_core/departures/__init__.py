@@ -4,7 +4,8 @@ The package also exports the rules that bookings share with availability, so tha
 cancelled in `bookings`, because its bookings are cancelled with it.
 """
 
-from booking_core.departures.holds import select_seats_held
+from booking_core.departures.holds import SEATS_HELD, select_seats_held
+from booking_core.departures.holds import is_live as hold_is_live
 from booking_core.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
 from booking_core.departures.service import (
     close,
@@ -18,12 +19,14 @@ from booking_core.departures.service import (
 )
 
 __all__ = [
+    "SEATS_HELD",
     "DepartureRow",
     "close",
     "closes_at",
     "ends_at",
     "find_available",
     "get",
+    "hold_is_live",
     "lock",
     "organizations_of",
     "render",

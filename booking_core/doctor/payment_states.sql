@@ -20,7 +20,10 @@ SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || 
         OR (b.status <> 'cancelled' AND b.payment_status IN ('failed', 'partially_refunded', 'refunded'))
         OR (b.status = 'cancelled' AND b.payment_status = 'pending')
         OR (b.status = 'pending' AND (b.payment_method <> 'card' OR b.payment_status <> 'pending'))
-        OR (b.total_minor = 0) <> (b.payment_method IN ('gift_card', 'free'))
+        OR (b.total_minor > 0 AND b.payment_method IN ('gift_card', 'free'))
+        OR (b.total_minor = 0 AND b.payment_method NOT IN ('gift_card', 'free')
+            AND NOT EXISTS (SELECT 1 FROM payments p  -- of which a change of party released all
+                             WHERE p.organization_id = b.organization_id AND p.booking_id = b.id))
         OR (b.payment_method = 'gift_card' AND b.gift_card_minor = 0)
         OR (b.payment_method = 'free' AND b.gift_card_minor > 0)
         OR (b.invoice_due AND (b.payment_method <> 'invoice' OR b.payment_status = 'paid'))
@@ -66,7 +69,7 @@ SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.c
   LEFT JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
  WHERE [p] AND p.status IN ('paid', 'unpaid') AND p.amount_minor >= 100 AND b.status = 'cancelled'
    AND NOT EXISTS (SELECT 1 FROM refunds r
-                    WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id)
+                    WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0)
    AND (b.cancel_reason = 'abandoned'  -- the payment arrived later, and is refunded in full
         OR EXISTS (SELECT 1 FROM timeline t
                     WHERE t.organization_id = b.organization_id AND t.customer_id = b.customer_id

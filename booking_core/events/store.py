@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Text,
+    and_,
     bindparam,
     case,
     delete,
@@ -27,6 +28,7 @@ from sqlalchemy import (
 )
 
 from booking_core.clock import END_OF_TIME, MINUTE
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
@@ -245,7 +247,10 @@ _OLDEST = (
     .scalar_subquery()
 )
 _ORGANIZATIONS_BEFORE = Statement(
-    select(organizations.c.id, func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()))
+    select(
+        organizations.c.id,
+        and_(func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()), has_arrived(organizations.c.id)),
+    )
     .where(organizations.c.id > bindparam("after", type_=Id))
     .order_by(organizations.c.id)
     .limit(bindparam("limit", type_=Integer))

@@ -24,10 +24,14 @@ class EventType(StrEnum):
     BOOKING_CONFIRMED = "booking.confirmed"
     BOOKING_CANCELLED = "booking.cancelled"
     BOOKING_RESCHEDULED = "booking.rescheduled"
+    BOOKING_UPDATED = "booking.updated"
+    BOOKING_REFUNDED = "booking.refunded"
     CUSTOMER_CREATED = "customer.created"
     CUSTOMER_UPDATED = "customer.updated"
     GIFT_CARD_ISSUED = "gift_card.issued"
     GIFT_CARD_REDEEMED = "gift_card.redeemed"
+    GIFT_CARD_RESTORED = "gift_card.restored"
+    WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_AUTO_DISABLED = "webhook.auto_disabled"
     WEBHOOK_ENABLED = "webhook.enabled"
     WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated"  # noqa: S105
@@ -47,10 +51,14 @@ EventTypeName = Literal[
     "booking.confirmed",
     "booking.cancelled",
     "booking.rescheduled",
+    "booking.updated",
+    "booking.refunded",
     "customer.created",
     "customer.updated",
     "gift_card.issued",
     "gift_card.redeemed",
+    "gift_card.restored",
+    "webhook.failing",
     "webhook.auto_disabled",
     "webhook.enabled",
     "webhook.secret_rotated",
@@ -68,6 +76,16 @@ READ_SCOPE = {
 """An event carries the whole resource, so reading it needs the resource's read scope."""
 
 SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
+
+UPDATES = frozenset(
+    {
+        EventType.BOOKING_RESCHEDULED,
+        EventType.BOOKING_UPDATED,
+        EventType.BOOKING_REFUNDED,
+        EventType.CUSTOMER_UPDATED,
+    }
+)
+"""The types whose `data` has `changes` beside `object`: the former values of the fields that differ."""
 
 
 class Envelope(Resource):

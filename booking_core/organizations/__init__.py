@@ -4,7 +4,16 @@
 """
 
 from booking_core.organizations.clocks import follow, now
-from booking_core.organizations.service import by_id, create, find, get, present, present_settings, set_settings
+from booking_core.organizations.service import (
+    by_id,
+    create,
+    find,
+    get,
+    is_taken,
+    present,
+    present_settings,
+    set_settings,
+)
 from booking_core.organizations.store import COLUMNS, from_row
 
 __all__ = [
@@ -15,6 +24,7 @@ __all__ = [
     "follow",
     "from_row",
     "get",
+    "is_taken",
     "now",
     "present",
     "present_settings",

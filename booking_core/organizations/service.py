@@ -23,11 +23,12 @@ def create(
         Conflict: `slug_taken`.
     """
     new = rules.parsed(rules.NEW, {"slug": slug, "name": name, "timezone": timezone, "currency": currency})
-    if store.by_slug(tx, new["slug"]):
+    organization_id = tokens.new_id()
+    if store.is_taken(tx, slug=new["slug"], organization_id=organization_id):
         raise Conflict("slug_taken", f"There is an organization {new['slug']} already.", "slug")
     store.insert(
         tx,
-        id=tokens.new_id(),
+        id=organization_id,
         slug=new["slug"],
         name=new["name"],
         timezone=new["timezone"],
@@ -64,8 +65,13 @@ def by_id(tx: Tx, organization_id: str) -> Organization:
 
 
 def find(tx: Tx) -> list[Organization]:
-    """Return every organization, ordered by slug."""
+    """Return every organization that lives in this cell, ordered by slug."""
     return store.every(tx)
+
+
+def is_taken(tx: Tx, *, slug: str, organization_id: str) -> bool:
+    """Return whether an organization has this slug or id, also one that is only on its way to this cell."""
+    return store.is_taken(tx, slug=slug, organization_id=organization_id)
 
 
 def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str], *, now: int) -> Organization:

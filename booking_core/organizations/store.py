@@ -2,10 +2,11 @@
 
 from dataclasses import fields
 
-from sqlalchemy import Boolean, bindparam, select
+from sqlalchemy import Boolean, bindparam, or_, select
 
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.unit_of_work import Update
@@ -19,9 +20,12 @@ _SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(co
 """SQLite returns these as 0 or 1."""
 
 _SELECT = select(*COLUMNS)
-_BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug")))
+_BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug"), has_arrived(_TABLE.c.id)))
 _BY_ID = Statement(_SELECT.where(_TABLE.c.id == bindparam("id", type_=tables.Id)))
-_ALL = Statement(_SELECT.order_by(_TABLE.c.slug))
+_ALL = Statement(_SELECT.where(has_arrived(_TABLE.c.id)).order_by(_TABLE.c.slug))
+_IS_TAKEN = Statement(
+    select(_TABLE.c.id).where(or_(_TABLE.c.slug == bindparam("slug"), _TABLE.c.id == bindparam("id", type_=tables.Id)))
+)
 
 
 def from_row(row: Row) -> Organization:
@@ -33,7 +37,7 @@ def from_row(row: Row) -> Organization:
 
 
 def by_slug(tx: Tx, slug: str) -> Organization | None:
-    """Return the organization of a slug, or None."""
+    """Return the organization of a slug, if it lives in this cell."""
     row = tx.first(_BY_SLUG, slug=slug)
     return from_row(row) if row else None
 
@@ -45,8 +49,13 @@ def by_id(tx: Tx, organization_id: str) -> Organization | None:
 
 
 def every(tx: Tx) -> list[Organization]:
-    """Return every organization, ordered by slug."""
+    """Return every organization that lives in this cell, ordered by slug."""
     return [from_row(row) for row in tx.all(_ALL)]
+
+
+def is_taken(tx: Tx, *, slug: str, organization_id: str) -> bool:
+    """Return whether an organization has this slug or id, also one that does not live in this cell yet."""
+    return tx.first(_IS_TAKEN, slug=slug, id=organization_id) is not None
 
 
 def insert(tx: Tx, **columns: object) -> None:

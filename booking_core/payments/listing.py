@@ -11,6 +11,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.context import Organization
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import (
@@ -33,6 +34,7 @@ from booking_core.refund_states import WAITING, RefundState, RefundStatus
 
 _LIMIT = bindparam("limit", type_=Integer)
 _ORGANIZATION = bindparam("organization_id", type_=Id)
+_CANCELLATION = literal_column(str(rules.CANCELLATION), Integer)
 
 
 def _money(amount_minor: int, currency: str) -> dict[str, Any]:
@@ -157,7 +159,9 @@ def _owned(row: Row) -> OwnedRefund:
 
 
 _BY_ID = Statement(
-    _refunds(or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id)))
+    _refunds(
+        or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id))
+    ).order_by(*_NEWEST)
 )
 _IN_ORGANIZATION = Statement(
     _refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.id == bindparam("id", type_=Id))
@@ -165,7 +169,7 @@ _IN_ORGANIZATION = Statement(
 
 
 def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
-    """Return the refund with that id, or of the booking with that id, of any organization.
+    """Return the refund with that id, or the newest of the booking with that id, of any organization.
 
     Raises:
         NotFound: there is none.
@@ -252,7 +256,7 @@ _RECORD_BY_ID = Statement(
 _RECORD_OWNER = Statement(
     select(*organizations.COLUMNS)
     .join_from(organization_table, payment_records, payment_records.c.organization_id == organization_table.c.id)
-    .where(payment_records.c.id == bindparam("id", type_=Id))
+    .where(payment_records.c.id == bindparam("id", type_=Id), has_arrived(organization_table.c.id))
 )
 
 
@@ -459,6 +463,7 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
         gift_card_entries.c.organization_id == bookings.c.organization_id,
         gift_card_entries.c.booking_id == bookings.c.id,
         gift_card_entries.c.kind == literal_column("'restore'"),
+        gift_card_entries.c.number == _CANCELLATION,
     )
     returned = {"restored_minor": func.coalesce(gift_card_entries.c.amount_minor, 0)}
     columns = (returned[name] if name in returned else bookings.c[name] for name in _Paid._fields)
@@ -472,7 +477,9 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
 _OUTCOMES = Statement(_outcomes)
 _OF_BOOKINGS_AMONG = Statement(
     lambda dialect: _refunds(
-        refunds.c.organization_id == _ORGANIZATION, in_rows(dialect, refunds.c.booking_id, "wanted", "id")
+        refunds.c.organization_id == _ORGANIZATION,
+        in_rows(dialect, refunds.c.booking_id, "wanted", "id"),
+        refunds.c.number == _CANCELLATION,
     )
 )
 
@@ -532,7 +539,11 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
 
 def _left(dialect: Dialect) -> Select[Any]:
     booked = and_(bookings.c.organization_id == payments.c.organization_id, bookings.c.id == payments.c.booking_id)
-    owed = and_(refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id)
+    owed = and_(
+        refunds.c.organization_id == payments.c.organization_id,
+        refunds.c.booking_id == payments.c.booking_id,
+        refunds.c.number == _CANCELLATION,
+    )
     left: Any = payments.c.amount_minor - payments.c.refunded_minor
     awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
     return (

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from booking_core import bookings, tokens
+import orjson
+
+from booking_core import bookings, holds, tokens
 from booking_core.bookings import BookingRequest
 from booking_core.clock import SECOND
 from booking_core.context import Actor, Organization
@@ -129,7 +131,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
     )
     booking = bookings.create(tx, actor, draft)
     if held:
-        _end(tx, actor, held)
+        holds.take_over(tx, actor.organization.id, held.id, orjson.loads(booking)["id"], at=actor.at)
     return booking
 
 

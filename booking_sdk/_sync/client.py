@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from booking_sdk._sync.resources.events import Events
     from booking_sdk._sync.resources.experiences import Experiences
     from booking_sdk._sync.resources.gift_cards import GiftCards
+    from booking_sdk._sync.resources.holds import Holds
     from booking_sdk._sync.resources.sandbox import Sandbox
     from booking_sdk._sync.resources.webhooks import Webhooks
 
@@ -206,10 +207,17 @@ class BookingClient(APIClient):
 
     @cached_property
     def bookings(self) -> "Bookings":
-        """Bookings: list, get, create and cancel."""
+        """Bookings: list, get, quote, create and cancel."""
         from booking_sdk._sync.resources.bookings import Bookings
 
         return Bookings(self)
+
+    @cached_property
+    def holds(self) -> "Holds":
+        """Holds of seats while a guest checks out: create, get and delete."""
+        from booking_sdk._sync.resources.holds import Holds
+
+        return Holds(self)
 
     @cached_property
     def customers(self) -> "Customers":

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +11,18 @@ import pytest
 from starlette.testclient import TestClient
 from support import databases
 from support.api import Api
+from support.cells import create
 from support.pooler import pgbouncer
 from support.world import SECRET, FixedClock, make_world
 
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import schema
-from booking_core import backups
+from booking_core import backups, cells, database_urls
+from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.pooling import PoolerMode, find_connections, find_pooling
 from booking_core.db.postgres import PostgresDriver
-from booking_core.settings import Settings
+from booking_core.settings import CellAddress, Settings
 from booking_server.app import create_app
 from booking_server.worker.notifier import listen, open_notifier
 
@@ -132,6 +134,69 @@ def test_without_a_pooler_the_settings_are_those_of_the_session(direct: str) -> 
     assert connection.is_own_session
     connection.close()
     database.close()
+
+
+@contextmanager
+def cells_behind_one_pool(direct: str, pooled: str, clock: FixedClock) -> Iterator[dict[str, Api]]:
+    """Serve two cells in schemas of one database, both as the same user of the pooler, each with an organization."""
+    addresses = (CellAddress("c2", f"{pooled}?schema=booking_c2", _in_schema(direct, "booking_c2")),)
+    addresses += (CellAddress("c3", f"{pooled}?schema=booking_c3", _in_schema(direct, "booking_c3")),)
+    settings = Settings(database_url=pooled, secret_key=SECRET, secret_key_check="warn", cells=addresses)
+    with ExitStack() as stack:
+        found = {}
+        for cell in cells.every(settings)[1:]:
+            create(cell)
+            url = cell.settings.database_url
+            database = stack.enter_context(closing(Database(url, clock=clock)))
+            world = make_world(database, clock)
+            own = replace(cell.settings, cells=(), rate_limit=None)
+            running = TestClient(create_app(own, database=database), raise_server_exceptions=False)
+            found[cell.name] = Api(stack.enter_context(running), world)
+        yield found
+
+
+@contextmanager
+def without_tables(url: str) -> Iterator[None]:
+    """Let the schema that a session begins with be empty while the block runs."""
+    databases.run(url, "ALTER SCHEMA public RENAME TO kept", "CREATE SCHEMA public")
+    try:
+        yield
+    finally:
+        databases.run(url, "DROP SCHEMA public", "ALTER SCHEMA kept RENAME TO public")
+
+
+def _in_schema(url: str, schema: str) -> str:
+    return database_urls.with_schema(url, schema)
+
+
+@pytest.mark.parametrize("options", [{}, {"prepared": 0}], ids=["keeps statements", "keeps none"])
+def test_cells_that_share_the_sessions_of_a_pooler_never_see_each_others_rows(
+    direct: str, clock: FixedClock, options: dict[str, int]
+) -> None:
+    """Two sessions of the server serve both cells, and another client has left a search path in them. In the schema
+    that the sessions begin with are no tables: nothing may be looked up there."""
+    with (
+        without_tables(direct),
+        pgbouncer(direct, size=2, **options) as pooled,
+        cells_behind_one_pool(direct, pooled, clock) as apis,
+    ):
+        with every_session(pooled, 2) as held:
+            for each in held:
+                each.execute("SET search_path = booking_c2")
+                each.commit()
+        for round_of in range(3):
+            for api in apis.values():
+                book(api, 5 + round_of)
+        for api in apis.values():
+            (owner,) = {row["organization_id"] for row in api.world.rows(tables.bookings)}
+            assert owner == api.world.org
+            assert len(api.get("/bookings", limit=100).json()["data"]) == 5 + 6 + 7
+    with databases.connect(direct) as connection:
+        for name, api in apis.items():
+            found = connection.execute(
+                f"SELECT organization_id::text, count(*) FROM booking_{name}.bookings GROUP BY 1"
+            )
+            assert found.fetchall() == [(api.world.org, 5 + 6 + 7)]
 
 
 def test_the_service_says_what_works_through_the_pooler(direct: str) -> None:

@@ -145,6 +145,8 @@ class Model:
         if booking.payment == "stripe/paid" and refund and (is_early or in_full):
             booking.refunded = booking.total
         self.publish("booking.cancelled", booking.id)
+        if booking.card:
+            self.publish("gift_card.restored", booking.card.id)
 
     def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
         """Cancel the next few of the departure's bookings; no two that took from a card."""

@@ -10,6 +10,7 @@ from booking_core import organizations, payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -69,14 +70,11 @@ LOCKED = (
     bookings.c.cancel_reason,
     bookings.c.recorded_minor,
 )
-_LOCK = Statement(
-    select(*LOCKED)
-    .where(
-        bookings.c.organization_id == bindparam("organization_id", type_=Id),
-        bookings.c.id == bindparam("id", type_=Id),
-    )
-    .with_for_update(key_share=True)
+_DETAILS = select(*LOCKED).where(
+    bookings.c.organization_id == bindparam("organization_id", type_=Id), bookings.c.id == bindparam("id", type_=Id)
 )
+_GET_DETAILS = Statement(_DETAILS)
+_LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
 
 def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
@@ -109,12 +107,20 @@ def lock(tx: Tx, organization_id: str, booking_id: str) -> BookingDetails | None
     return BookingDetails._make(row) if row else None
 
 
+def get_details(tx: Tx, organization_id: str, booking_id: str) -> BookingDetails | None:
+    """Return the details of a booking, without a lock."""
+    row = tx.first(_GET_DETAILS, organization_id=organization_id, id=booking_id)
+    return BookingDetails._make(row) if row else None
+
+
 _HAS_BOOKING = (
     select(bookings.c.id)
     .where(bookings.c.organization_id == tables.organizations.c.id, bookings.c.id == bindparam("id", type_=Id))
     .correlate(tables.organizations)
 )
-_ORGANIZATION_OF = Statement(select(*organizations.COLUMNS).where(_HAS_BOOKING.exists()))
+_ORGANIZATION_OF = Statement(
+    select(*organizations.COLUMNS).where(_HAS_BOOKING.exists(), has_arrived(tables.organizations.c.id))
+)
 
 
 def organization_of(tx: Tx, booking_id: str) -> Organization | None:

@@ -11,6 +11,7 @@ from booking_server.api.routers import (
     events,
     experiences,
     gift_cards,
+    holds,
     me,
     sandbox,
     webhooks,
@@ -19,6 +20,7 @@ from booking_server.api.routers import (
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
+    holds.router,
     availability.router,
     departures.router,
     experiences.router,

@@ -2,7 +2,7 @@
 
 from booking_core import webhooks
 from booking_core.context import Installation
-from booking_core.db import migrate
+from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
@@ -29,5 +29,5 @@ def periodic_jobs(
         mail_job(settings, database, installation, watch),
         RetentionJob(settings, database),
         ErasureJob(settings, database, installation),
-        *([BackfillJob(database, backfills)] if (backfills := migrate.backfills()) else []),
+        *([BackfillJob(database, backfills)] if (backfills := revisions.backfills()) else []),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from booking_core import payments
+from booking_core import bookings, payments
 from booking_core.clock import SECOND
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
@@ -102,7 +102,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     async def _record(self, results: Sequence[RefundResult]) -> None:
         def write(tx: Tx) -> None:
             tx.limit_lock_waits(LOCK_WAIT_MS)
-            payments.settle(tx, results, first_delay_s=self._first_wait_s)
+            bookings.settle_refunds(tx, results, first_delay_s=self._first_wait_s)
 
         await self._claims.settle(write, [(result.claimed.organization_id, result.claimed.id) for result in results])
         self.results.update(result.outcome.value for result in results)

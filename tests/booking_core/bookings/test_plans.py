@@ -397,6 +397,8 @@ def test_a_booking_by_staff_and_a_move_touch_their_own_rows(filled: Filled) -> N
         payment=PaymentMode.INVOICE,
     )
     assert_indexed(written(filled, lambda tx, caller: bookings.create(tx, caller, draft)), filled)
+    preview = written(filled, lambda tx, caller: bookings.preview_reschedule(tx, caller, booking_id, second))
+    assert_indexed(preview, filled)
     move = written(filled, lambda tx, caller: bookings.reschedule(tx, caller, booking_id, second))
     assert_indexed(move, filled)
 

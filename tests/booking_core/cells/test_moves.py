@@ -1,8 +1,11 @@
 """An organization that moves to another cell, while it is used and wherever the move is interrupted."""
 
+import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +15,28 @@ from support.creating import create, created
 from support.hooks import Hooks
 from support.mails import Mails
 from support.money import Till
-from support.world import FixedClock, World, make_world
+from support.world import DAY, FixedClock, World, make_world
 
-from booking_core import cells, doctor
+from booking_core import cells, doctor, organizations, retention_clock
 from booking_core.cells import FIRST, Cell, CellError, Mover, guards, moves, rows
-from booking_core.clock import system_clock
+from booking_core.cells.comparing import Comparison
+from booking_core.clock import SECOND, system_clock
 from booking_core.db import tables
+from booking_core.db.backfills import Backfill
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.errors import BookingError, Unavailable
 from booking_core.idempotency import Answer
 from booking_core.models.events import EventType
+from booking_core.realign import all_kinds
+from booking_core.retention_clock import Measured
 from booking_core.settings import Settings
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.worker.jobs.backfill import BackfillJob
+from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.jobs.retention import RetentionJob
+from booking_server.worker.worker import Worker
 
 Place = tuple[Cell, Database]
 
@@ -238,6 +251,126 @@ def _kill_at(patched: pytest.MonkeyPatch, owner: Any, name: str, *, is_after: bo
     patched.setattr(owner, name, killed)
 
 
+YEARS = 3 * 366 * DAY
+OLD = ("attempts", "customers", "deliveries", "effects", "events", "holds", "idempotency", "mails")
+"""The tables whose rows the jobs delete or change after years."""
+
+
+def test_no_job_and_no_command_sees_an_organization_before_it_lives_in_the_cell(
+    world: World, places: dict[str, Place], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All jobs run in the target when everything is copied: years later, when all of it is past its retention, and
+    with a clock that was set back by years. The same jobs act on it as soon as it has arrived."""
+    _end_everything(world)
+    _stop_before_it_leaves(world, places, monkeypatch)
+    cell, target = places["c2"]
+    copied = contents(target, world.org)
+    assert [name for name in OLD if not copied[name][0]] == []
+    assert world.org not in _run_every_job(settings, cell, world)
+    assert contents(target, world.org) == copied
+    assert [each.slug for each in target.read(organizations.find) if each.id == world.org] == []
+    with pytest.raises(BookingError):
+        target.read(lambda tx: organizations.get(tx, slug=world.organization.slug))
+    assert [each for each in target.read(doctor.examine) if each.organization_id == world.org] == []
+    mover(world, places).run()
+    _run_every_job(settings, cell, world)
+    arrived = contents(target, world.org)
+    assert [name for name in OLD if arrived[name] == copied[name]] == []
+
+
+def _end_everything(world: World) -> None:
+    """Let a delivery and a mail have ended, and a guest have none that is to come."""
+    mails = Mails(world)
+    mails.book(key="a-booking-of-another-guest", customer=guest(9))
+    mails.write()
+    (delivery,) = world.rows(tables.deliveries)
+    ended = {"status": "succeeded", "completed_at": world.clock(), "next_attempt_at": None}
+    world.change(tables.deliveries, delivery["id"], **ended)
+    world.insert(tables.attempts, delivery_id=delivery["id"], number=1, trigger="event", started_at=1)
+    for mail in world.rows(tables.mails):
+        world.change(tables.mails, mail["id"], status="sent", completed_at=world.clock(), next_attempt_at=None)
+    departure = world.rows(tables.departures)[0]["id"]
+    at = {"created_at": world.clock(), "expires_at": world.clock() + SECOND}
+    world.insert(tables.holds, departure_id=departure, seats=1, **at)
+
+
+def _stop_before_it_leaves(world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        _kill_at(patched, Mover, "_leave_once", is_after=False)
+        with pytest.raises(Killed):
+            mover(world, places).run()
+
+
+def _run_every_job(settings: Settings, cell: Cell, world: World) -> set[str]:
+    """Run each job of a cell once, and what follows a clock that was set back; return whose deliveries are claimed."""
+    own = replace(cell.settings, guest_retention_days=30, event_retention_days=90)
+    with contextlib.closing(Database(own.database_url, clock=FixedClock(world.clock() + YEARS))) as database:
+        jobs = periodic_jobs(own, database, world.installation)
+        assert {job.name for job in jobs} >= {"expiry", "refunds", "mail", "retention", "erasure"}
+        jobs.append(BackfillJob(database, {"9001": Backfill("experiences", "tags = '[]'", {"tags": "'[0]'"})}))
+        served = asyncio.run(_run_jobs(own, database, world, jobs))
+    with contextlib.closing(Database(own.database_url, clock=FixedClock(world.clock() - YEARS))) as database:
+        for realign in all_kinds(world.installation, waits_s=(60,), lease_s=60):
+            database.write(realign)
+    return served
+
+
+async def _run_jobs(settings: Settings, database: Database, world: World, jobs: list[Job]) -> set[str]:
+    for job in jobs:
+        if isinstance(job, RetentionJob):
+            _trust_the_clock(job, database)
+        await job.run_turn(asyncio.Event())
+    queue = Worker(settings, database, world.installation, WebhookSender(settings)).queue
+    return {each.organization_id for each in await queue.claim()}
+
+
+def _trust_the_clock(job: RetentionJob, database: Database) -> None:
+    """Let the job be that of a worker that has run for a long time, so that its retention clock agrees."""
+    at = database.clock()
+    long_ago = Measured(at, at / SECOND - 1e9)
+    for _ in range(2):
+        reading = database.write(lambda tx: retention_clock.advance(tx, long_ago, at / SECOND))
+    job._measured, job._elapsed_s = reading.measured, lambda: at / SECOND
+
+
+def test_a_copy_whose_move_was_forgotten_is_made_again(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restoration of the source from a backup of before the move."""
+    _stop_before_it_leaves(world, places, monkeypatch)
+    world.database.write(lambda tx: tx.run(moves._DELETE, o=world.org))
+    before = contents(world.database, world.org)
+    compared: list[tuple[int, int]] = []
+    require_same = Comparison.require_same
+
+    def look(comparison: Comparison, leaving: Any, arriving: Any, at_once: Any) -> None:
+        compared.append((comparison.open_count, sum(map(len, at_once.values()))))
+        require_same(comparison, leaving, arriving, at_once)
+
+    monkeypatch.setattr(Comparison, "require_same", look)
+    mover(world, places).run()
+    assert contents(places["c2"][1], world.org) == before
+    ((still_open, at_once),) = compared  # what is compared while changes are refused
+    assert (still_open, at_once < sum(count for count, _ in before.values()) / 2) == (0, True)
+
+
+def test_a_move_that_would_refuse_changes_for_too_long_is_refused(
+    world: World, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(world.database, world.org)
+    with monkeypatch.context() as patched:
+        patched.setattr(moves, "AT_ONCE_MAX", 2)
+        with pytest.raises(CellError, match="wait for a worker or an endpoint"):
+            mover(world, places).run()
+    hours = itertools.count(0, 3600)
+    with pytest.raises(CellError, match="more than 10 seconds"):
+        mover(world, places, clock=lambda: next(hours)).run()
+    assert contents(world.database, world.org) == before
+    Mails(world).book(key="it-is-served-as-before")
+    mover(world, places).abort()
+    assert is_empty(places["c2"][1], world.org)
+
+
 def test_a_move_that_is_undone_leaves_nothing_behind(world: World, places: dict[str, Place]) -> None:
     before = contents(world.database, world.org)
 
@@ -294,6 +427,21 @@ def test_a_copy_that_differs_does_not_become_the_organization(
         mover(world, places).run()
     assert contents(world.database, world.org) == before
     assert contents(places["c2"][1], world.org)["api_keys"] == (0, "0")
+    mover(world, places).abort()
+
+
+def test_a_row_that_changes_in_the_other_cell_is_found(world: World, places: dict[str, Place]) -> None:
+    copy = World(places["c2"][1], world.clock, world.organization)
+    experience = world.rows(tables.experiences)[0]["id"]
+
+    def change(table: str, count: int) -> None:
+        if table == "bookings":
+            copy.change(tables.experiences, experience, title="Another tour")
+
+    before = contents(world.database, world.org)
+    with pytest.raises(CellError, match="experiences are not the same"):
+        mover(world, places, report=change).run()
+    assert contents(world.database, world.org) == before
     mover(world, places).abort()
 
 

@@ -12,7 +12,7 @@ from support.databases import unbind
 from support.hooks import Hooks, queue_rows
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, events, gift_codes, outbox, payments, timeline, tokens
+from booking_core import bookings, events, gift_codes, outbox, timeline, tokens
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db import tables
@@ -270,7 +270,7 @@ def _api_bookings(history: History) -> None:
     act(world, lambda tx, actor: bookings.void_payment(tx, actor, void))
     history.cancelled(first["id"], "api")
     returned = {"amount_minor": first["total_minor"], "note": "Cash"}
-    act(world, lambda tx, actor: payments.record_refund(tx, actor, first["id"], **returned))
+    act(world, lambda tx, actor: bookings.record_refund(tx, actor, first["id"], **returned))
 
 
 def _card_bookings(history: History) -> None:

@@ -20,6 +20,8 @@ MISSING_ID = "'00000000-0000-4000-8000-000000000000'"
 SEATS = "seats taken are the seats of pending and confirmed bookings"
 CEILING = "no departure is sold beyond its highest capacity"
 HOLD = "a hold has seats, and ends after it began"
+BOOKED_HOLD = "a hold that was booked has ended, and its booking exists and took no other"
+OVERBOOKED = "live holds keep no more seats than were left for them"
 NUMBERS = "booking numbers are 1 to n without a gap, and n is the counter"
 COUNTERS = "every organization has its counters"
 NUMBER_ORDER = "booking numbers follow the order of the booking.created events"
@@ -39,6 +41,7 @@ PAYMENT_STATUS = "a booking's payment status agrees with its payment"
 REFUND = "a refund belongs to a cancelled booking that was paid here, and is no more than was paid"
 RECORDED = "payments recorded by staff add up to the amounts of the payment and the booking"
 BY_HAND = "a refund settled by hand has an amount, a time and a note"
+RELEASED = "a payment has released at least what was refunded for guests who left"
 REFUNDED = "a payment's refunded amount agrees with its refund"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
@@ -48,6 +51,8 @@ EVENT_ORDER = "a booking's created event is its first, and its cancelled event i
 ONCE = "an event that can happen only once is published once"
 CREATED = "a customer created by a booking has a customer.created event"
 REDEEMED = "each redemption of a gift card has one event"
+RESTORED_EVENT = "each restoration of a gift card has one event"
+REFUNDED_EVENT = "each refund that returned money has one event"
 ABOUT = "an event refers to an existing booking or customer"
 BODY = "an event's body agrees with its row, and contains no secret"
 ONE_DELIVERY = "an event has at most one delivery for each endpoint"
@@ -160,6 +165,15 @@ BOOKINGS = (
         "UPDATE holds SET expires_at = created_at - 1",
         "UPDATE holds SET ended_at = created_at - 1",
     ),
+    *corrupt(
+        BOOKED_HOLD,
+        f"UPDATE holds SET booking_id = {booking(2)}",
+        f"UPDATE holds SET ended_at = created_at, booking_id = {MISSING_ID}",
+        f"""INSERT INTO holds (organization_id, id, departure_id, seats, expires_at, ended_at, booking_id, created_at)
+            SELECT h.organization_id, b.id, h.departure_id, 1, h.expires_at, h.created_at, {booking(2)}, h.created_at
+              FROM holds h JOIN bookings b ON b.organization_id = h.organization_id AND b.booking_number IN (2, 3)""",
+    ),
+    *corrupt(OVERBOOKED, "UPDATE holds SET seats = 100000, created_at = expires_at"),
     *corrupt(
         NUMBERS,
         "UPDATE bookings SET booking_number = 8 WHERE booking_number = 7",
@@ -319,6 +333,17 @@ AMOUNTS = (
         "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
     ),
+    *corrupt(RELEASED, f"UPDATE payments SET released_minor = -1 WHERE booking_id = {booking(5)}"),
+    *corrupt(
+        RELEASED,
+        "UPDATE refunds SET number = 1 WHERE status = 'succeeded'",
+        also=(REFUND, REFUNDED, POLICY),
+    ),
+    *corrupt(
+        TAKEN,
+        "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'",
+        also=(RESTORED,),
+    ),
     *corrupt(
         REFUND_DUE,
         "UPDATE refunds SET status = 'requested', next_attempt_at = 1 WHERE status = 'succeeded'",
@@ -366,6 +391,12 @@ EVENTS = (
         also=(DENSE, OF_EVENT),
     ),
     *corrupt(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
+    *corrupt(REFUNDED_EVENT, "DELETE FROM events WHERE type = 'booking.refunded'", also=(DENSE,)),
+    *corrupt(
+        RESTORED_EVENT,
+        "UPDATE timeline SET kind = 'gift_card_restored', data = '{\"balance_minor\":1}'"
+        " WHERE kind = 'payment_received'",
+    ),
     *corrupt(
         ABOUT, f"UPDATE events SET resource_id = {MISSING_ID} WHERE {event('confirmed', 2)}", also=(LIFE_EVENTS, BODY)
     ),
@@ -387,6 +418,8 @@ EVENTS = (
                 ("gift_card.issued", '"object":{', '"object":{"code":"SUMMER",'),
                 ("gift_card.issued", '"object":{"id": "', '"object":{"id":"x'),
                 ("customer.created", '"api_version":"', '"api_version":"","x":"'),
+                ("booking.updated", '"changes":{"', '"changes":{"colour":1,"'),
+                ("booking.updated", '"changes":{"', '"changes":{"manage_url":"https","'),
             )
         ),
         "UPDATE events SET body = 'none' WHERE type = 'booking.confirmed'",

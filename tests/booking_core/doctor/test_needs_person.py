@@ -10,7 +10,7 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import doctor, parked, payments, webhooks
+from booking_core import bookings, doctor, parked, payments, webhooks
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -160,7 +160,7 @@ def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
     claimed = due.claim_refunds(world.database)
     refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
-    world.database.write(lambda tx: payments.settle(tx, refused))
+    world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
     (found,) = findings_for_person(world).values()
     assert found.invariant == REFUSED
     assert found.message.startswith("refunds that failed: 2, together 178000 minor units of NOK")

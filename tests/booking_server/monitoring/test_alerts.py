@@ -23,6 +23,7 @@ from booking_core.notifications import Mailbox
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import SmtpMailer, SmtpServer
 from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.cells.monitoring import CellsMonitor
 from booking_server.monitoring.exposition import render
 from booking_server.monitoring.installation import Installation
 from booking_server.monitoring.metrics import Metrics
@@ -54,6 +55,7 @@ def exported(world: World) -> set[str]:
     metrics.worker = Worker(settings, world.database, world.installation, WebhookSender(settings), jobs)
     with closing(Installation(settings, world.database)) as installation:
         text = render([*metrics.registry.collect(), *installation.read()]).decode()
+    text += asyncio.run(CellsMonitor(settings, []).exposition()).decode()
     families = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
     parts = ("bucket", "sum", "count")
     histograms = {f"{name}_{part}" for name, kind in families.items() if kind == "histogram" for part in parts}

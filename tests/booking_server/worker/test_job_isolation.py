@@ -101,7 +101,10 @@ def expiring_keys(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     made = ids(hash(world.org) % 1000)
     names = [next(made) for _ in range(count)]
     base = {"organization_id": world.org, "name": "till", "prefix": "svc_1", "scopes": "[]", "created_at": NOON}
-    keys = [base | {"id": name, "key_hash": name, "expires_at": NOON + DAY + n} for n, name in enumerate(names)]
+    keys = [
+        base | {"id": name, "key_hash": f"{world.org} {name}", "expires_at": NOON + DAY + n}
+        for n, name in enumerate(names)
+    ]
     return [(tables.api_keys, keys)]
 
 

@@ -35,8 +35,13 @@ OBJECTS: dict[str, type[BaseModel]] = {
 }
 EXTRA = {
     "booking.cancelled": {"reason"},
-    "booking.rescheduled": {"previous_departure"},
+    "booking.rescheduled": {"previous_departure", "changes"},
+    "booking.updated": {"changes"},
+    "booking.refunded": {"refunded_amount", "total_refunded", "changes"},
+    "customer.updated": {"changes"},
     "gift_card.redeemed": {"redeemed_amount", "booking_id"},
+    "gift_card.restored": {"restored_amount", "booking_id"},
+    "webhook.failing": {"failing_since"},
     "webhook.delivery_dead": {"delivery_id", "event_id", "event_type"},
 }
 NOW = datetime.fromisoformat("2026-11-21T13:00:00.123456+01:00")
@@ -297,7 +302,7 @@ def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, s
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("booking.refunded",), "There is no 'booking.refunded'."),
+        (("booking.praised",), "There is no 'booking.praised'."),
         (("ping", "--stale", "--tampered"), "exclude each other"),
         ((), "Pass one of TYPE, --from-event and --body."),
     ],
