@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         RefundMode,
         Totals,
     )
+    from booking_core.models.checkouts import CheckoutPayment
     from booking_core.models.customers import Customer
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
         BookingUpdated,
         BookingUpdateData,
         CancellationData,
+        Checkout,
         CustomerCreated,
         CustomerData,
         CustomerEvent,
@@ -145,6 +147,9 @@ if TYPE_CHECKING:
         CustomerUpdateData,
         DeliveryAttempt,
         DeliveryDeadData,
+        DepartureData,
+        DepartureEvent,
+        DepartureUpdated,
         EndpointData,
         EndpointFailingData,
         Event,
@@ -230,6 +235,8 @@ __all__ = [
     "ChangeMoney",
     "ChangeRefusal",
     "ChangeSettlement",
+    "Checkout",
+    "CheckoutPayment",
     "ClientOptions",
     "ConfigurationError",
     "ConflictError",
@@ -245,7 +252,10 @@ __all__ = [
     "DeliveryStatus",
     "DeliveryTrigger",
     "Departure",
+    "DepartureData",
+    "DepartureEvent",
     "DepartureStatus",
+    "DepartureUpdated",
     "DisabledReason",
     "DuplicateEvent",
     "EndpointData",
@@ -364,6 +374,7 @@ _LAZY_MODULES = (
     "booking_sdk.event_parsing",
     "booking_sdk.params",
     "booking_core.models.bookings",
+    "booking_core.models.checkouts",
     "booking_core.models.customers",
     "booking_core.models.departures",
     "booking_core.models.errors",

@@ -10,7 +10,9 @@ from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
 from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as CheckoutModel
 from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
 from booking_core.models.gift_cards import GiftCard as GiftCardModel
 from booking_core.models.money import Money
@@ -33,6 +35,12 @@ class BookingChange(BookingChangeModel):
 
     booking: Booking
     """The booking after the change; the booking as it is where the change would be refused."""
+
+
+class Checkout(CheckoutModel):
+    """A booking of the storefront with its payment by card."""
+
+    booking: Booking
 
 
 class GiftCard(GiftCardModel):
@@ -89,6 +97,15 @@ class BookingRefundData(BookingUpdateData):
     """The amount that was returned now."""
     total_refunded: Money
     """The amount that was returned of the booking's payment in all."""
+
+
+class DepartureData(Resource):
+    """The data of `departure.updated`."""
+
+    object: Departure
+    """The departure with its seats at the time of the event."""
+    changes: dict[str, Any] | None = None
+    """The fields of `object` that differ from its last event, each with its value there; None in its first event."""
 
 
 class CustomerData(Resource):
@@ -264,6 +281,18 @@ class BookingRefunded(BookingEvent):
     data: BookingRefundData
 
 
+class DepartureEvent(Event):
+    """The base class of events about a departure."""
+
+    data: DepartureData  # type: ignore[assignment]
+
+
+class DepartureUpdated(DepartureEvent):
+    """The seats, the status or the time of a departure changed; at most one event in five seconds."""
+
+    type: Literal["departure.updated"]
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -378,6 +407,7 @@ AnyEvent = (
     | BookingRescheduled
     | BookingUpdated
     | BookingRefunded
+    | DepartureUpdated
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
@@ -401,6 +431,7 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
     EventType.BOOKING_UPDATED: BookingUpdated,
     EventType.BOOKING_REFUNDED: BookingRefunded,
+    EventType.DEPARTURE_UPDATED: DepartureUpdated,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,

@@ -14,7 +14,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
-from booking_core.payments import Refund, RefundResult, Returned
+from booking_core.payments import Recorded, Refund, RefundResult, Returned
 
 
 def settle_refunds(
@@ -41,6 +41,15 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
     returned = payments.record_refund(tx, actor, booking_id, amount_minor=amount_minor, note=note)
     _publish(tx, [returned])
     return payments.get_refund(tx, actor.organization, returned.refund.id)
+
+
+def record_elsewhere(
+    tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
+) -> Recorded:
+    """Record what the gateway has refunded as `payments.record_elsewhere` does, and return the result."""
+    recorded = payments.record_elsewhere(tx, actor, booking_id, gateway_minor, provider_refund_id)
+    _publish(tx, recorded.returned)
+    return recorded
 
 
 def _publish(tx: Tx, returned: Sequence[Returned]) -> None:

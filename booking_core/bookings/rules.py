@@ -106,9 +106,13 @@ def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:
     return row.total_minor - recorded_minor if is_open else 0
 
 
+_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+"""Somebody may have refunded a part at the gateway; the rest is refunded with the cancellation."""
+
+
 def is_paid_by_card(row: BookingRow) -> bool:
-    """Return whether the card of the booking was charged, and nothing of it was refunded."""
-    return row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+    """Return whether the card of the booking was charged, and not all of it was refunded."""
+    return row.payment_source == PaymentSource.STRIPE and row.payment_status in _REFUNDABLE
 
 
 def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:

@@ -459,6 +459,54 @@ refunds = Table(
     _partial("ix_refunds_due", "organization_id", "next_attempt_at", "id", where="status IN ('requested', 'sending')"),
 )
 
+# The organization's own account at Stripe. Its credentials are sealed as one JSON text: {api_key, webhook_secret}.
+# Neither this table nor the next has a foreign key: making one locks the other table against writers.
+stripe_accounts = Table(
+    "stripe_accounts",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("credentials_sealed", Text, nullable=False),
+    Column("publishable_key", Text),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+)
+
+# The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status
+# only moves on, so that events of Stripe may come late, twice and in any order.
+payment_intents = Table(
+    "payment_intents",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("booking_id", Id, primary_key=True),
+    Column("intent_id", Text),  # Stripe's; null: Stripe has not answered yet
+    Column("client_secret_sealed", Text),
+    Column("status", Text, nullable=False),
+    Column("last_error", Text),  # Stripe's code, or the reason of a review
+    Column("amount_minor", Minor, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("expires_at", At),  # of the booking, when the intent was made; null: the booking was paid without a checkout
+    Column("refunded_minor", Minor, nullable=False, server_default=text("0")),  # all that Stripe has refunded
+    Column("returned_minor", Minor, nullable=False, server_default=text("0")),  # of that, outside of the refund's row
+    Column("dispute_id", Text),
+    Column("dispute_status", Text),
+    Column("dispute_reason", Text),
+    Column("disputed_minor", Minor),
+    Column("disputed_at", At),
+    Column("dispute_closed_at", At),
+    Column("check_at", At),  # then Stripe is asked for the state of the intent
+    Column("check_count", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    UniqueConstraint("organization_id", "intent_id"),
+    CheckConstraint(
+        "status IN ('requested', 'open', 'succeeded', 'canceled', 'refused', 'needs_review', 'resolved')",
+        name="status",
+    ),
+    CheckConstraint("refunded_minor >= 0 AND returned_minor >= 0", name="refunds"),
+    CheckConstraint("(dispute_id IS NULL) = (dispute_status IS NULL)", name="dispute"),
+    _partial("ix_payment_intents_check", "organization_id", "check_at", "booking_id", where="check_at IS NOT NULL"),
+)
+
 # Events ----------------------------------------------------------------------------------------------------------
 
 # body is the webhook envelope, rendered once. occurrence is 0 for a type that a resource sees once in its life
@@ -481,6 +529,26 @@ events = Table(
     Index(None, "organization_id", "created_at"),
 )
 events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
+
+# Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
+# noted the departures of their bookings. Apart from the counters, which every booking writes.
+departure_followers = Table(
+    "departure_followers",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("followed_sequence", BigInteger, nullable=False),
+)
+
+# Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
+departure_touches = Table(
+    "departure_touches",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("departure_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("due_at", At, nullable=False),
+    Index("ix_departure_touches_due", "organization_id", "due_at", "departure_id"),
+)
 
 # Webhooks --------------------------------------------------------------------------------------------------------
 

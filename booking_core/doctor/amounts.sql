@@ -143,15 +143,18 @@ SELECT p.organization_id, p.id, 'released ' || p.released_minor || ', refunds of
  WHERE [p] AND (p.released_minor < 0 OR p.amount_minor < 0 OR p.released_minor < coalesce(s.refunds, 0))
 
 -- name: refunded_amounts
--- Select payments whose refunded amount is not that of their refund.
--- Cost: one pass over the payments, with a look-up of its refund for each; and over the refunds, with one of its
+-- Select payments whose refunded amount is not that of their refund and of what was refunded elsewhere.
+-- Cost: one pass over the payments, with a look-up of its refund and intent for each; and over the refunds, with one of its
 -- booking.
 SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ', its refund is '
        || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
+       || ', and refunded elsewhere were ' || coalesce(i.returned_minor, 0)
   FROM payments p
   LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0
- WHERE [p] AND p.refunded_minor <> CASE r.status WHEN 'succeeded' THEN r.amount_minor
-                                                 WHEN 'settled' THEN r.settled_minor ELSE 0 END
+  LEFT JOIN payment_intents i ON i.organization_id = p.organization_id AND i.booking_id = p.booking_id
+ WHERE [p] AND p.refunded_minor <> coalesce(i.returned_minor, 0)
+                                   + CASE r.status WHEN 'succeeded' THEN r.amount_minor
+                                                   WHEN 'settled' THEN r.settled_minor ELSE 0 END
 UNION ALL
 SELECT r.organization_id, r.id, 'succeeded, and it has no id of the gateway' FROM refunds r
  WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL

@@ -51,7 +51,8 @@ SELECT d.organization_id, d.id, d.seats_taken || ' taken and ' || h.seats || ' h
          WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :at
          GROUP BY h.organization_id, h.departure_id) h
   JOIN departures d ON d.organization_id = h.organization_id AND d.id = h.departure_id
- WHERE d.seats_taken <= d.seats_ceiling AND d.seats_taken + h.seats > d.seats_ceiling AND d.updated_at <= h.newest
+ WHERE d.seats_taken <= d.seats_ceiling AND d.seats_taken + h.seats > d.seats_ceiling
+   AND d.updated_at + :skew < h.newest
 
 -- name: booking_numbers
 -- Select organizations whose booking numbers have gaps, or do not end at the counter.

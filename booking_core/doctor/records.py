@@ -24,7 +24,7 @@ CHECKS = (
     Check(
         "the keys of a sandbox are test keys, those of a live organization are not",
         SQL.text("mixed_keys"),
-        remedy="revoke the key: it is refused",
+        remedy="revoke the key, which is refused; remove the Stripe account",
     ),
     Check(
         "every API booking has the stored response of its idempotency key",

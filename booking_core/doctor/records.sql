@@ -9,13 +9,16 @@ SELECT a.organization_id, 'api_keys', count(*) || ' active' FROM api_keys a
  GROUP BY a.organization_id HAVING count(*) > :active_keys_max
 
 -- name: mixed_keys
--- Select keys of sandboxes that are called like those of live organizations, and the reverse, and sandboxes whose clocks
--- were set back.
--- Cost: one pass over the keys, and one over the organizations.
+-- Select keys of sandboxes that are called like those of live organizations, and the reverse; sandboxes whose clocks were
+-- set back, or that have a Stripe account.
+-- Cost: one pass over the keys, one over the accounts, and one over the organizations.
 SELECT a.organization_id, '' || a.id,
        CASE WHEN o.clock_offset IS NULL THEN 'a live organization has' ELSE 'a sandbox has' END || ' the key ' || a.prefix
   FROM api_keys a JOIN organizations o ON o.id = a.organization_id
  WHERE [a] AND (o.clock_offset IS NOT NULL) <> (a.prefix LIKE 'svc~_test~_%' ESCAPE '~')
+ UNION ALL
+SELECT s.organization_id, 'stripe_account', 'a sandbox has a Stripe account'
+  FROM stripe_accounts s JOIN organizations o ON o.id = s.organization_id WHERE [s] AND o.clock_offset IS NOT NULL
  UNION ALL
 SELECT o.organization_id, 'clock_offset', 'the clock is ' || o.clock_offset || ' microseconds ahead'
   FROM (SELECT id AS organization_id, clock_offset FROM organizations) o WHERE [o] AND o.clock_offset < 0

@@ -6,6 +6,8 @@ transaction is open, and settles the result. Staff records payments without a ga
 """
 
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
+from booking_core.payments.elsewhere import Elsewhere, Recorded, record_elsewhere
+from booking_core.payments.gateway_amounts import from_gateway, to_gateway
 from booking_core.payments.listing import (
     DueBooking,
     MoneyOutcome,
@@ -62,11 +64,13 @@ __all__ = [
     "RETRY_DELAY_MAX_S",
     "ClaimedRefund",
     "DueBooking",
+    "Elsewhere",
     "MoneyOutcome",
     "MoneyState",
     "OwnedRefund",
     "PaymentRow",
     "Record",
+    "Recorded",
     "Refund",
     "RefundFilter",
     "RefundOutcome",
@@ -81,6 +85,7 @@ __all__ = [
     "find_records",
     "find_refund",
     "find_refunds",
+    "from_gateway",
     "full_refunds",
     "gateway_unit",
     "get",
@@ -97,6 +102,7 @@ __all__ = [
     "present_refund",
     "receive",
     "record",
+    "record_elsewhere",
     "record_refund",
     "refer_to_staff",
     "refund_amount",
@@ -109,6 +115,7 @@ __all__ = [
     "sandbox_card_of",
     "settle",
     "settle_refund",
+    "to_gateway",
     "void",
     "with_payment",
 ]

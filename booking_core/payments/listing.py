@@ -515,6 +515,9 @@ def _outcome(paid: _Paid, refund: Refund | None) -> MoneyOutcome:
     return MoneyOutcome(state, amount, paid.currency, restored, refund and refund.id, sentence)
 
 
+_REFUNDED = frozenset({PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED})
+
+
 def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.status != BookingStatus.CANCELLED:
         return MoneyState.NOT_CANCELLED, 0, "The booking is not cancelled."
@@ -527,6 +530,8 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.payment_source == PaymentSource.STRIPE and paid.payment_status == PaymentStatus.PAID:
         amount_text = formatted(paid.total_minor, paid.currency)
         return MoneyState.KEPT, 0, f"Nothing is returned of the {amount_text} that was paid by card."
+    if paid.payment_source == PaymentSource.STRIPE and paid.payment_status in _REFUNDED:
+        return MoneyState.KEPT, 0, "Somebody refunded the payment at the gateway; nothing more is returned."
     if paid.payment_source == PaymentSource.STRIPE:
         return MoneyState.NOTHING_PAID, 0, "No card was charged, so nothing is returned."
     if paid.payment_method == PaymentMethod.EXTERNAL_PAID:

@@ -200,11 +200,24 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> Returned:
+def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
+    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
+    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+
+
+def record_returned(
+    tx: Tx,
+    refund: LeasedRefund,
+    amount_minor: int,
+    *,
+    kind: TimelineKind = TimelineKind.REFUND_SETTLED,
+    **data: object,
+) -> Returned:
     """Record returned money in the payment, the booking and the guest's timeline.
 
     Args:
         amount_minor: the returned amount; with 0 the statuses of payment and booking stay.
+        kind: of the timeline entry.
         data: more data of the timeline entry.
     """
     status = refund.payment_status
@@ -213,7 +226,7 @@ def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: obj
     returned = Returned(refund, amount_minor, status)
     # The total also says that the release that wrote the entry published it (see doctor/events.sql).
     total = {"total_refunded_minor": returned.total_minor} if amount_minor else {}
-    note(tx, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | total | data))
+    note(tx, refund, kind, **({"amount_minor": amount_minor} | total | data))
     return returned
 
 

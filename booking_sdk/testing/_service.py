@@ -19,6 +19,7 @@ from booking_core.models.bookings import (
     BookingReschedule,
     BookingStatus,
 )
+from booking_core.models.checkouts import CheckoutCreate
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.holds import HoldCreate
@@ -31,6 +32,7 @@ from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
 from booking_sdk.testing import _changes, _events, _party, _quotes, _sandbox
+from booking_sdk.testing._checkouts import Checkouts
 from booking_sdk.testing._http import (
     FakeRequest,
     Query,
@@ -73,6 +75,7 @@ class FakeService:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.webhooks = Webhooks(store)
+        self.checkouts = Checkouts(store)
         self.sandbox = _sandbox.Sandbox(store)
         self.keys: dict[str, Key] = {}
         self._answers: dict[str, tuple[str, Response]] = {}
@@ -91,6 +94,7 @@ class FakeService:
 
     def _execute(self, request: FakeRequest, request_id: str) -> Response:
         operation, ids = _route(request)
+        self.checkouts.abandon_expired()
         key = self._authenticate(request)
         if operation.scope and operation.scope not in key.scopes:
             message = f"The API key lacks the scope {operation.scope}."
@@ -258,6 +262,13 @@ class FakeService:
     def _get_manifest(self, call: _Call) -> Response:
         return _ok(self.store.manifest(self.store.get(self.store.departures, call.ids[0])))
 
+    def _create_checkout(self, call: _Call) -> Response:
+        return _ok(self.checkouts.create(validated(CheckoutCreate, call.request.body)), 201)
+
+    def _get_checkout(self, call: _Call) -> Response:
+        checkout = self.checkouts.get(call.ids[0])
+        return _ok({**checkout, "booking": self._read(self.store.bookings[call.ids[0]], call)})
+
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
         wanted = None if email is None else email.replace(" ", "+").casefold()
@@ -388,6 +399,8 @@ _OPERATIONS = (
     _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),
+    _op("POST", "/checkouts", _S._create_checkout, Scope.CHECKOUTS_WRITE, "required", CheckoutCreate),
+    _op("GET", "/checkouts/{id}", _S._get_checkout, Scope.CHECKOUTS_WRITE),
     _op("GET", "/customers", _S._list_customers, Scope.CUSTOMERS_READ),
     _op("GET", "/customers/{id}", _S._get_customer, Scope.CUSTOMERS_READ),
     _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),
@@ -463,7 +476,8 @@ def _check_body(request: FakeRequest) -> None:
 
 
 _TAGGED = re.compile(
-    "/api/v1/(experiences|availability|departures|(experiences|departures|bookings|holds|customers|gift-cards|events)/[^/]+)"
+    "/api/v1/(experiences|availability|departures"
+    "|(experiences|departures|bookings|checkouts|holds|customers|gift-cards|events)/[^/]+)"
 )
 """The paths whose responses have an ETag."""
 

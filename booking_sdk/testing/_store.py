@@ -264,7 +264,14 @@ class Store:
     # Bookings ------------------------------------------------------------------------------------------------------
 
     def create_booking(self, request: BookingCreate) -> Row:
-        """Create a booking and its events. The checks run in the order of the service."""
+        """Create a booking and its events."""
+        row = self.insert_booking(request)
+        self.publish("booking.created", row)
+        self.publish("booking.confirmed", row)
+        return row
+
+    def insert_booking(self, request: BookingCreate) -> Row:
+        """Create a booking without its events. The checks run in the order of the service."""
         departure = self.get(self.departures, request.experience_date_id)
         self.check_reference(request)
         self.check_bookable(departure)
@@ -282,8 +289,6 @@ class Store:
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
         row |= {"_seats": seats, "_customer_id": owner["id"]}
         self.holds.take_over(request.hold_id, row["id"])
-        self.publish("booking.created", row)
-        self.publish("booking.confirmed", row)
         return row
 
     def check_seats(self, departure: Row, seats: int, hold_id: str | None = None) -> None:

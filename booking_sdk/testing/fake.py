@@ -309,6 +309,10 @@ class FakeBookingAPI:
         """Cancel a booking as staff or the guest would, and write the event."""
         return Booking.model_validate(shown(self._store.cancel(booking_id, reason)))
 
+    def pay_checkout(self, checkout_id: str) -> Booking:
+        """Pay for a checkout as its guest would, and confirm its booking. A booking that was cancelled stays so."""
+        return Booking.model_validate(shown(self._service.checkouts.pay(checkout_id)))
+
     def reschedule_booking(self, booking_id: str, departure_id: str) -> Booking:
         """Reschedule a booking as staff would, and write the event."""
         row, to = self._store.bookings[booking_id], self._store.departures[departure_id]

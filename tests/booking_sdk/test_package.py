@@ -39,10 +39,11 @@ WebhookDeliveryDead WebhookEnabled WebhookEndpoint WebhookEndpointWithSecret Web
 WebhookVerificationError __version__ idempotency_key interruption meta parse_event_unverified unwrap
 GiftCardTransaction GiftCardTransactionType
 BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdateData EndpointFailingData
-GiftCardRestored RestorationData WebhookFailing
+DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData WebhookFailing
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote QuoteRefusal Hold HoldStatus
 SandboxClock SandboxDue SandboxMail SandboxStatus
+Checkout CheckoutPayment
 """.split()
 
 

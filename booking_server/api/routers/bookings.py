@@ -293,9 +293,9 @@ def _party(body: BookingPartyChange) -> Party:
 async def change_party(
     caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
 ) -> Response:
-    """The body has the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the
-    price at which they were sold, and those who join pay today's price of their tier. What was paid for guests who
-    leave is refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
+    """Sets the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the price at
+    which they were sold, and those who join pay today's price of their tier. What was paid for guests who leave is
+    refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
     `details` gives the reason of a `conflict` (`booking_cancelled`, `booking_pending`, `booking_checked_in`,
     `booking_no_show`, `departure_cancelled`, `departure_started`; `departure_closed` for more guests;
     `payment_pending`; `paid_by_card`: the price of a booking that a card has paid cannot rise) and of a 422

@@ -147,6 +147,30 @@ def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, de
     assert booking("bookings", "no-show", booked["id"], "--undo", "-o", "json").json["no_show_at"] is None
 
 
+def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: World, departure: str) -> None:
+    of = ("--departure", departure)
+    quote = booking("bookings", "quote", *of, "--guest", "adult=2", "-o", "json").json
+    assert (quote["is_bookable"], quote["seats"]) == (True, 2)
+    hold = booking("holds", "create", *of, "--seats", "2", "--for", "5m", "-o", "json").json
+    assert booking("holds", "get", hold["id"], "-o", "json").json == hold
+    other = booking("holds", "create", *of, "--seats", "1", "-o", "json").json
+    assert booking("holds", "delete", other["id"], "-o", "json").json == {"id": other["id"], "deleted": True}
+    own = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme", "--metadata", "note=a=b")
+    booked = book(booking, departure, "--hold", hold["id"], *own).json
+    assert (booked["external_reference"], booked["metadata"]) == ("A-1", {"channel": "acme", "note": "a=b"})
+    assert booking("holds", "get", hold["id"], "-o", "json").json["booking_id"] == booked["id"]
+    assert book(booking, departure, *own).code == ExitCode.CONFLICT
+    found = booking("bookings", "list", "--external-reference", "A-1", "-o", "json").json["data"]
+    assert [each["id"] for each in found] == [booked["id"]]
+    for wrong in (("--metadata", "channel"), ("--metadata", "a=1", "--metadata", "a=2")):
+        assert book(booking, departure, *wrong).code == ExitCode.USAGE
+    staff = ("--org", shop.organization.slug, "--source", "admin")
+    assert book(booking, departure, *staff, "--hold", hold["id"]).code == ExitCode.USAGE
+    assert book(booking, departure, *staff, "--external-reference", "A-1", "--unique").code == ExitCode.CONFLICT
+    here = booking("bookings", "list", "--org", shop.organization.slug, "--external-reference", "A-1", "-o", "json")
+    assert [each["id"] for each in here.json["data"]] == [booked["id"]]
+
+
 # Bookings --------------------------------------------------------------------------------------------------------
 
 

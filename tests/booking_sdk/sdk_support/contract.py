@@ -393,6 +393,78 @@ class Contract:
             ids = [each.id for each in client.bookings.iterate(**filters, order="asc")]
             assert ids == [bookings[number].id for number in found], filters
 
+    def test_a_booking_keeps_a_reference_and_metadata_and_is_found_by_it(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        notes = {"channel": "acme", "remarks": "by the door"}
+        booking = book(client, departure, external_reference="A-1", external_reference_unique=True, metadata=notes)
+        other = book(client, departure)
+        assert (booking.external_reference, booking.metadata) == ("A-1", notes)
+        assert (other.external_reference, other.metadata) == (None, {})
+        for reference, found in (("A-1", [booking.id]), ("A-2", [])):
+            assert [each.id for each in client.bookings.iterate(external_reference=reference)] == found
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure, external_reference="A-1", external_reference_unique=True)
+        assert caught.value.details[0].reason == "external_reference_taken"
+        assert book(client, departure, external_reference="A-1").external_reference == "A-1"
+        with pytest.raises(BadRequestError):
+            book(client, departure, metadata={"no blanks": ""})
+
+    def test_held_seats_are_booked_once_released_or_expire(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=5)
+        hold = client.holds.create(experience_date_id=departure, seats=4)
+        assert (hold.status, hold.seats, hold.departure_id, hold.booking_id) == ("live", 4, departure, None)
+        assert hold.expires_at - hold.created_at == timedelta(minutes=10)
+        assert seats(client, stage, departure) == 1
+        with pytest.raises(InsufficientCapacityError) as full:
+            book(client, departure)
+        assert full.value.seats_available == 1
+        booking = book(client, departure, hold_id=hold.id)
+        used = client.holds.get(hold.id)
+        assert (used.status, used.booking_id) == ("booked", booking.id)
+        assert seats(client, stage, departure) == 3
+        for refused in (lambda: book(client, departure, hold_id=hold.id), lambda: client.holds.delete(hold.id)):
+            with pytest.raises(ConflictError) as caught:
+                refused()
+            assert caught.value.details[0].reason == "hold_booked"
+        other = client.holds.create(experience_date_id=departure, seats=1, expires_in_seconds=60)
+        client.holds.delete(other.id)
+        client.holds.delete(other.id)
+        assert client.holds.get(other.id).status == "released"
+        late = client.holds.create(experience_date_id=departure, seats=3, expires_in_seconds=60)
+        stage.advance(60)
+        assert client.holds.get(late.id).status == "expired"
+        assert seats(client, stage, departure) == 3
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure, hold_id=late.id)
+        assert caught.value.details[0].reason == "hold_expired"
+        for absent in (lambda: client.holds.get(NOWHERE), lambda: book(client, departure, hold_id=NOWHERE)):
+            with pytest.raises(NotFoundError):
+                absent()
+
+    def test_a_quote_has_the_price_and_each_reason_of_a_refusal(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=5)
+        lines = [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]
+        quote = client.bookings.quote(experience_date_id=departure, guests=lines)
+        assert (quote.is_bookable, quote.refusals, quote.seats, quote.seats_available) == (True, [], 5, 5)
+        assert quote.totals is not None
+        assert quote.totals.total.amount_minor == 89000 + 250000
+        hold = client.holds.create(experience_date_id=departure, seats=5)
+        assert client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id).is_bookable
+        wrong = [*lines, {"tier_id": "senior", "count": 1}]
+        refused = client.bookings.quote(experience_date_id=departure, guests=wrong, hold_id=NOWHERE)
+        assert [(each.code, each.reason, each.field) for each in refused.refusals] == [
+            ("not_found", "unknown_hold", "hold_id"),
+            ("validation_failed", "unknown_tier", "guests.2.tier_id"),
+            ("insufficient_capacity", None, None),
+        ]
+        assert (refused.is_bookable, refused.totals, refused.refusals[-1].seats_available) == (False, None, 0)
+        stage.set_status(departure, "closed")
+        closed = client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id)
+        assert [each.reason for each in closed.refusals] == ["departure_closed"]
+        assert not list(client.bookings.list())
+        with pytest.raises(NotFoundError):
+            client.bookings.quote(experience_date_id=NOWHERE, guests=lines)
+
     def test_departures_of_a_day_are_those_of_availability(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         day = (stage.now + timedelta(days=2)).date()

@@ -10,11 +10,11 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import backlog, doctor, sandboxes
+from booking_core import backlog, doctor, sandboxes, stripe_accounts
 from booking_core.clock import MINUTE, SECOND
-from booking_core.context import Caller
+from booking_core.context import Actor, Caller
 from booking_core.db import tables
-from booking_core.db.engine import Database
+from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.models.events import EventType
 from booking_core.models.sandbox import SandboxClockAdvance
@@ -204,6 +204,16 @@ def test_refunds_of_a_sandbox_are_made_where_there_is_no_gateway(sandbox: Sandbo
     asyncio.run(RefundJob(sandbox.world.database, None).run_once())
     assert sandbox.refund()["status"] == "succeeded"
     assert live.refund()["status"] == "needs_review"
+
+
+def test_a_sandbox_takes_no_stripe_account(sandbox: Sandbox, live: Sandbox) -> None:
+    def configure(tx: Tx, actor: Actor) -> Any:
+        return stripe_accounts.configure(tx, actor, api_key="sk_live_12345678", webhook_secret="whsec_12345678")
+
+    assert sandbox.shop.refusal(sandbox.shop.act, configure) == ("conflict", "is_a_sandbox")
+    assert live.shop.act(configure)
+    found = sandbox.world.database.read(lambda tx: stripe_accounts.exists(tx, sandbox.world.org))
+    assert not found
 
 
 def test_retries_of_webhooks_follow_the_clock_and_signatures_the_real_time(sandbox: Sandbox) -> None:

@@ -6,8 +6,8 @@ The offset of a sandbox's clock. Every organization that exists is live, and has
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0030"
-down_revision = "0029"
+revision = "0032"
+down_revision = "0031"
 is_additive = True
 branch_labels = None
 depends_on = None

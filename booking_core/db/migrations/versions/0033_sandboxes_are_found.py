@@ -6,8 +6,8 @@ of these there, and it is empty in an installation without sandboxes.
 
 from booking_core.db.migrations import online
 
-revision = "0031"
-down_revision = "0030"
+revision = "0033"
+down_revision = "0032"
 is_additive = True
 branch_labels = None
 depends_on = None
