@@ -69,7 +69,7 @@ def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElem
     now = now_us(dialect)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
-        .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
+        .where(table.c[due] > now + wait + SLACK)
         .limit(_LIMIT)
         .with_for_update(of=table, skip_locked=True)
     )
