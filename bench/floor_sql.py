@@ -5,10 +5,12 @@ give the same JSON as the service (the bench compares the two answers before it 
 minimal schema of its own, and is one statement: it is what PostgreSQL can do, not what the service could do.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from string import Template
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -112,11 +114,30 @@ def _money(minor: int | None, currency: str) -> dict[str, Any] | None:
     return None if minor is None else {"amount_minor": minor, "currency": currency}
 
 
+def _cancellation(row: Row, zone: ZoneInfo) -> dict[str, Any]:
+    """Return the terms of a cancellation now, in a currency of two decimals: the gateway rounds no amount."""
+    status, starts, gift_card, paid_by, paid = row[2], row[10], row[21], row[24], row[25]
+    hours, late_percent, recorded, amount, refunded, has_refund = row[28:]
+    currency, until, refundable = row[18], starts - hours * 3_600_000_000, 0
+    by_card = paid_by == "stripe" and paid == "paid"
+    if amount is not None and status != "cancelled" and not has_refund and (by_card or recorded):
+        wanted = amount if time.time() * 1_000_000 <= until else (amount * late_percent + 50) // 100
+        refundable = min(wanted, amount - refunded) if by_card else wanted
+    return {
+        "allowed": status != "cancelled",
+        "refundable_amount": _money(refundable, currency),
+        "gift_card_amount": _money(0 if status == "cancelled" else gift_card, currency),
+        "until": _at(until, zone),
+        "late_percent": late_percent,
+    }
+
+
 def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     id_, number, status, source, created, updated = row[:6]
     experience, title, slug, departure, starts, ends = row[6:12]
     name, email, phone, guests, add_ons, note = row[12:18]
-    currency, subtotal, discount, gift_card, total, method, paid_by, paid = row[18:]
+    currency, subtotal, discount, gift_card, total, method, paid_by, paid = row[18:26]
+    checked_in, no_show = row[26:28]
     return {
         "id": id_,
         "booking_number": number,
@@ -138,6 +159,9 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         },
         "payment": {"method": method, "source": paid_by, "status": paid},
         "note": note,
+        "checked_in_at": checked_in and _at(checked_in, zone),
+        "no_show_at": no_show and _at(no_show, zone),
+        "cancellation": _cancellation(row, zone),
         "manage_url": None,
     }
 
@@ -151,26 +175,46 @@ BOOKINGS_BEFORE = Read(
 
 
 @lru_cache(10_000)
-def _lowest_price(tiers: str, prices: str | None, single: int | None) -> int | None:
-    """Return the price of the cheapest tier: the departure's own, else the tier's. Without tiers, the single price.
+def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | None, currency: str) -> list[Any]:
+    """Return the tiers at a departure's prices: its own, else the tier's. Without tiers there is the standard one.
 
     Cached, as the service caches it: departures of an experience mostly share their prices.
     """
-    own = orjson.loads(prices) if prices else {}
-    amounts = [own.get(tier["id"], tier["price"]["amount_minor"]) for tier in orjson.loads(tiers)]
-    return min(amounts, default=single)
+    amounts = orjson.loads(prices) if prices else {}
+    configured = orjson.loads(tiers)
+    if not configured:
+        single = price_from if own is None else own
+        name = "standard"
+        return (
+            []
+            if single is None
+            else [{"id": name, "name": name, "price": _money(single, currency), "seats_per_unit": 1}]
+        )
+    return [
+        tier | {"price": _money(amounts.get(tier["id"], tier["price"]["amount_minor"]), currency)}
+        for tier in configured
+    ]
+
+
+_amount = itemgetter("amount_minor")
 
 
 def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
-    id_, experience, starts, ends, seats_total, seats_available, tiers, prices, single, currency, closes, status = row
+    id_, experience, starts, ends, seats_total, seats_available, tiers, prices, price_from, own = row[:10]
+    currency, closes, status = row[10:]
+    offered = _tiers(tiers, price_from, own, prices, currency)
+    is_own = offered != _tiers(tiers, price_from, None, None, currency)
     return {
         "id": id_,
         "experience_id": experience,
         "starts_at": _at(starts, zone),
+        "starts_at_local": _at(starts, zone)[:19],
+        "timezone": zone.key,
         "ends_at": _at(ends, zone),
         "seats_total": seats_total,
         "seats_available": seats_available,
-        "price": _money(_lowest_price(tiers, prices, single), currency),
+        "price": min((tier["price"] for tier in offered), key=_amount, default=None),
+        "price_tiers": offered if is_own else None,
         "booking_closes_at": _at(closes, zone),
         "status": status,
     }

@@ -74,12 +74,16 @@ SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e
        d.id, d.starts_at, coalesce(d.ends_at, d.starts_at + e.duration_minutes * 60000000::bigint),
        b.guest_name, b.guest_email, b.guest_phone, b.guests, b.add_ons, b.note,
        b.currency, b.subtotal_minor, b.discount_minor, b.gift_card_minor, b.total_minor,
-       b.payment_method, b.payment_source, b.payment_status
+       b.payment_method, b.payment_source, b.payment_status, b.checked_in_at, b.no_show_at,
+       o.refund_full_until_hours, o.refund_late_percent, b.recorded_minor, p.amount_minor, p.refunded_minor,
+       EXISTS (SELECT FROM refunds r WHERE r.organization_id = b.organization_id AND r.booking_id = b.id)
   FROM (SELECT * FROM (SELECT * FROM bookings b WHERE b.organization_id = %(org)s $below
                         ORDER BY b.created_at DESC, b.id DESC LIMIT 101) few
          ORDER BY created_at DESC, id DESC LIMIT %(limit)s + 1) b
   JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
   JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
+  JOIN organizations o ON o.id = b.organization_id
+  LEFT JOIN payments p ON p.organization_id = b.organization_id AND p.booking_id = b.id
  ORDER BY b.created_at DESC, b.id DESC
 
 -- name: availability
@@ -93,7 +97,7 @@ shown AS (
   SELECT d.id, d.experience_id, d.starts_at,
          coalesce(d.ends_at, d.starts_at + e.duration_minutes * 60000000::bigint) AS ends_at, d.seats_total,
          greatest(0, d.seats_total - d.seats_taken - coalesce(held.seats, 0))::int AS seats_available,
-         e.price_tiers, d.prices, coalesce(d.price_minor, e.price_from_minor) AS single_price, e.currency,
+         e.price_tiers, d.prices, e.price_from_minor, d.price_minor, e.currency,
          d.starts_at - coalesce(e.hours_before_booking_closes, o.hours_before_booking_closes) * 3600000000::bigint
            AS closes_at, d.status
     FROM departures d
@@ -101,8 +105,8 @@ shown AS (
     JOIN organizations o ON o.id = d.organization_id
     LEFT JOIN held ON held.departure_id = d.id
    WHERE d.organization_id = %(org)s AND d.starts_at >= %(from)s AND d.starts_at < %(until)s)
-SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price_tiers, prices, single_price,
-       currency, closes_at,
+SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price_tiers, prices,
+       price_from_minor, price_minor, currency, closes_at,
        CASE WHEN status = 'cancelled' THEN 'cancelled'
             WHEN status = 'closed' OR closes_at <= (SELECT now FROM clock) THEN 'closed'
             WHEN seats_available = 0 THEN 'sold_out' ELSE 'open' END

@@ -134,10 +134,10 @@ def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
     if len(ours) != len(floor):
         raise RuntimeError(f"service and floor answer differently: {len(ours)} rows, the floor {len(floor)}")
     different = next(
-        f"row {at}, {name}: {a.get(name)!r}, the floor {b.get(name)!r}"
+        f"row {at}, {name}: {a.get(name, 'missing')!r}, the floor {b.get(name, 'missing')!r}"
         for at, (a, b) in enumerate(zip(ours, floor, strict=True))
         for name in a | b
-        if a.get(name) != b.get(name)
+        if name not in a or name not in b or a[name] != b[name]
     )
     raise RuntimeError(f"service and floor answer differently: {different}")
 

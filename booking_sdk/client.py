@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from booking_core.models.organizations import Me
     from booking_sdk.resources.availability import AsyncAvailability
     from booking_sdk.resources.bookings import AsyncBookings
+    from booking_sdk.resources.checkouts import AsyncCheckouts
     from booking_sdk.resources.customers import AsyncCustomers
     from booking_sdk.resources.departures import AsyncDepartures
     from booking_sdk.resources.events import AsyncEvents
     from booking_sdk.resources.experiences import AsyncExperiences
     from booking_sdk.resources.gift_cards import AsyncGiftCards
+    from booking_sdk.resources.holds import AsyncHolds
     from booking_sdk.resources.webhooks import AsyncWebhooks
 
 T = TypeVar("T")
@@ -206,10 +208,24 @@ class AsyncBookingClient(AsyncAPIClient):
 
     @cached_property
     def bookings(self) -> "AsyncBookings":
-        """Bookings: list, get, create and cancel."""
+        """Bookings: list, get, quote, create and cancel."""
         from booking_sdk.resources.bookings import AsyncBookings
 
         return AsyncBookings(self)
+
+    @cached_property
+    def holds(self) -> "AsyncHolds":
+        """Holds of seats while a guest checks out: create, get and delete."""
+        from booking_sdk.resources.holds import AsyncHolds
+
+        return AsyncHolds(self)
+
+    @cached_property
+    def checkouts(self) -> "AsyncCheckouts":
+        """Checkouts with a payment by card: create and get."""
+        from booking_sdk.resources.checkouts import AsyncCheckouts
+
+        return AsyncCheckouts(self)
 
     @cached_property
     def customers(self) -> "AsyncCustomers":

@@ -8,8 +8,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as CheckoutModel
 from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
 from booking_core.models.gift_cards import GiftCard as GiftCardModel
 from booking_core.models.money import Money
@@ -25,6 +28,19 @@ class Booking(BookingModel):
 
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
+
+
+class BookingChange(BookingChangeModel):
+    """A booking after its change, with the effect on its money; or the preview of it."""
+
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
+
+
+class Checkout(CheckoutModel):
+    """A booking of the storefront with its payment by card."""
+
+    booking: Booking
 
 
 class GiftCard(GiftCardModel):
@@ -61,16 +77,48 @@ class PreviousDeparture(Resource):
     starts_at: AwareDatetime
 
 
-class RescheduleData(BookingData):
+class BookingUpdateData(BookingData):
+    """The data of `booking.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
+
+
+class RescheduleData(BookingUpdateData):
     """The data of `booking.rescheduled`."""
 
     previous_departure: PreviousDeparture
+
+
+class BookingRefundData(BookingUpdateData):
+    """The data of `booking.refunded`."""
+
+    refunded_amount: Money
+    """The amount that was returned now."""
+    total_refunded: Money
+    """The amount that was returned of the booking's payment in all."""
+
+
+class DepartureData(Resource):
+    """The data of `departure.updated`."""
+
+    object: Departure
+    """The departure with its seats at the time of the event."""
+    changes: dict[str, Any] | None = None
+    """The fields of `object` that differ from its last event, each with its value there; None in its first event."""
 
 
 class CustomerData(Resource):
     """The data of an event about a customer."""
 
     object: Customer
+
+
+class CustomerUpdateData(CustomerData):
+    """The data of `customer.updated`."""
+
+    changes: dict[str, Any] | None = Field(default=None, repr=False)
+    """The fields of `object` that differ, each with its whole value before the change; None in older events."""
 
 
 class GiftCardData(Resource):
@@ -87,10 +135,25 @@ class RedemptionData(GiftCardData):
     booking_id: Id
 
 
+class RestorationData(GiftCardData):
+    """The data of `gift_card.restored`."""
+
+    restored_amount: Money
+    booking_id: Id
+    """The booking that was cancelled."""
+
+
 class EndpointData(Resource):
     """The data of an event about a webhook endpoint."""
 
     object: WebhookEndpoint
+
+
+class EndpointFailingData(EndpointData):
+    """The data of `webhook.failing`."""
+
+    failing_since: AwareDatetime
+    """The endpoint's last success; or when it was created or enabled, if that was later."""
 
 
 class DeliveryDeadData(EndpointData):
@@ -204,6 +267,32 @@ class BookingRescheduled(BookingEvent):
     data: RescheduleData
 
 
+class BookingUpdated(BookingEvent):
+    """A booking changed in a way that has no event of its own."""
+
+    type: Literal["booking.updated"]
+    data: BookingUpdateData
+
+
+class BookingRefunded(BookingEvent):
+    """Money of a cancelled booking was returned, by the gateway or by hand."""
+
+    type: Literal["booking.refunded"]
+    data: BookingRefundData
+
+
+class DepartureEvent(Event):
+    """The base class of events about a departure."""
+
+    data: DepartureData  # type: ignore[assignment]
+
+
+class DepartureUpdated(DepartureEvent):
+    """The seats, the status or the time of a departure changed; at most one event in five seconds."""
+
+    type: Literal["departure.updated"]
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -220,6 +309,7 @@ class CustomerUpdated(CustomerEvent):
     """The contact details of a customer changed."""
 
     type: Literal["customer.updated"]
+    data: CustomerUpdateData
 
 
 class GiftCardEvent(Event):
@@ -241,10 +331,24 @@ class GiftCardRedeemed(GiftCardEvent):
     data: RedemptionData
 
 
+class GiftCardRestored(GiftCardEvent):
+    """A cancelled booking gave back what it took from a gift card."""
+
+    type: Literal["gift_card.restored"]
+    data: RestorationData
+
+
 class WebhookEvent(Event):
     """The base class of events about a webhook endpoint, which are never sent to that endpoint itself."""
 
     data: EndpointData  # type: ignore[assignment]
+
+
+class WebhookFailing(WebhookEvent):
+    """An endpoint has failed for an hour. It is disabled after three days without a successful delivery."""
+
+    type: Literal["webhook.failing"]
+    data: EndpointFailingData
 
 
 class WebhookAutoDisabled(WebhookEvent):
@@ -301,10 +405,15 @@ AnyEvent = (
     | BookingConfirmed
     | BookingCancelled
     | BookingRescheduled
+    | BookingUpdated
+    | BookingRefunded
+    | DepartureUpdated
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
     | GiftCardRedeemed
+    | GiftCardRestored
+    | WebhookFailing
     | WebhookAutoDisabled
     | WebhookEnabled
     | WebhookSecretRotated
@@ -320,10 +429,15 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_CONFIRMED: BookingConfirmed,
     EventType.BOOKING_CANCELLED: BookingCancelled,
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
+    EventType.BOOKING_UPDATED: BookingUpdated,
+    EventType.BOOKING_REFUNDED: BookingRefunded,
+    EventType.DEPARTURE_UPDATED: DepartureUpdated,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemed,
+    EventType.GIFT_CARD_RESTORED: GiftCardRestored,
+    EventType.WEBHOOK_FAILING: WebhookFailing,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookAutoDisabled,
     EventType.WEBHOOK_ENABLED: WebhookEnabled,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookSecretRotated,

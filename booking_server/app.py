@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from booking_core import secret_keys
-from booking_core.db import migrate, replica
+from booking_core.db import replica, revisions
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
+from booking_core.db.revisions import SchemaState
 from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
@@ -37,6 +38,7 @@ from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.monitor import Monitor, Monitored
 from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
+from booking_server.stripe_webhooks import router as stripe_webhooks
 from booking_server.tracing.setup import open_tracing
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
@@ -107,9 +109,13 @@ def open_service(settings: Settings, database: Database | None = None, limiter: 
     Raises:
         SettingError: as `create_app`.
     """
-    _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
-    _verify_secret_keys(settings, database)
+    try:
+        _check_schema(database)
+        _verify_secret_keys(settings, database)
+    except BaseException:
+        database.close()
+        raise
     _log_pooling(settings, database)
     service = Service(settings, database, limiter)
     _log_replica(service)
@@ -151,6 +157,7 @@ async def of_service(
         if tracing:
             stack.push_async_callback(asyncio.to_thread, tracing.close)
         stack.push_async_callback(asyncio.to_thread, service.close)
+        stack.push_async_callback(service.payment_calls.aclose)
         await stack.enter_async_context(monitor.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))
         if worker:
@@ -159,11 +166,11 @@ async def of_service(
         yield
 
 
-def _check_schema(url: str) -> None:
-    state = migrate.state(url)
-    if state is migrate.SchemaState.OLDER:
+def _check_schema(database: Database) -> None:
+    state = database.read(revisions.state)
+    if state is SchemaState.OLDER:
         raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
-    if state is migrate.SchemaState.TOO_NEW:
+    if state is SchemaState.TOO_NEW:
         raise SettingError("BOOKING_DATABASE_URL has the schema of a newer release: install that release")
 
 
@@ -173,7 +180,6 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     if problem is None:
         return
     if problem.is_refused:
-        database.close()
         raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
     log.warning("%s", problem.message)
 
@@ -244,7 +250,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
     )
     app.add_middleware(RequestContextMiddleware, observer=observer)
     errors.add_handlers(app)
-    for router in (*ROUTERS, guest_pages, reference, monitoring):
+    for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
         app.include_router(router)
     app.router.routes.insert(0, RouteTable(app.routes))
     app.openapi = document.generator(app)  # type: ignore[method-assign]

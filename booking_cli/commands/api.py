@@ -25,7 +25,7 @@ from booking_cli.framework.suggestions import invalid_choice
 app = command_app()
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_IDEMPOTENT = re.compile(r"/api/v1/(bookings|customers|bookings/[^/]+/cancel)")
+_IDEMPOTENT = re.compile(r"/api/v1/(bookings|holds|customers|bookings/[^/]+/cancel)")
 """The paths that take an Idempotency-Key (section 4). Others ignore it."""
 
 

@@ -48,7 +48,7 @@ def backup(
 def _check_database(cli: Cli, settings: "Settings") -> None:
     """Check that the database exists with this release's schema, and that the secret keys open its values."""
     with storage.open_database(cli) as database:
-        schema.require_usable(settings)
+        schema.require_usable(database)
         secret_keys.verify(settings, database, cli.render.warn)
         _refuse_during_move(database)
 

@@ -8,7 +8,7 @@ import typer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.operator import cells, schema, storage
+from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
     from booking_core.cells import Cell
@@ -42,7 +42,6 @@ def create(
         from booking_cli.operator.audited import AuditedDatabase
         from booking_core import cells as core
 
-        schema.require_session(cell.settings)
         with contextlib.closing(AuditedDatabase(cell.settings.database_url, cli)) as database:
             if not core.create(cell, database):
                 cli.render.note(f"The cell {name} was there already.")

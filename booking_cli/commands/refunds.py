@@ -124,13 +124,13 @@ def settle(ctx: typer.Context, refund_id: RefundId, note: Note, amount: SettledA
     a worker is sending is refused.
     """
     cli: Cli = ctx.obj
-    from booking_core import payments
+    from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", found: str) -> Any:
         minor = None
         if amount is not None:
             minor = parse_amount(amount, payments.get_refund(tx, actor.organization, found).currency)
-        return payments.settle_refund(tx, actor, found, note=note, amount_minor=minor)
+        return bookings.settle_refund(tx, actor, found, note=note, amount_minor=minor)
 
     cli.render.one(_change(cli, refund_id, change))
 
@@ -153,7 +153,7 @@ def record(ctx: typer.Context, booking: BookingRef, amount: Amount, note: Note, 
     def change(tx: "Tx", actor: "Actor") -> Any:
         booking_id = bookings.resolve_id(tx, actor, booking)
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
-        refund = payments.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
+        refund = bookings.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
         return payments.present_refund(refund, actor.organization)
 
     cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))

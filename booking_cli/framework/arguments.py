@@ -86,6 +86,23 @@ def _count(text: str, name: str) -> dict[str, Any]:
     return {name: item_id, "count": int(count)}
 
 
+def texts_by_name(texts: list[str]) -> dict[str, str]:
+    """Return a dict of NAME=TEXT; a text may contain `=`.
+
+    Raises:
+        BadParameter: a text has another form, or a name occurs twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{text!r} is not NAME=TEXT, such as channel=acme.")
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given twice.")
+        found[name] = value
+    return found
+
+
 def idempotency_key(text: str) -> str:
     """Return an idempotency key of 8 to 200 printable ASCII characters.
 

@@ -9,6 +9,7 @@ LISTS: Mapping[str, str] = {
     "experience": "booking experiences list lists the experiences",
     "departure": "booking availability lists the departures",
     "booking": "booking bookings list lists the bookings",
+    "checkout": "booking bookings list --status pending lists the bookings that wait for a payment",
     "customer": "booking customers list lists the customers",
     "gift card": "booking gift-cards list lists the gift cards",
     "event": "booking events list lists the events, which are kept for 90 days",
@@ -16,13 +17,15 @@ LISTS: Mapping[str, str] = {
     "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
     "recorded payment": "booking payments list BOOKING lists the recorded payments",
     "mail": "booking mails list lists the mails",
-    "hold": "a hold expires; booking storefront hold creates a new one",
+    "hold": "a hold expires; booking holds create makes a new one",
     "refund": "booking refunds list --org SLUG lists the refunds",
 }
 """The hint for each noun."""
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
-    ("POST", r"/bookings", "departure"),
+    ("POST", r"/(bookings|bookings/quote|checkouts|holds)", "departure"),
+    (".*", r"/holds/.*", "hold"),
+    (".*", r"/checkouts/.*", "checkout"),
     (".*", r"/bookings/.*", "booking"),
     (".*", r"/departures/.*", "departure"),
     (".*", r"/events/.*", "event"),

@@ -61,6 +61,19 @@ GuestLocale = Annotated[
     str | None,
     typer.Option("--locale", metavar="TAG", help="The guest's language for mails and page: de, fr-CH, ..."),
 ]
+ExternalReference = Annotated[
+    str | None,
+    typer.Option("--external-reference", metavar="TEXT", help="The name of the booking in your own system."),
+]
+UniqueReference = Annotated[
+    bool, typer.Option("--unique", help="Refuse it if a booking has this --external-reference already.")
+]
+Metadata = Annotated[
+    list[str] | None, typer.Option("--metadata", metavar="NAME=TEXT", help="A text of yours; repeatable.")
+]
+ExternalReferenceFilter = Annotated[
+    str | None, typer.Option("--external-reference", metavar="TEXT", help="Find by external reference.")
+]
 StaffNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="A note for the staff.")]
 
 # Changes

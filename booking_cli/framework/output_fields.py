@@ -20,13 +20,15 @@ _SETTINGS = (
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "booking": (
         *("bookings", "Booking"),
-        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available"),
+        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*", "change.*"),
     ),
     "staff_departure": (
         *("departures", "Departure"),
         ("experience.*", "seats_sold", "bookings.*", "is_being_cancelled"),
     ),
     "departure": ("departures", "Departure", ("experience", "experience.title")),
+    "quote": ("bookings", "BookingQuote", ()),
+    "seat_hold": ("holds", "Hold", ()),
     "endpoint": ("webhooks", "WebhookEndpoint", ()),
     "new_endpoint": ("webhooks", "WebhookEndpointWithSecret", ("secret_file",)),
     "delivery": ("webhooks", "Delivery", ()),
@@ -77,6 +79,11 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     "resealed": ("kind", "resealed", "lost"),
     "restored": ("file", "bytes", "revision", "database_revision", "findings"),
     "revision": ("cell", "previous", "revision"),
+    "stripe_account": ("organization", "api_key", "webhook_secret", "publishable_key", "webhook_url"),
+    "stripe_payment": (
+        *("booking_id", "booking_number", "booking_status", "payment_status", "payment_intent", "status", "reason"),
+        *("amount.*", "refunded_elsewhere.*", "dispute.*", "updated_at"),
+    ),
 }
 
 

@@ -8,7 +8,6 @@ from booking_cli.operator import storage
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
-    from booking_core.db.migrate import SessionRequired
     from booking_core.settings import Settings
 
 
@@ -25,51 +24,30 @@ def upgrade(settings: "Settings") -> None:
 
         try:
             migrate.upgrade(settings.session_url)
-        except migrate.SessionRequired as error:
-            raise _pooled(error) from error
         except CommandError as error:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
 
 
-def require_session(settings: "Settings") -> None:
-    """Refuse a pooler in transaction mode.
-
-    Raises:
-        CliError: there is one.
-    """
-    from booking_core.db import migrate
-
-    try:
-        migrate.require_session(settings.session_url)
-    except migrate.SessionRequired as error:
-        raise _pooled(error) from error
-
-
-def _pooled(error: "SessionRequired") -> CliError:
-    return CliError(str(error), code=error.code, hint=error.hint)
-
-
-def require_usable(settings: "Settings") -> None:
+def require_usable(database: "Database") -> None:
     """Check that this release can use the schema of the database: its own, or a newer one with additions only.
 
     Raises:
-        CliError: it cannot, or the database cannot be reached.
+        CliError: it cannot.
     """
-    with storage.translate_errors():
-        from booking_core.db import migrate
+    from booking_core.db import revisions
 
-        state_of = migrate.state(settings.database_url)
-        if state_of in (migrate.SchemaState.CURRENT, migrate.SchemaState.NEWER):
-            return
-        found = migrate.current(settings.database_url)
-    if state_of is migrate.SchemaState.TOO_NEW:
+    state_of = database.read(revisions.state)
+    if state_of in (revisions.SchemaState.CURRENT, revisions.SchemaState.NEWER):
+        return
+    found = database.read(revisions.current_of)
+    if state_of is revisions.SchemaState.TOO_NEW:
         raise CliError(
-            f"The database is at revision {found} of a newer release, which this one ({migrate.head()}) cannot use.",
+            f"The database is at revision {found} of a newer release, which this one ({revisions.head()}) cannot use.",
             code="newer_schema",
             hint="install the release that upgraded it",
         )
     raise CliError(
-        f"The database is at revision {found or 'none'}, and this release needs {migrate.head()}.",
+        f"The database is at revision {found or 'none'}, and this release needs {revisions.head()}.",
         code="not_upgraded",
         hint=storage.UPGRADE_HINT,
     )
@@ -77,10 +55,10 @@ def require_usable(settings: "Settings") -> None:
 
 def state(settings: "Settings") -> dict[str, Any]:
     """Return the `revision` of the database, the `head` that this release needs, and whether they agree."""
-    from booking_core.db import migrate
+    from booking_core.db import revisions
 
-    found = revision(settings)
-    return {"revision": found, "head": migrate.head(), "is_head": found == migrate.head()}
+    found, head = revision(settings), revisions.head()
+    return {"revision": found, "head": head, "is_head": found == head}
 
 
 def revision(settings: "Settings") -> str | None:
@@ -88,9 +66,9 @@ def revision(settings: "Settings") -> str | None:
     if settings.sqlite_path is not None and not is_there(settings.sqlite_path):
         return None
     with storage.translate_errors():
-        from booking_core.db import migrate
+        from booking_core.db import revisions
 
-        return migrate.current(settings.database_url)
+        return revisions.current(settings.database_url)
 
 
 def differences(settings: "Settings") -> list[str]:
@@ -103,12 +81,12 @@ def differences(settings: "Settings") -> list[str]:
 
 def backfills(database: "Database") -> list[dict[str, Any]]:
     """Return the back-fills of this release, each with the number of rows that are left."""
-    from booking_core.db import migrate
+    from booking_core.db import revisions
 
     with database.reading() as tx, tx.without_statement_timeout():
         return [
             {"revision": revision, "table": each.table, "rows_left": each.count(tx)}
-            for revision, each in migrate.backfills().items()
+            for revision, each in revisions.backfills().items()
         ]
 
 
@@ -121,7 +99,7 @@ def fill(database: "Database") -> int:
     """Fill the rows that upgrades have left, and return how many were filled."""
     import asyncio
 
-    from booking_core.db import migrate
+    from booking_core.db import revisions
     from booking_server.worker.jobs.backfill import BackfillJob
 
-    return asyncio.run(BackfillJob(database, migrate.backfills()).run_all())
+    return asyncio.run(BackfillJob(database, revisions.backfills()).run_all())

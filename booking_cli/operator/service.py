@@ -74,11 +74,9 @@ def prepare(settings: "Settings") -> None:
             _warn(settings, warning)
         if settings.has_secret_key or not settings.is_sqlite:
             secret_keys.load_installation(settings)  # an invalid key is reported before the database is changed
-        if settings.is_sqlite:
+        if settings.is_sqlite and not schema.state(settings)["is_head"]:
             schema.upgrade(settings)
-        else:
-            schema.require_usable(settings)
-        _verify_secret_keys(settings)
+        _verify(settings)
 
 
 def _require_tracing(settings: "Settings") -> None:
@@ -117,11 +115,12 @@ def prepare_cells(settings: "Settings") -> None:
         raise failed[0]
 
 
-def _verify_secret_keys(settings: "Settings") -> None:
-    """Check the secret keys against the database; make a key for a database without sealed values."""
+def _verify(settings: "Settings") -> None:
+    """Check the schema and the secret keys of the database; make a key for a database without sealed values."""
     from booking_core.db.engine import Database
 
     with contextlib.closing(Database(settings.database_url)) as database:
+        schema.require_usable(database)
         secret_keys.verified_installation(settings, database, lambda warning: _warn(settings, warning))
 
 

@@ -144,7 +144,10 @@ def _driver_error(error: Exception) -> BaseException:
 
 def _translated(error: BaseException) -> CliError | None:
     from booking_core.db.faults import Fault, fault_of
+    from booking_core.db.pooling import SessionRequired
 
+    if isinstance(error, SessionRequired):
+        return CliError(str(error), code=error.code, hint=error.hint)
     text = str(error).partition("\n")[0]
     if "no such table" in text or "no such column" in text or getattr(error, "sqlstate", "") in _MISSING_SQLSTATES:
         return CliError("The database schema is out of date.", code="not_upgraded", hint=UPGRADE_HINT)

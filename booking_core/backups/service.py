@@ -1,6 +1,7 @@
 """Create and restore a backup of the database of the settings."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from booking_core import private_files
 from booking_core.backups import postgres, sqlite
 from booking_core.backups.errors import BackupError, damaged
 from booking_core.backups.progress import Advance
-from booking_core.db import migrate
+from booking_core.db import migrate, pooling, revisions
+from booking_core.db.engine import Database
 from booking_core.secret_keys import Problem
 from booking_core.settings import Settings
 
@@ -56,16 +58,15 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
 
     Raises:
         BackupError: the file is damaged or of a newer release; the database is in use, or has rows.
+        SessionRequired: the URL leads through a pooler in transaction mode.
     """
     _require_name(file)
     try:
         found = Backup(_checked(settings, file, refuse), file.stat().st_size)
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}.", code="bad_file") from error
-    try:
-        migrate.require_session(settings.session_url)  # before the data is replaced: an older schema is upgraded then
-    except migrate.SessionRequired as error:
-        raise BackupError(str(error), code=error.code, hint=error.hint) from error
+    with closing(Database(settings.session_url)) as database:
+        pooling.require_session(database)  # before the data is replaced: an older schema is upgraded then
     _store(settings).load(settings, file, force, advance)
     migrate.upgrade(settings.session_url)
     return found
@@ -85,9 +86,9 @@ def _checked(settings: Settings, file: Path, refuse: Refuse) -> str:
     revision, problem = _store(settings).inspect(settings, file)
     if revision is None:
         raise damaged(file, "it has no schema of this service.")
-    if not migrate.is_known(revision):
+    if not revisions.is_known(revision):
         raise BackupError(
-            f"{file} has the schema {revision} of another release; this one knows {migrate.head()} and earlier.",
+            f"{file} has the schema {revision} of another release; this one knows {revisions.head()} and earlier.",
             code="newer_backup",
             hint="use the release that wrote it, or a newer one",
         )

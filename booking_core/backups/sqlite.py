@@ -11,7 +11,7 @@ from pathlib import Path
 from booking_core import private_files
 from booking_core.backups.errors import BackupError, damaged
 from booking_core.backups.progress import Advance
-from booking_core.db import migrate
+from booking_core.db import migrate, revisions
 from booking_core.db.engine import Database
 from booking_core.db.tables import OF_INSTALLATION
 from booking_core.secret_keys import Problem, find_problem
@@ -45,8 +45,8 @@ class SqliteStore:
         with _private_copy(settings, file) as copy:
             _check_pages(file, copy)
             url = f"sqlite:///{copy}"
-            revision = migrate.current(url)
-            if revision is None or not migrate.is_known(revision):
+            revision = revisions.current(url)
+            if revision is None or not revisions.is_known(revision):
                 return revision, None
             migrate.upgrade(url)  # the statements of this release read it
             with closing(Database(url)) as database:

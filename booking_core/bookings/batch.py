@@ -11,20 +11,23 @@ counters another transaction has locked, and defers them. Requests that wait for
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.engine import Dialect
 
-from booking_core import events, idempotency, tokens
-from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
+from booking_core import events, holds, idempotency, tokens
+from booking_core.bookings import capacity, drafts, pricing, queries, references, rules, store, take_overs
 from booking_core.bookings.drafts import BookingDraft
+from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.bookings.store import BatchContext
+from booking_core.bookings.take_overs import TakeOvers
 from booking_core.context import Caller
 from booking_core.db.engine import Query, Tx, lock_wait_query
 from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
 from booking_core.guest_links import ManageLinks
+from booking_core.holds import Hold, HoldKey
 from booking_core.idempotency import Answer, Once, Refuse
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
@@ -86,13 +89,26 @@ class CreateRequest:
     def customer_key(self) -> tuple[str, str]:
         return self.organization_id, email_key(self.request.customer.email)
 
+    @property
+    def hold_key(self) -> HoldKey | None:
+        """Return the key of the hold whose seats the booking takes over."""
+        hold_id = self.request.hold_id
+        return None if hold_id is None else (self.organization_id, hold_id)
+
+    @property
+    def unique_reference(self) -> Reference | None:
+        """Return the external reference that no other booking may have."""
+        text = self.request.external_reference
+        is_asked = text is not None and self.request.external_reference_unique
+        return Reference(self.organization_id, text) if text is not None and is_asked else None
+
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """The result of a request of which nothing was done, since another transaction has a lock that it needs."""
 
     departure_id: str | None = None
-    """The departure that is locked; none when the organization's counters are."""
+    """The departure that is locked, or whose hold is; none when the organization's counters or a reference are."""
 
 
 CreateResult = Answer | BookingError | Deferred
@@ -112,6 +128,16 @@ class AcceptedRequest:
         return 2 + self.draft.is_new_customer
 
 
+@dataclass(frozen=True, slots=True)
+class References:
+    """The external references that requests of a batch want to be unique."""
+
+    locked: Collection[Reference] = ()
+    """Those that this transaction has locked."""
+    taken: set[Reference] = field(default_factory=set)
+    """Those that a booking has, of an earlier transaction or of this one."""
+
+
 @dataclass(slots=True)
 class Batch:
     """The requests of one transaction and their results, both by position."""
@@ -121,6 +147,8 @@ class Batch:
     contexts: dict[int, BatchContext]
     locked_departures: Collection[tuple[str, str]] = ()
     """Departures that exist, and that another transaction has locked."""
+    references: References = field(default_factory=References)
+    take_overs: TakeOvers = field(default_factory=TakeOvers)
     results: dict[int, CreateResult] = field(default_factory=dict)
     refused_at: dict[int, int] = field(default_factory=dict)
     """The instant of each refusal that is stored for its idempotency key."""
@@ -128,6 +156,10 @@ class Batch:
     seats_sold: Counter[tuple[str, str]] = field(default_factory=Counter)
     new_customers: dict[tuple[str, str], str] = field(default_factory=dict)
     first_by_key: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def is_locked_by_others(self, create: CreateRequest) -> bool:
+        """Return whether another transaction has locked the departure of a request, or its hold."""
+        return create.departure_key in self.locked_departures or create.hold_key in self.take_overs.locked_by_others
 
 
 def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait | None = None) -> list[CreateResult]:
@@ -151,20 +183,64 @@ def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait
 
 
 def _read(tx: Tx, creates: Sequence[CreateRequest], lock_wait: LockWait | None) -> Batch:
+    is_blocking = lock_wait is not None
     wanted = [(create.departure_key, idempotency.lock_name(*create.key)) for create in creates]
-    *_, has_lock, departures, contexts = tx.pipeline(
-        *([lock_wait.limit(tx.dialect)] if lock_wait else []),
+    limit = [lock_wait.limit(tx.dialect)] if lock_wait else []
+    holds_named = _hold_queries(creates, is_blocking=is_blocking)
+    found = tx.pipeline(
+        *limit,
+        *holds_named,
         idempotency.locks_query(tx.dialect, [create.key for create in creates]),
-        store.departures_query(wanted, blocking=lock_wait is not None),
+        store.departures_query(wanted, blocking=is_blocking),
         store.contexts_query(_context_keys(creates)),
-    )
+        *_reference_queries(tx, creates, is_blocking=is_blocking),
+    )[len(limit) :]
+    locked_holds = found.pop(0) if holds_named else {}
+    has_lock, departures, contexts, *others = found
     batch = Batch(creates, departures, contexts)
+    if others:
+        batch.references = References(others[0], set(others[1]))
     for position, is_locked in enumerate(has_lock):
         if not is_locked:
             batch.results[position] = IdempotencyInProgress()
     if lock_wait is None:
         batch.locked_departures = _locked_departures(tx, batch)
+    if holds_named:
+        batch.take_overs = _take_overs(tx, batch, locked_holds, is_blocking=is_blocking)
     return batch
+
+
+def _hold_queries(creates: Sequence[CreateRequest], *, is_blocking: bool) -> list[Query[dict[HoldKey, Hold]]]:
+    """Return the query that locks the holds to be taken over, before their departures; mostly none."""
+    wanted = [(key, idempotency.lock_name(*create.key)) for create in creates if (key := create.hold_key)]
+    return [holds.locks_query(wanted, blocking=is_blocking)] if wanted else []
+
+
+def _take_overs(tx: Tx, batch: Batch, locked: Mapping[HoldKey, Hold], *, is_blocking: bool) -> TakeOvers:
+    """Return the holds that the requests name. Statements are needed for live ones, and for one that was not found."""
+    missing = {
+        key
+        for position, create in enumerate(batch.creates)
+        if position not in batch.results and (key := create.hold_key) and key not in locked
+    }
+    can_be_locked = missing and not is_blocking and tx.dialect.name == "postgresql"
+    at = max(context.at for context in batch.contexts.values())
+    return TakeOvers(
+        at,
+        locked,
+        holds.existing(tx, missing) if can_be_locked else (),
+        take_overs.count_held(tx, locked, batch.departures, at),
+    )
+
+
+def _reference_queries(
+    tx: Tx, creates: Sequence[CreateRequest], *, is_blocking: bool
+) -> list[Query[frozenset[Reference]]]:
+    """Return the queries for references that are to be unique, behind those that lock departures; mostly none."""
+    wanted = {each for create in creates if (each := create.unique_reference)}
+    if not wanted:
+        return []
+    return [references.locks_query(tx.dialect, wanted, blocking=is_blocking), references.taken_query(wanted)]
 
 
 def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
@@ -196,8 +272,10 @@ def _decide(batch: Batch, position: int) -> None:
             batch.results[position] = idempotency.replay(create.caller, create.once, *stored)
         elif batch.first_by_key.setdefault(create.key, position) != position:
             pass
-        elif create.departure_key in batch.locked_departures:
+        elif batch.is_locked_by_others(create):
             batch.results[position] = Deferred(create.request.experience_date_id)
+        elif create.unique_reference and create.unique_reference not in batch.references.locked:
+            batch.results[position] = Deferred()
         else:
             _accept(batch, position, create, context)
         # A key that comes twice in one batch gets the result of its first request, see _result.
@@ -213,11 +291,14 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
     departure = batch.departures.get(create.departure_key)
     if departure is None:
         raise NotFound("There is no such departure.")
+    if create.unique_reference in batch.references.taken:
+        raise references.taken()
     organization = create.caller.organization
     capacity.require_bookable(departure, organization, context.at)
+    seats_held = _seats_held(batch, create, context)
     quote = pricing.price(organization, departure, create.request.guests, create.request.add_ons)
     sold = batch.seats_sold[create.departure_key]
-    capacity.require_seats(departure, quote.seats, seats_held=context.seats_held, seats_sold=sold)
+    capacity.require_seats(departure, quote.seats, seats_held=seats_held, seats_sold=sold)
     batch.seats_sold[create.departure_key] += quote.seats
     known_id = context.customer_id or batch.new_customers.get(create.customer_key)
     draft = BookingDraft(
@@ -231,6 +312,23 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
         source=BookingSource.API,
     )
     batch.accepted.append(AcceptedRequest(position, create, draft))
+    if create.request.external_reference is not None:
+        batch.references.taken.add(Reference(create.organization_id, create.request.external_reference))
+    if create.hold_key is not None:
+        batch.take_overs.book(create.hold_key, create.departure_key)
+
+
+def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> int:
+    """Return the seats that others hold, after a check of the hold that the request names.
+
+    Raises:
+        NotFound, Conflict: the hold cannot be taken over.
+    """
+    if create.hold_key is not None:
+        hold = batch.take_overs.find(create.hold_key)
+        holds.require_usable(hold, create.request.experience_date_id, batch.take_overs.at)
+    held = batch.take_overs.held.get(create.departure_key)
+    return held.without(create.request.hold_id) if held else context.seats_held
 
 
 def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
@@ -296,6 +394,8 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int) ->
     caller = create.caller
     row = drafts.build_row(draft, tokens.new_id(), caller.secret_keys.first_id, number)
     shown = drafts.write(tx, draft, row, sequence)
+    if create.request.hold_id is not None:
+        holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = ManageLinks(caller.installation, caller.organization.id).of(row, queries.ends_at(row), draft.at)
     answer = Answer(rules.CREATED, rules.with_link(shown, link))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)

@@ -1,7 +1,7 @@
 """Cancel a booking: its seats, gift card, payment, event, mails and timeline entry.
 
 A booking gives its seats back once, its gift card is restored once, its refund is enqueued once, and
-`booking.cancelled` is published once, for every reason of a cancellation (decision B11).
+`booking.cancelled` is published once, for every reason of a cancellation (decision B11), before `gift_card.restored`.
 """
 
 from collections import Counter
@@ -99,21 +99,14 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
     """
     at = write_instant(actor, locked)
     balances = [_lock_balances(tx, actor, booking, cancellation) for booking in locked]
-    rows = [
-        _cancel_one(tx, actor, booking, each, cancellation, at) for booking, each in zip(locked, balances, strict=True)
-    ]
-    cancelled = [
-        NewEvent(
-            EventType.BOOKING_CANCELLED,
-            row.id,
-            queries.render(actor.organization, row),
-            {"reason": cancellation.reason},
-        )
-        for row in rows
-    ]
-    if cancelled:
-        events.publish(tx, actor.organization, cancelled, at=at)
-        tx.tally("cancellations", actor.organization.slug, len(cancelled))
+    rows, new_events = list[BookingRow](), list[NewEvent]()
+    for booking, each in zip(locked, balances, strict=True):
+        row, of_booking = _cancel_one(tx, actor, booking, each, cancellation, at)
+        rows.append(row)
+        new_events += of_booking
+    if rows:
+        events.publish(tx, actor.organization, new_events, at=at)
+        tx.tally("cancellations", actor.organization.slug, len(rows))
     return rows
 
 
@@ -136,11 +129,11 @@ def _lock_balances(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: C
 
 def _cancel_one(
     tx: Tx, actor: Actor, booking: LockedBooking, balances: _Balances, cancellation: Cancellation, at: int
-) -> BookingRow:
-    """Cancel one booking and settle its payments. The caller publishes its event and gives back its seats."""
-    row = booking.row
+) -> tuple[BookingRow, list[NewEvent]]:
+    """Cancel one booking and settle its payments. The caller publishes its events and gives back its seats."""
+    row, restored = booking.row, list[NewEvent]()
     if balances.redemption:
-        gift_cards.restore(tx, actor, balances.redemption, customer_id=booking.details.customer_id)
+        restored.append(gift_cards.restore(tx, actor, balances.redemption, customer_id=booking.details.customer_id))
     payment_status = _settle(tx, actor, booking, balances.payment, cancellation, at)
     row = row._replace(status=BookingStatus.CANCELLED, payment_status=payment_status, updated_at=at)
     tx.update(
@@ -157,7 +150,8 @@ def _cancel_one(
     )
     _enqueue_mails(tx, actor, booking, cancellation, at)
     _add_timeline_entry(tx, actor, booking, cancellation, at)
-    return row
+    shown, extra = queries.render(actor.organization, row), {"reason": cancellation.reason}
+    return row, [NewEvent(EventType.BOOKING_CANCELLED, row.id, shown, extra), *restored]
 
 
 def _settle(

@@ -5,10 +5,11 @@ card, a hold whose seats they take over, and a card payment that comes later.
 """
 
 from booking_core import events, gift_cards, idempotency, payments, tokens
-from booking_core.bookings import capacity, drafts, pricing
+from booking_core.bookings import capacity, drafts, pricing, references
 from booking_core.bookings.capacity import BookableDeparture
 from booking_core.bookings.drafts import BookingDraft, BookingRequest
 from booking_core.bookings.pricing import Quote
+from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import CREATED, BookingRow
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
@@ -25,7 +26,7 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     Raises:
         Malformed: no guests, or a negative discount.
         NotFound: the organization has no such departure.
-        Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
+        Conflict: `departure_cancelled`, `departure_closed`, `departure_started` or `external_reference_taken`.
         Unprocessable: a line that is not offered, a discount larger than the subtotal, a gift card that does not pay.
         InsufficientCapacity: fewer seats are available.
     """
@@ -34,6 +35,8 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     bookable = capacity.lock_bookable(
         tx, actor, request.departure_id, email=request.customer.email, hold_id=request.hold_id
     )
+    if request.external_reference is not None and request.external_reference_unique:
+        references.require_free(tx, Reference(actor.organization.id, request.external_reference))
     quote = pricing.price(actor.organization, bookable.departure, request.guests, request.add_ons)
     due_minor = pricing.apply_discount(quote.subtotal_minor, request.discount_minor)
     bookable.require_seats(quote.seats)
@@ -42,6 +45,8 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     redeemed = _redeem(tx, actor, draft, booking_id, due_minor)
     if redeemed:
         draft.gift_card_minor = redeemed.amount_minor
+    if request.check_due is not None:
+        request.check_due(due_minor - draft.gift_card_minor, draft.departure.currency)
     return _write(tx, actor, draft, booking_id, redeemed)
 
 

@@ -3,7 +3,7 @@
 Shared by the batch of the API (`batch`) and the single bookings of staff and storefront (`create`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -58,6 +58,11 @@ class BookingRequest:
     send_confirmation_email: bool = True
     notify_staff: bool = True
     locale: str | None = None
+    external_reference: str | None = None
+    external_reference_unique: bool | None = None
+    metadata: Mapping[str, str] | None = None
+    check_due: Callable[[int, str], None] | None = None
+    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
 
 
 @dataclass(slots=True)
@@ -111,6 +116,8 @@ def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: 
         note=request.note or None,
         manage_key_id=manage_key_id,
         manage_expires_at=departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes),
+        external_reference=request.external_reference,
+        metadata=orjson.dumps(request.metadata).decode() if request.metadata else None,
     )
 
 

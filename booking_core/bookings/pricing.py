@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from booking_core import experiences
-from booking_core.bookings.rules import LockedDeparture, money
+from booking_core.bookings.rules import BookingRow, LockedDeparture, money
 from booking_core.context import Organization
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.experiences import Tier
@@ -61,6 +61,11 @@ def offer(currency: str, tiers: Mapping[str, Tier], add_ons: str) -> Offer:
     return Offer(currency, tiers, _add_ons(add_ons))
 
 
+def offer_of(departure: LockedDeparture) -> Offer:
+    """Return the offer of a departure."""
+    return offer(departure.currency, tiers_of(departure), departure.add_ons)
+
+
 def price(
     organization: Organization,
     departure: LockedDeparture,
@@ -72,10 +77,17 @@ def price(
     Raises:
         Unprocessable: a line is not offered, or the sum exceeds 64 bits.
     """
-    tiers = experiences.tiers(
-        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
-    )
-    return quote(organization, offer(departure.currency, tiers, departure.add_ons), guests, add_ons or ())
+    return quote(organization, offer_of(departure), guests, add_ons or ())
+
+
+def add_ons_of(departure: LockedDeparture) -> Mapping[str, AddOn]:
+    """Return the add-ons that the experience of a departure sells."""
+    return _add_ons(departure.add_ons)
+
+
+def tiers_of(departure: LockedDeparture) -> Mapping[str, Tier]:
+    """Return the tiers that a departure sells, at its prices."""
+    return experiences.tiers(departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices)
 
 
 def quote(
@@ -86,12 +98,40 @@ def quote(
     Raises:
         Unprocessable: a tier or add-on is unknown, the add-ons app is off, or the sum exceeds 64 bits.
     """
-    guest_lines, guests_minor, seats = _guest_lines(offered, guests)
-    add_on_lines, add_ons_minor = _add_on_lines(organization, offered, add_ons)
+    priced, problems = evaluate(organization, offered, guests, add_ons)
+    for problem in problems:
+        raise problem
+    return priced
+
+
+def evaluate(
+    organization: Organization, offered: Offer, guests: Sequence[GuestLineInput], add_ons: Sequence[AddOnInput]
+) -> tuple[Quote, list[Unprocessable]]:
+    """Price the lines of a request that are offered, and return each reason why it has no price as a whole."""
+    problems: list[Unprocessable] = []
+    guest_lines, guests_minor, seats = _guest_lines(offered, guests, problems)
+    add_on_lines, add_ons_minor = _add_on_lines(organization, offered, add_ons, problems)
     subtotal = guests_minor + add_ons_minor
     if subtotal > AMOUNT_MINOR_MAX:
-        raise Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow")
-    return Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+        problems.append(Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow"))
+    priced = Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+    return priced, problems
+
+
+def list_price(row: BookingRow, departure: LockedDeparture) -> int | None:
+    """Return the price of a booking's lines by the present prices of a departure.
+
+    It is None where the departure has another currency, or does not offer one of the tiers and add-ons.
+    """
+    tiers = tiers_of(departure)
+    known = {f"tier {tier_id}": tier.price_minor for tier_id, tier in tiers.items()}
+    known |= {f"add-on {each}": add_on.price_minor for each, add_on in _add_ons(departure.add_ons).items()}
+    wanted = [(f"tier {line['tier_id']}", line["count"]) for line in orjson.loads(row.guests)]
+    wanted += [(f"add-on {line['id']}", line["count"]) for line in orjson.loads(row.add_ons)]
+    if departure.currency != row.currency or any(name not in known for name, _ in wanted):
+        return None
+    total: int = sum(known[name] * count for name, count in wanted)
+    return total
 
 
 def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
@@ -111,7 +151,7 @@ def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
 _LISTED_MAX = 10
 
 
-def _unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
+def unknown_line(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
     """Return the error for a tier or add-on that the experience does not have. Its message lists the known ones."""
     listed = ", ".join(sorted(offered)[:_LISTED_MAX]) + (", ..." if len(offered) > _LISTED_MAX else "")
     hint = f"; it has {listed}" if offered else ""
@@ -119,12 +159,15 @@ def _unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
     return Unprocessable.at(field, f"The experience has no such {noun}{hint}.", reason)
 
 
-def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[dict[str, Any]], int, int]:
+def _guest_lines(
+    offered: Offer, lines: Sequence[GuestLineInput], problems: list[Unprocessable]
+) -> tuple[list[dict[str, Any]], int, int]:
     shown, amount, seats = [], 0, 0
     for i, line in enumerate(lines):
         tier = offered.tiers.get(line.tier_id)
         if tier is None:
-            raise _unknown(f"guests.{i}.tier_id", "price tier", offered.tiers)
+            problems.append(unknown_line(f"guests.{i}.tier_id", "price tier", offered.tiers))
+            continue
         amount += tier.price_minor * line.count
         seats += tier.seats_per_unit * line.count
         price = money(tier.price_minor, offered.currency)
@@ -133,15 +176,18 @@ def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[
 
 
 def _add_on_lines(
-    organization: Organization, offered: Offer, lines: Sequence[AddOnInput]
+    organization: Organization, offered: Offer, lines: Sequence[AddOnInput], problems: list[Unprocessable]
 ) -> tuple[list[dict[str, Any]], int]:
     if lines and not organization.add_ons_app:
-        raise Unprocessable.at("add_ons", "The Add-ons app is off for this organization.", "add_ons_app_disabled")
+        message = "The Add-ons app is off for this organization."
+        problems.append(Unprocessable.at("add_ons", message, "add_ons_app_disabled"))
+        return [], 0
     shown, amount = [], 0
     for i, line in enumerate(lines):
         add_on = offered.add_ons.get(line.id)
         if add_on is None:
-            raise _unknown(f"add_ons.{i}.id", "add-on", offered.add_ons)
+            problems.append(unknown_line(f"add_ons.{i}.id", "add-on", offered.add_ons))
+            continue
         amount += add_on.price_minor * line.count
         price = money(add_on.price_minor, offered.currency)
         shown.append({"id": line.id, "label": add_on.label, "count": line.count, "unit_price": price})

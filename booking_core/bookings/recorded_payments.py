@@ -1,7 +1,7 @@
 """Record and void payments that staff received: on site, or for an invoice (decision B20)."""
 
 from booking_core import payments
-from booking_core.bookings import queries, store
+from booking_core.bookings import changes, queries, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
@@ -91,4 +91,5 @@ def _set_payment_status(
         updated_at=row.updated_at,
         recorded_minor=recorded_minor,
     )
+    changes.publish(tx, actor, booking.row, row)
     return queries.show(actor, row)

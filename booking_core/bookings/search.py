@@ -38,6 +38,7 @@ class Search:
     name: str | None = None
     """Words of the guest's name, in any order and case, with or without accents."""
     departure_id: str | None = None
+    external_reference: str | None = None
     status: BookingStatus | None = None
     experience_id: str | None = None
     departure_from: date | None = None
@@ -69,6 +70,7 @@ def _filters(actor: Actor, conditions: Search) -> dict[str, Any]:
     filters = {
         "number": conditions.number,
         "departure_id": conditions.departure_id,
+        "external_reference": conditions.external_reference,
         "status": conditions.status,
         "experience_id": conditions.experience_id,
         "window": queries.window(actor.organization.zone, conditions.departure_from, conditions.departure_to),

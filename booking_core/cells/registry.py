@@ -11,9 +11,9 @@ from enum import StrEnum
 from sqlalchemy import text
 
 from booking_core import database_urls
-from booking_core.db import migrate
+from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
-from booking_core.db.migrate import SchemaState
+from booking_core.db.revisions import SchemaState
 from booking_core.db.statements import Statement
 from booking_core.settings import SettingError, Settings
 
@@ -88,7 +88,7 @@ def state_of(cell: Cell, database: Database) -> CellState:
         return CellState.MISSING
     if found is not None:
         require_own(cell, database)
-    state = migrate.state(cell.settings.database_url)
+    state = database.read(revisions.state)
     if state is SchemaState.OLDER:
         return CellState.OUTDATED
     return CellState.TOO_NEW if state is SchemaState.TOO_NEW else CellState.READY
@@ -112,6 +112,7 @@ def create(cell: Cell, database: Database) -> bool:
 
     Raises:
         CellError: the database holds the tables of another cell, or of an installation.
+        SessionRequired: the URL leads through a pooler in transaction mode.
         SettingError: the cell is the first one, which `booking db upgrade` creates.
     """
     if cell.is_first:
@@ -121,18 +122,17 @@ def create(cell: Cell, database: Database) -> bool:
         require_own(cell, database)
     elif _has_revision(cell):
         raise CellError(f"The database of the cell {cell.name} holds an installation already: name another schema.")
-    if cell.schema:
-        with contextlib.closing(Database(cell.settings.session_url)) as direct:
-            direct.write(lambda tx: _create_schema(tx, cell.schema or ""))
-    migrate.upgrade(cell.settings.session_url)
+    from booking_core.db import migrate  # with Alembic, which processes that serve a cell do not need
+
+    migrate.upgrade(cell.settings.session_url, prepare=lambda tx: _create_schema(tx, cell.schema))
     database.write(
         lambda tx: tx.run(Statement(text(f"COMMENT ON COLUMN alembic_version.version_num IS '{_MARK}{cell.name}'")))
     )
     return name is None
 
 
-def _create_schema(tx: Tx, schema: str) -> None:
-    if not tx.first(_HAS_SCHEMA, name=schema):
+def _create_schema(tx: Tx, schema: str | None) -> None:
+    if schema and not tx.first(_HAS_SCHEMA, name=schema):
         tx.run(Statement(text(f"CREATE SCHEMA {schema}")))
 
 

@@ -27,15 +27,18 @@ def anonymize(tx: Tx, organization: Organization, customer_ids: Sequence[str], *
     published: list[NewEvent] = []
     for row, updated_at in store.lock_named(tx, organization.id, customer_ids):
         former[row.id] = email_key(row.email)
-        published.append(_anonymize_one(tx, organization, rules.anonymized(row), max(at, updated_at)))
+        published.append(_anonymize_one(tx, organization, row, max(at, updated_at)))
     if published:
         events.publish(tx, organization, published, at=at)
     return former
 
 
-def _anonymize_one(tx: Tx, organization: Organization, row: rules.CustomerRow, at: int) -> NewEvent:
+def _anonymize_one(tx: Tx, organization: Organization, before: rules.CustomerRow, at: int) -> NewEvent:
+    row = rules.anonymized(before)
     store.anonymize(tx, organization.id, row, at)
     kind, fields = TimelineKind.CUSTOMER_UPDATED, ["name", "email", "phone"]
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    shown = orjson.dumps(rules.present(row, organization.zone))
-    return NewEvent(EventType.CUSTOMER_UPDATED, row.id, shown)
+    former, shown = (rules.present(each, organization.zone) for each in (before, row))
+    # The former values are personal data: the event names the fields alone.
+    changes = {name: None for name in shown if shown[name] != former[name]}
+    return NewEvent(EventType.CUSTOMER_UPDATED, row.id, orjson.dumps(shown), {"changes": changes})

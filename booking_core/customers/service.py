@@ -155,5 +155,7 @@ def update(
     store.update(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    events.publish(tx, organization, [NewEvent(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
+    former = orjson.dumps(rules.present(before, organization.zone))
+    changed = events.updated(EventType.CUSTOMER_UPDATED, row.id, before=former, after=shown)
+    events.publish(tx, organization, [changed], at=at)
     return shown

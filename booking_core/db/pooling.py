@@ -82,6 +82,27 @@ class Connections:
         ]
 
 
+class SessionRequired(Exception):
+    """A schema cannot be upgraded through a pooler in transaction mode: the lock of upgrades would stay in a session
+    that others get next."""
+
+    code = "pooler"
+    hint = "set BOOKING_DATABASE_DIRECT_URL to a URL that leads past it"
+
+    def __init__(self) -> None:
+        super().__init__("The database cannot be upgraded through a pooler in transaction mode.")
+
+
+def require_session(database: Database) -> None:
+    """Check that the database's URL gives a client a session of its own, as an upgrade needs.
+
+    Raises:
+        SessionRequired: it does not.
+    """
+    if find_pooling(database).mode is PoolerMode.TRANSACTION:
+        raise SessionRequired
+
+
 def find_connections(settings: Settings, database: Database) -> Connections:
     """Find out which poolers the URLs of an installation lead through.
 

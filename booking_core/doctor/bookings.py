@@ -46,6 +46,15 @@ CHECKS = (
         SQL.text("holds"),
     ),
     Check(
+        "a hold that was booked has ended, and its booking exists and took no other",
+        SQL.text("booked_holds"),
+    ),
+    Check(
+        "live holds keep no more seats than were left for them",
+        SQL.text("overbooked_holds"),
+        remedy="release holds of the departure with `booking storefront release`",
+    ),
+    Check(
         "booking numbers are 1 to n without a gap, and n is the counter",
         SQL.text("booking_numbers"),
         remedy="never lower a counter: raise it to the highest number, and accept the gap",

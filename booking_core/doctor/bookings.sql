@@ -28,6 +28,32 @@ SELECT h.organization_id, h.id, h.seats || ' seats from ' || h.created_at || ' u
   FROM holds h
  WHERE [h] AND (h.seats <= 0 OR h.expires_at < h.created_at OR h.ended_at < h.created_at)
 
+-- name: booked_holds
+-- Select holds whose booking does not exist, or that share it with another hold, or that a booking took and did not end.
+-- Cost: one pass over the holds, with a look-up of its booking for each that has one.
+SELECT h.organization_id, h.id, 'is booked by ' || h.booking_id || CASE
+       WHEN h.ended_at IS NULL THEN ', and keeps its seats'
+       WHEN b.id IS NULL THEN ', which does not exist'
+       ELSE ', as is another hold' END
+  FROM holds h
+  LEFT JOIN bookings b ON b.organization_id = h.organization_id AND b.id = h.booking_id
+ WHERE [h] AND h.booking_id IS NOT NULL
+   AND (h.ended_at IS NULL OR b.id IS NULL
+        OR EXISTS (SELECT 1 FROM holds o WHERE o.organization_id = h.organization_id AND o.booking_id = h.booking_id
+                      AND o.id <> h.id))
+
+-- name: overbooked_holds
+-- Select departures whose live holds keep more seats than were left when the newest of them began.
+-- Cost: one pass over the live holds, grouped by departure. A departure that was changed since is left out: staff may have
+-- lowered its seats.
+SELECT d.organization_id, d.id, d.seats_taken || ' taken and ' || h.seats || ' held, ceiling ' || d.seats_ceiling
+  FROM (SELECT h.organization_id, h.departure_id, sum(h.seats) AS seats, max(h.created_at) AS newest FROM holds h
+         WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :at
+         GROUP BY h.organization_id, h.departure_id) h
+  JOIN departures d ON d.organization_id = h.organization_id AND d.id = h.departure_id
+ WHERE d.seats_taken <= d.seats_ceiling AND d.seats_taken + h.seats > d.seats_ceiling
+   AND d.updated_at + :skew < h.newest
+
 -- name: booking_numbers
 -- Select organizations whose booking numbers have gaps, or do not end at the counter.
 -- Cost: one pass over the index of booking numbers.

@@ -29,6 +29,8 @@ class CheckedEvent(NamedTuple):
     body: str
     newest: int | None
     """The sequence of the newest event about the same booking."""
+    updated: int | None
+    """The sequence of the newest `booking.updated` about it."""
     booking_number: int | None
     """None: the event is not about a booking, or about a legacy row."""
     status: str | None
@@ -63,7 +65,12 @@ def validate_event(row: list[Any]) -> str | None:
         return f"the body says {named[0]} number {named[1]}, the row {event.type} number {event.sequence}"
     if dated_at != event.created_at // SECOND * SECOND:
         return f"the body is dated {body['created_at']}, the row {event.created_at}"
-    if any(shown.get(secret) is not None for secret in _SECRETS.get(event.resource_type, ())):
+    changes = data.get("changes") or {}
+    if not isinstance(changes, dict) or not changes.keys() <= shown.keys():
+        return "its changes are not of fields that the resource has"
+    if any(
+        each.get(secret) is not None for each in (shown, changes) for secret in _SECRETS.get(event.resource_type, ())
+    ):
         return "the body contains a secret"
     return _id_mismatch(event, body.get("id"), shown) or _content_mismatch(event, data, shown)
 
@@ -93,18 +100,24 @@ def _content_mismatch(event: CheckedEvent, data: dict[str, Any], shown: dict[str
 def _expected_of(event: CheckedEvent) -> dict[str, Any]:
     """Return the fields that the body of a booking's event must show.
 
-    The newest event must also show the fields that may change. A payment's status may change without an event.
+    An event after which the booking was updated may show other lines, amounts, methods of payment and contact
+    details. The newest event
+    must also show the fields that other events change. A payment's status may change without an event.
     """
-    constant = {
+    constant: dict[str, Any] = {
         "booking_number": event.booking_number,
         "source": event.source,
+    }
+    if event.updated is not None and event.sequence < event.updated:
+        return constant
+    constant |= {
         "customer": {"name": event.guest_name, "email": event.guest_email, "phone": event.guest_phone},
-        "payment.method": event.payment_method,
-        "payment.source": event.payment_source,
         "totals.subtotal": _money(event.subtotal_minor, event.currency),
         "totals.discount": _money(event.discount_minor, event.currency),
         "totals.gift_card": _money(event.gift_card_minor, event.currency),
         "totals.total": _money(event.total_minor, event.currency),
+        "payment.method": event.payment_method,
+        "payment.source": event.payment_source,
     }
     if event.sequence != event.newest:
         return constant
@@ -155,6 +168,14 @@ CHECKS = (
     Check(
         "each redemption of a gift card has one event",
         SQL.text("events_of_redemptions"),
+    ),
+    Check(
+        "each restoration of a gift card has one event",
+        SQL.text("events_of_restorations"),
+    ),
+    Check(
+        "each refund that returned money has one event",
+        SQL.text("events_of_refunds"),
     ),
     Check(
         "an event refers to an existing booking or customer",

@@ -112,6 +112,68 @@ SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, '
  WHERE [g] AND (coalesce(t.published, 0) < coalesce(n.taken, 0)
                 OR (k.lowest = 1 AND coalesce(t.published, 0) > coalesce(n.taken, 0)))
 
+-- name: events_of_restorations
+-- Select gift cards with fewer events than restorations, or with more. The timeline entry of a restoration that was
+-- published has the balance.
+-- Cost: one pass over the timeline, the ledger and the events of restorations.
+SELECT g.organization_id, g.id, coalesce(t.told, 0) || ' restorations in the timeline, ' || coalesce(n.restored, 0)
+       || ' in the ledger, ' || coalesce(p.published, 0) || ' events'
+  FROM gift_cards g
+  JOIN (-- include: feeds
+       ) k ON k.organization_id = g.organization_id
+  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS restored FROM gift_card_entries n
+              WHERE [n] AND n.kind = 'restore' GROUP BY n.organization_id, n.gift_card_id) n
+    ON n.organization_id = g.organization_id AND n.gift_card_id = g.id
+  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS told
+               FROM timeline t
+               JOIN gift_card_entries n ON n.organization_id = t.organization_id AND n.booking_id = t.booking_id
+                AND n.kind = 'restore'
+               JOIN (-- include: feeds
+       ) k ON k.organization_id = t.organization_id
+              WHERE [t] AND t.kind = 'gift_card_restored' AND t.data LIKE '%"balance_minor":%'
+                AND t.created_at > k.complete_since
+              GROUP BY n.organization_id, n.gift_card_id) t
+    ON t.organization_id = g.organization_id AND t.gift_card_id = g.id
+  LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS published FROM events e
+              WHERE [e] AND e.type = 'gift_card.restored' GROUP BY e.organization_id, e.resource_id) p
+    ON p.organization_id = g.organization_id AND p.resource_id = g.id
+ WHERE [g] AND (coalesce(p.published, 0) < coalesce(t.told, 0)
+                OR coalesce(p.published, 0) > coalesce(n.restored, 0))
+
+-- name: events_of_refunds
+-- Select bookings with fewer events than refunds that returned money, or with more. The timeline entry of a refund that
+-- was published has the total.
+-- Cost: one pass over the timeline, the refunds and the events of refunds.
+SELECT b.organization_id, b.id, coalesce(t.told, 0) || ' refunds in the timeline, ' || coalesce(r.made, 0)
+       || ' made, ' || coalesce(p.published, 0) || ' events'
+  FROM bookings b
+  JOIN (SELECT t.organization_id, t.booking_id AS id FROM timeline t
+         WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned')
+         UNION
+        SELECT e.organization_id, e.resource_id FROM events e WHERE [e] AND e.type = 'booking.refunded') of
+    ON of.organization_id = b.organization_id AND of.id = b.id
+  LEFT JOIN (SELECT m.organization_id, m.booking_id, count(*) AS made
+               FROM (SELECT r.organization_id, r.booking_id FROM refunds r
+                      WHERE [r] AND (r.status = 'succeeded' OR r.settled_minor > 0)
+                      UNION ALL
+                     SELECT t.organization_id, t.booking_id FROM timeline t
+                      WHERE [t] AND t.kind = 'payment_returned') m
+              GROUP BY m.organization_id, m.booking_id) r
+    ON r.organization_id = b.organization_id AND r.booking_id = b.id
+  LEFT JOIN (SELECT t.organization_id, t.booking_id, count(*) AS told
+               FROM timeline t
+               JOIN (-- include: feeds
+       ) k ON k.organization_id = t.organization_id
+              WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned')
+                AND t.data LIKE '%"total_refunded_minor":%'
+                AND t.created_at > k.complete_since
+              GROUP BY t.organization_id, t.booking_id) t
+    ON t.organization_id = b.organization_id AND t.booking_id = b.id
+  LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS published FROM events e
+              WHERE [e] AND e.type = 'booking.refunded' GROUP BY e.organization_id, e.resource_id) p
+    ON p.organization_id = b.organization_id AND p.resource_id = b.id
+ WHERE [b] AND (coalesce(p.published, 0) < coalesce(t.told, 0) OR coalesce(p.published, 0) > coalesce(r.made, 0))
+
 -- name: missing_resources
 -- Select events about a booking or a customer that does not exist.
 -- Cost: a look-up for each event about a booking or a customer.
@@ -132,6 +194,10 @@ SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_i
        e.body, CASE WHEN b.id IS NOT NULL THEN
        (SELECT max(l.sequence) FROM events l
          WHERE l.organization_id = e.organization_id AND l.resource_id = e.resource_id) END,
+       CASE WHEN b.id IS NOT NULL THEN
+       (SELECT max(l.sequence) FROM events l
+         WHERE l.organization_id = e.organization_id AND l.resource_id = e.resource_id
+           AND l.type = 'booking.updated') END,
        b.booking_number, b.status, b.cancel_reason, b.source, b.departure_id, b.experience_id, b.guest_name,
        b.guest_email, b.guest_phone, b.currency, b.subtotal_minor, b.discount_minor, b.gift_card_minor,
        b.total_minor, b.payment_method, b.payment_source

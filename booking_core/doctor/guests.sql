@@ -41,7 +41,7 @@ SELECT DISTINCT x.organization_id, b.id, 'its customer ' || x.customer_id || ' i
   JOIN bookings b ON b.organization_id = t.organization_id AND b.id = t.booking_id AND b.customer_id = x.customer_id
  WHERE [x] AND x.finished_at IS NOT NULL
    AND (b.guest_email IS NOT NULL OR b.guest_phone IS NOT NULL OR b.note IS NOT NULL OR b.cancel_note IS NOT NULL
-        OR b.manage_key_id IS NOT NULL)
+        OR b.external_reference IS NOT NULL OR b.metadata IS NOT NULL OR b.manage_key_id IS NOT NULL)
 
 -- name: customers_without_erasure
 -- Select anonymized customers whose data elsewhere is not replaced by any erasure.

@@ -12,7 +12,7 @@ ANONYMOUS = "Anonymized"
 """Replaces a text that must stay one."""
 GUEST = {"name": ANONYMOUS, "email": None, "phone": None}
 """The guest of a booking, as it is shown. Without an address no mail is written."""
-BOOKING = {"customer": GUEST, "note": None}
+BOOKING: dict[str, Any] = {"customer": GUEST, "note": None, "external_reference": None, "metadata": {}}
 ANSWERED_BOOKING = BOOKING | {"manage_url": None}
 _NOTES = frozenset({"note"})
 """Fields of a timeline entry with a text of staff."""
@@ -85,12 +85,13 @@ def next_group(erasures: list[Erasure]) -> list[Erasure]:
 
 
 def event_body(body: str, replacement: Mapping[str, Any]) -> str | None:
-    """Return the body of an event with fields of its object replaced; None if it has these values already."""
+    """Return the body of an event with fields of its object replaced, and their former values by null; None if it has
+    these values already."""
     envelope = orjson.loads(body)
-    shown = envelope["data"]["object"]
-    if not _replace(shown, replacement):
-        return None
-    return orjson.dumps(envelope).decode()
+    data = envelope["data"]
+    is_replaced = _replace(data["object"], replacement)
+    is_forgotten = _replace(data.get("changes") or {}, dict.fromkeys(replacement))
+    return orjson.dumps(envelope).decode() if is_replaced or is_forgotten else None
 
 
 def answer_body(body: bytes, replacement: Mapping[str, Any]) -> bytes | None:

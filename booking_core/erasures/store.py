@@ -308,14 +308,12 @@ _LEGACY = Statement(
     .order_by(_bookings.id)
     .limit(_LIMIT)
 )
-_ANONYMIZE_BOOKING = Update(
-    "anonymize_booking",
-    tables.bookings,
-    sets=(
-        *("guest_name", "guest_email", "guest_phone", "note", "cancel_note"),
-        *("manage_key_id", "manage_expires_at", "updated_at"),
-    ),
+_EMPTIED = (
+    *("guest_email", "guest_phone", "note", "cancel_note"),
+    *("external_reference", "metadata", "manage_key_id", "manage_expires_at"),
 )
+"""Columns of a booking that are null once its guest is anonymized."""
+_ANONYMIZE_BOOKING = Update("anonymize_booking", tables.bookings, sets=("guest_name", *_EMPTIED, "updated_at"))
 
 
 def _without_notes(table: Table, **values: Any) -> Statement:
@@ -370,9 +368,7 @@ def anonymize_bookings(tx: Tx, organization_id: str, bookings: Sequence[GuestBoo
             organization_id=organization_id,
             id=booking.id,
             guest_name=ANONYMOUS,
-            **dict.fromkeys(
-                ("guest_email", "guest_phone", "note", "cancel_note", "manage_key_id", "manage_expires_at")
-            ),
+            **dict.fromkeys(_EMPTIED),
             updated_at=max(at, booking.updated_at),
         )
     wanted = ids(booking.id for booking in bookings)

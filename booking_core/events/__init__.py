@@ -1,6 +1,6 @@
 """Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
-from booking_core.events.publish import NewEvent, append, lock_sequences, publish, try_lock_sequences
+from booking_core.events.publish import NewEvent, append, lock_sequences, publish, try_lock_sequences, updated
 from booking_core.events.service import FeedPage, find, get, organizations_before, purge
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "publish",
     "purge",
     "try_lock_sequences",
+    "updated",
 ]

@@ -19,6 +19,7 @@ from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.events import rules
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 
@@ -44,6 +45,20 @@ class NewEvent:
     """The resource as JSON, exactly as REST shows it, less its secrets (manage_url null, no code)."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields beside `object` in `data`."""
+
+
+def updated(
+    kind: EventType, resource_id: str, *, before: bytes, after: bytes, extra: Mapping[str, Any] | None = None
+) -> NewEvent:
+    """Return an event of a type of `UPDATES`, with the former values of the fields that differ as `changes`.
+
+    Args:
+        before: the resource as JSON before the change, rendered as `after` is.
+        after: the `object` of the event.
+        extra: more fields beside `object`.
+    """
+    changes = rules.former_values(orjson.loads(before), orjson.loads(after))
+    return NewEvent(kind, resource_id, after, {**(extra or {}), "changes": changes})
 
 
 # Numbering -------------------------------------------------------------------------------------------------------

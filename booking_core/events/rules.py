@@ -1,11 +1,11 @@
-"""Rules of the feed: readable event types, filters and presentation. No storage, no clock.
+"""Rules of events: former values; of the feed: readable types, filters and presentation. No storage, no clock.
 
 An event carries the whole resource, so that reading it needs the resource's read scope (API v1 section 4). Scopes are
 checked before the other parameters (decision R1).
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,6 +22,19 @@ _BY_TOKEN: dict[str, frozenset[EventType]] = {
     },
 }
 """The event types of each token of the `type` parameter: one type, or all types of a prefix such as `booking.*`."""
+
+
+_NO_CHANGES = frozenset({"updated_at", "manage_url"})
+"""Fields that are never in `changes`: every change has the first, and no event holds the second."""
+
+
+def former_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a resource that differ, each with its whole value before the change.
+
+    A field that the resource did not have before has null.
+    """
+    names = (name for name in after if name not in _NO_CHANGES)
+    return {name: before.get(name) for name in names if before.get(name) != after[name]}
 
 
 class EventRow(NamedTuple):

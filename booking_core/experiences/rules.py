@@ -34,6 +34,9 @@ class ExperienceRow(NamedTuple):
     add_ons: str
     min_participants: int | None
     hours_before_booking_closes: int | None
+    meeting_point: str | None
+    what_to_bring: str | None
+    terms: str | None
     updated_at: int
 
 
@@ -97,6 +100,9 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
         "add_ons": add_ons(row.add_ons) if has_add_ons else [],
         "min_participants": row.min_participants,
         "hours_before_booking_closes": row.hours_before_booking_closes,
+        "meeting_point": row.meeting_point,
+        "what_to_bring": orjson.loads(row.what_to_bring or "[]"),
+        "terms": row.terms,
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }

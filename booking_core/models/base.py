@@ -27,7 +27,7 @@ _ATOM_PATTERN = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL_PATTERN = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 SINGLE_LINE_PATTERN = f"^[^{_CONTROL_PATTERN}]*$"
 _TRIMMED_PATTERN = f"^[^{_CONTROL_PATTERN}]*[^{_CONTROL_PATTERN}{_BLANK_PATTERN}][^{_CONTROL_PATTERN}]*$"
-_NOTE_PATTERN = r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f]*$"
+NOTE_PATTERN = r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f]*$"
 MAILBOX_PATTERN = rf"^{_ATOM_PATTERN}(\.{_ATOM_PATTERN})*@{_LABEL_PATTERN}(\.{_LABEL_PATTERN})+$"
 """The checks of text as patterns, for the OpenAPI document. All are exact but the last: internationalised addresses are
 accepted too, and no expression that every engine reads could describe them."""
@@ -248,6 +248,6 @@ Email = Annotated[
 ]
 Note = Annotated[
     str,
-    Field(max_length=limits.NOTE_LENGTH_MAX, json_schema_extra={"pattern": _NOTE_PATTERN}),
+    Field(max_length=limits.NOTE_LENGTH_MAX, json_schema_extra={"pattern": NOTE_PATTERN}),
     AfterValidator(multi_line),
 ]

@@ -1,4 +1,4 @@
-"""A booking, and the two requests that create and cancel one."""
+"""A booking, and the requests that create, change and cancel one."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -22,7 +22,9 @@ from booking_core.models.base import (
     ShortText,
     single_line,
 )
+from booking_core.models.errors import ErrorCode, ErrorCodeName
 from booking_core.models.money import Money
+from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 
 
 class BookingStatus(StrEnum):
@@ -206,11 +208,80 @@ class Booking(Resource):
     """The time at which the guests were checked in; absent in events of earlier releases."""
     no_show_at: AwareDatetime | None = None
     """The time at which staff recorded that the guests did not come; absent in events of earlier releases."""
+    external_reference: str | None = Field(default=None, repr=False)
+    """The name of the booking in the system that made it; absent in events of earlier releases."""
+    metadata: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Texts that the booking was created with, for the system that made it; absent in events of earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None
     """Depends on the present instant, so it is sent only where bookings are read: absent in every event and webhook,
     and where a booking is created or changed."""
+
+
+class ChangeSettlement(StrEnum):
+    """price_kept: the price stays as sold; balance_due: the guest has more to pay; less_due: the guest has less to pay,
+    and gets nothing back; refunded: money goes back, to the payer or to the gift card; kept: the policy, or the caller,
+    keeps what was paid for guests who no longer come; elsewhere: it was paid outside the service, and the difference is
+    settled there."""
+
+    PRICE_KEPT = "price_kept"
+    BALANCE_DUE = "balance_due"
+    LESS_DUE = "less_due"
+    REFUNDED = "refunded"
+    KEPT = "kept"
+    ELSEWHERE = "elsewhere"
+
+
+ChangeSettlementName = Literal["price_kept", "balance_due", "less_due", "refunded", "kept", "elsewhere"]
+
+
+class ChangeRefusal(Resource):
+    """A reason for which a change would be refused, as the change itself would answer it."""
+
+    code: str
+    """The code of the error, such as `conflict` or `insufficient_capacity`."""
+    reason: str | None
+    """The reason of its first detail, such as `departure_closed`."""
+    field: str | None
+    """The field of the body that it is about."""
+    message: str
+    seats_available: int | None
+    """The seats that are left, where there are not enough."""
+
+
+class ChangeMoney(Resource):
+    """The effect of a change on the money of a booking."""
+
+    settlement: Open[ChangeSettlement, ChangeSettlementName]
+    price_difference: Money
+    """The new price of the booking less the former one, after the discount."""
+    list_price: Money | None
+    """The price of the same lines by today's prices of the departure, without a discount; null where the departure does
+    not offer one of them."""
+    refund: Money
+    """Goes back to the payer: to the card, or by hand where staff recorded a payment."""
+    gift_card_refund: Money
+    """Goes back to the gift card."""
+    kept: Money
+    """Was paid for guests who no longer come, and is kept."""
+    balance_due: Money
+    """The amount that is left to pay after the change."""
+
+
+class BookingChange(Resource):
+    """A booking after its change, with the effect on its money. A preview has the same shape, and changes nothing."""
+
+    allowed: bool
+    """False only in a preview: the change would be refused."""
+    refusals: list[ChangeRefusal]
+    """In a preview, each reason to refuse the change, in the order of the checks: the change answers the first."""
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
+    seats: int
+    """The seats of the booking."""
+    money: ChangeMoney | None
+    """Null where the change would be refused."""
 
 
 class GuestLineInput(Request):
@@ -229,8 +300,8 @@ class GuestInput(Request):
     phone: ShortText | None = Field(default=None, repr=False)
 
 
-class BookingCreate(Request):
-    """Body of `POST /api/v1/bookings`: counts, never amounts."""
+class BookingOrder(Request):
+    """The fields of a new booking on which its price depends, and whether it is accepted."""
 
     experience_date_id: InputId
     """The departure's id from availability."""
@@ -238,6 +309,17 @@ class BookingCreate(Request):
     """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
     """Needs the Add-ons app."""
+    hold_id: InputId | None = None
+    """A hold of this departure, whose seats the booking takes over. Seats beyond it have to be available."""
+    external_reference: ExternalReference | None = Field(default=None, repr=False)
+    """The name of the booking in your system, such as the number of an order. Bookings are found by it."""
+    external_reference_unique: UniqueReference | None = None
+    """True to refuse the booking if the organization has one with this `external_reference`, cancelled or not."""
+
+
+class BookingCreate(BookingOrder):
+    """Body of `POST /api/v1/bookings`: counts, never amounts."""
+
     customer: GuestInput
     note: Note | None = Field(default=None, repr=False)
     """Shown to staff."""
@@ -250,6 +332,50 @@ class BookingCreate(Request):
     locale: LanguageTag | None = None
     """The guest's language for mails and the guest's page, a BCP 47 tag such as `de` or `fr-CH`; by default the
     organization's. A language without a translation is the same as none."""
+    metadata: Metadata | None = Field(default=None, repr=False)
+    """Up to 50 texts by name, at most 8,000 characters in all; shown on the booking and in its events."""
+
+
+class BookingQuoteRequest(BookingOrder):
+    """Body of `POST /api/v1/bookings/quote`: that of a booking, of which only what decides is needed. What else a
+    booking has is checked when it is sent, and changes nothing."""
+
+    customer: GuestInput | None = None
+    payment: PaymentMode | None = None
+
+
+class QuoteRefusal(Resource):
+    """A reason for which the booking would be refused, with the code and the reason that its error would have."""
+
+    code: Open[ErrorCode, ErrorCodeName]
+    reason: str | None
+    """As in the `details` of an error."""
+    field: str | None
+    """The field of the request, if the reason is about one."""
+    message: str
+    """English text; do not branch on it."""
+    seats_available: int | None
+    """With `insufficient_capacity`."""
+
+
+class BookingQuote(Resource):
+    """The price of a booking at the instant of the response, and each reason why it would be refused."""
+
+    is_bookable: bool
+    """True if there is no refusal."""
+    refusals: list[QuoteRefusal]
+    """Each reason, in the order in which a booking is checked: it would be refused with the first."""
+    experience: BookedExperience
+    departure: BookedDeparture
+    booking_closes_at: AwareDatetime
+    seats: int
+    """The seats that the guests need, of those lines that are offered."""
+    seats_available: int
+    """The seats that are left for this booking, those of its hold included."""
+    guests: list[GuestLine]
+    add_ons: list[AddOnLine]
+    totals: Totals | None
+    """null if a line is not offered."""
 
 
 class BookingCancel(Request):
@@ -273,3 +399,21 @@ class BookingAttendance(Request):
 
     undo: bool | None = None
     """True to take the check-in or the no-show back."""
+
+
+class BookingReschedule(Request):
+    """Body of `POST /api/v1/bookings/{id}/reschedule` and of its preview."""
+
+    departure_id: InputId
+    """The departure to move to, from availability; it may be one of another experience."""
+
+
+class BookingPartyChange(Request):
+    """Body of `POST /api/v1/bookings/{id}/party` and of its preview: the whole party, with counts and never amounts."""
+
+    guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
+    """Every guest who comes, and not only those who join."""
+    add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
+    """Every add-on; without it they stay as they are."""
+    refund: RefundMode | None = None
+    """Default auto: what was paid for guests who leave is refunded by the terms of a cancellation. `none` keeps it."""

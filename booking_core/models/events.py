@@ -11,12 +11,13 @@ from booking_core.models.scopes import Scope
 
 class ResourceType(StrEnum):
     BOOKING = "booking"
+    DEPARTURE = "departure"
     CUSTOMER = "customer"
     GIFT_CARD = "gift_card"
     WEBHOOK = "webhook"
 
 
-ResourceTypeName = Literal["booking", "customer", "gift_card", "webhook"]
+ResourceTypeName = Literal["booking", "departure", "customer", "gift_card", "webhook"]
 
 
 class EventType(StrEnum):
@@ -24,10 +25,15 @@ class EventType(StrEnum):
     BOOKING_CONFIRMED = "booking.confirmed"
     BOOKING_CANCELLED = "booking.cancelled"
     BOOKING_RESCHEDULED = "booking.rescheduled"
+    BOOKING_UPDATED = "booking.updated"
+    BOOKING_REFUNDED = "booking.refunded"
+    DEPARTURE_UPDATED = "departure.updated"
     CUSTOMER_CREATED = "customer.created"
     CUSTOMER_UPDATED = "customer.updated"
     GIFT_CARD_ISSUED = "gift_card.issued"
     GIFT_CARD_REDEEMED = "gift_card.redeemed"
+    GIFT_CARD_RESTORED = "gift_card.restored"
+    WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_AUTO_DISABLED = "webhook.auto_disabled"
     WEBHOOK_ENABLED = "webhook.enabled"
     WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated"  # noqa: S105
@@ -47,10 +53,15 @@ EventTypeName = Literal[
     "booking.confirmed",
     "booking.cancelled",
     "booking.rescheduled",
+    "booking.updated",
+    "booking.refunded",
+    "departure.updated",
     "customer.created",
     "customer.updated",
     "gift_card.issued",
     "gift_card.redeemed",
+    "gift_card.restored",
+    "webhook.failing",
     "webhook.auto_disabled",
     "webhook.enabled",
     "webhook.secret_rotated",
@@ -61,6 +72,7 @@ EventTypeName = Literal[
 
 READ_SCOPE = {
     ResourceType.BOOKING: Scope.BOOKINGS_READ,
+    ResourceType.DEPARTURE: Scope.AVAILABILITY_READ,
     ResourceType.CUSTOMER: Scope.CUSTOMERS_READ,
     ResourceType.GIFT_CARD: Scope.GIFT_CARDS_READ,
     ResourceType.WEBHOOK: Scope.WEBHOOKS_MANAGE,
@@ -68,6 +80,17 @@ READ_SCOPE = {
 """An event carries the whole resource, so reading it needs the resource's read scope."""
 
 SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
+
+UPDATES = frozenset(
+    {
+        EventType.BOOKING_RESCHEDULED,
+        EventType.BOOKING_UPDATED,
+        EventType.BOOKING_REFUNDED,
+        EventType.DEPARTURE_UPDATED,
+        EventType.CUSTOMER_UPDATED,
+    }
+)
+"""The types whose `data` has `changes` beside `object`: the former values of the fields that differ."""
 
 
 class Envelope(Resource):

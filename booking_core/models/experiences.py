@@ -32,7 +32,7 @@ class AddOn(Resource):
 class Experience(Resource):
     """Something a guest can book; unpublished ones are returned as well."""
 
-    model_config = ConfigDict(json_schema_extra=always_sent("add_ons"))
+    model_config = ConfigDict(json_schema_extra=always_sent("add_ons", "meeting_point", "what_to_bring", "terms"))
 
     id: Id
     slug: str
@@ -63,5 +63,11 @@ class Experience(Resource):
     """Minimum for a departure to run."""
     hours_before_booking_closes: int | None
     """Lead time in hours; null: the organization's default applies."""
+    meeting_point: str | None = None
+    """The way to the start, in one or several lines."""
+    what_to_bring: list[str] = Field(default=[])
+    """Things that guests bring, one in each entry."""
+    terms: str | None = None
+    """Terms that guests accept; may have several lines."""
     created_at: AwareDatetime
     updated_at: AwareDatetime

@@ -28,11 +28,23 @@ NOTE_LENGTH_MAX = 2000
 CANCELLATION_REASON_LENGTH_MAX = 200
 LANGUAGE_TAG_LENGTH_MAX = 35
 LINES_MAX = 100
+EXTERNAL_REFERENCE_LENGTH_MAX = 200
+METADATA_KEYS_MAX = 50
+METADATA_KEY_LENGTH_MAX = 40
+METADATA_VALUE_LENGTH_MAX = 500
+METADATA_LENGTH_MAX = 8_000
+"""Characters of all keys and values together. They are stored and sent with each event of the booking."""
 MANIFEST_BOOKINGS_MAX = 1_000
 """More bookings of one departure are read as a list."""
 COUNT_MAX = 2_147_483_647
 AMOUNT_MINOR_MAX = 9_223_372_036_854_775_807
 """Money is a signed 64-bit integer of minor units in both databases."""
+
+HOLD_S_MIN = 1
+HOLD_S_DEFAULT = 600
+HOLD_S_MAX = 1_800
+LIVE_HOLDS_PER_ORGANIZATION = 200
+"""Holds of the API. A key must not keep the whole catalogue from being sold."""
 
 WEBHOOK_ENDPOINTS_PER_ORGANIZATION = 10
 WEBHOOK_URL_LENGTH_MAX = 2048

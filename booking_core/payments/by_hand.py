@@ -17,7 +17,7 @@ from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.models.money import formatted
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
-from booking_core.payments.rules import LeasedRefund
+from booking_core.payments.rules import LeasedRefund, Returned
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
@@ -145,7 +145,7 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
     current = listing.get_record(tx, actor.organization.id, found.id)  # read again under the lock of the payment
     if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
-    if payment.has_refund:
+    if payment.has_refund or payment.released_minor:
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
     _adjust(tx, actor, payment, -found.amount_minor, PaymentStatus.UNPAID)
     key = {"organization_id": actor.organization.id, "id": found.id}
@@ -158,8 +158,9 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
 # Refunds ---------------------------------------------------------------------------------------------------------
 
 
-def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_minor: int | None = None) -> Refund:
-    """Close a refund by hand: staff has returned the money in another way, and says how.
+def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_minor: int | None = None) -> Returned:
+    """Close a refund by hand: staff has returned the money in another way, and says how. `bookings.settle_refund`
+    publishes it.
 
     Args:
         amount_minor: what was returned; all that is owed unless said. It may be another amount, up to what is left of
@@ -177,7 +178,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     if refund.status not in WAITING and not never_sent:
         raise _not_waiting(refund)
     amount = refund.amount_minor if amount_minor is None else amount_minor
-    _check_refundable(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
+    _check_refundable(amount, refund.left_minor, refund.currency)
     tx.update(
         store.SETTLE_BY_HAND,
         organization_id=actor.organization.id,
@@ -189,8 +190,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
         settled_at=refund.at,
         updated_at=refund.at,
     )
-    refunds.record_returned(tx, refund, amount, by_hand=True, note=note)
-    return listing.get_refund(tx, actor.organization, refund.id)
+    return refunds.record_returned(tx, refund, amount, by_hand=True, note=note)
 
 
 def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
@@ -220,8 +220,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
 
 def _reopened(refund: LeasedRefund) -> dict[str, Any]:
     is_failed = refund.status == RefundStatus.FAILED
-    left = refund.paid_minor - refund.refunded_minor
-    sendable = rules.returnable(refund.amount_minor, refund.currency, left) or refund.amount_minor
+    sendable = rules.returnable(refund.amount_minor, refund.currency, refund.left_minor) or refund.amount_minor
     return {
         "status": RefundStatus.REQUESTED.value,
         # An older release may have left an amount that the gateway refuses.
@@ -236,8 +235,9 @@ def _reopened(refund: LeasedRefund) -> dict[str, Any]:
     }
 
 
-def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Refund:
+def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Returned:
     """Record money that was returned by hand where nothing was owed: the policy kept it, or staff did.
+    `bookings.record_refund` publishes it.
 
     Only of a cancelled booking whose payment is known here, and once for a booking.
 
@@ -278,8 +278,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         created_at=actor.at,
         updated_at=actor.at,
     )
-    refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
-    return listing.get_refund(tx, actor.organization, refund.id)
+    return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
 
 
 def _settled(

@@ -4,7 +4,8 @@
 records the results. A worker that dies leaves a lease that expires. The refund is then sent again with the same
 idempotency key, so that the gateway makes it once.
 
-requested -> sending -> succeeded | failed | needs_review. A booking has one refund row. Staff reopens or settles a
+requested -> sending -> succeeded | failed | needs_review. A cancellation has one refund
+row, and so has each change of party that refunds. Staff reopens or settles a
 refund that failed or needs a review (see `by_hand`).
 """
 
@@ -19,7 +20,7 @@ from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
-from booking_core.payments.rules import ClaimedRefund, LeasedRefund, RefundOutcome, RefundResult
+from booking_core.payments.rules import ClaimedRefund, LeasedRefund, RefundOutcome, RefundResult, Returned, Settled
 from booking_core.payments.store import DueRefund
 from booking_core.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.timeline import TimelineKind
@@ -97,8 +98,8 @@ def settle(
     *,
     first_delay_s: float = rules.FIRST_RETRY_DELAY_S,
     jitter: Callable[[], float] = random.random,
-) -> int:
-    """Record the results of the gateway with one statement, and return how many changed their refund.
+) -> Settled:
+    """Record the results of the gateway with one statement. `bookings.settle_refunds` publishes what was returned.
 
     A result changes its refund only while its lease is the refund's last.
 
@@ -108,27 +109,31 @@ def settle(
     """
     leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in results)
     found = store.lock_leased(tx, leases)
+    returned = []
     for result in results:
         refund = found.get((result.claimed.organization_id, result.claimed.id))
         if refund is not None:
-            _settle(tx, refund, result, rules.retry_delay_s(refund.attempt_count, jitter(), first_delay_s))
-    return len(found)
+            delay_s = rules.retry_delay_s(refund.attempt_count, jitter(), first_delay_s)
+            returned += _settle(tx, refund, result, delay_s)
+    return Settled(len(found), returned)
 
 
 _STATUS_FOR_STAFF = {RefundOutcome.REFUSED: RefundStatus.FAILED, RefundOutcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
 
 
-def _settle(tx: Tx, refund: LeasedRefund, result: RefundResult, delay_s: float) -> None:
+def _settle(tx: Tx, refund: LeasedRefund, result: RefundResult, delay_s: float) -> list[Returned]:
+    """Record one result, and return the money that it returned, if any."""
     provider_refund_id = result.provider_refund_id or refund.provider_refund_id
     if result.outcome is RefundOutcome.REFUNDED:
         _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
-        record_returned(tx, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
-    elif result.outcome in _STATUS_FOR_STAFF:
+        return [record_returned(tx, refund, min(refund.amount_minor, refund.left_minor))]
+    if result.outcome in _STATUS_FOR_STAFF:
         status, reason = _STATUS_FOR_STAFF[result.outcome], result.reason or result.outcome
         _close(tx, refund, status, provider_refund_id, reason)
         _notify_staff(tx, refund, status, reason)
     else:
         _retry_later(tx, refund, result, provider_refund_id, delay_s)
+    return []
 
 
 def _close(
@@ -177,13 +182,38 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
+def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
+    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
+    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+
+
+def record_returned(
+    tx: Tx,
+    refund: LeasedRefund,
+    amount_minor: int,
+    *,
+    kind: TimelineKind = TimelineKind.REFUND_SETTLED,
+    **data: object,
+) -> Returned:
     """Record returned money in the payment, the booking and the guest's timeline.
 
     Args:
         amount_minor: the returned amount; with 0 the statuses of payment and booking stay.
+        kind: of the timeline entry.
         data: more data of the timeline entry.
     """
+    status = refund.payment_status
+    if refund.number == rules.CANCELLATION:  # else the money has left the payment before
+        status = _mark_returned(tx, refund, amount_minor)
+    returned = Returned(refund, amount_minor, status)
+    # The total also says that the release that wrote the entry published it (see doctor/events.sql).
+    total = {"total_refunded_minor": returned.total_minor} if amount_minor else {}
+    note(tx, refund, kind, **({"amount_minor": amount_minor} | total | data))
+    return returned
+
+
+def _mark_returned(tx: Tx, refund: LeasedRefund, amount_minor: int) -> str:
+    """Change the payment and its booking, and return their status."""
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
     status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
     tx.update(
@@ -196,7 +226,7 @@ def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: obj
     )
     updated_at = max(refund.at, refund.booking_updated_at)
     tx.update(store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at)
-    note(tx, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | data))
+    return status
 
 
 _KINDS = {
@@ -224,7 +254,7 @@ def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus
         refund.booking_id,
         at=refund.at,
         payload={"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason},
-        occurrence=str(refund.reopened_count or ""),
+        occurrence=rules.mail_occurrence(refund.number, refund.reopened_count),
     )
     note(tx, refund, kind, reason=reason, was_sent=was_sent)
 

@@ -76,9 +76,14 @@ class Resealed:
 
 def with_link_keys(database: Database, installation: Installation) -> Installation:
     """Return the installation with the link keys of former secret keys, so that their links still open."""
+    return database.read(lambda tx: with_stored_link_keys(tx, installation))
+
+
+def with_stored_link_keys(tx: Tx, installation: Installation) -> Installation:
+    """Return the same, on a connection that is open."""
     keys = installation.secret_keys
     derived = {}
-    for key_id, sealed in database.read(store.link_keys).items():
+    for key_id, sealed in store.link_keys(tx).items():
         opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
         if opened:
             derived[guest_links.PURPOSE, key_id] = opened[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from booking_core.db.engine import Database
 from booking_core.secret_keys.kinds import Kind
-from booking_core.secret_keys.service import Unopened, holds_anything, opens, unopened, with_link_keys
+from booking_core.secret_keys.service import Unopened, holds_anything, opens, unopened, with_stored_link_keys
 from booking_core.secret_keys.store import Row
 from booking_core.settings import Settings
 from booking_core.tokens import sealing_key_id
@@ -37,7 +37,7 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
         at = tx.now()
         if settings.is_sqlite and not settings.has_secret_key:
             return _missing_key(settings) if holds_anything(tx, at) else None
-        keys = with_link_keys(database, settings.installation()).secret_keys
+        keys = with_stored_link_keys(tx, settings.installation()).secret_keys
         found = unopened(tx, keys, at)
     return Problem(_message(found), _HINT, settings.refuses_wrong_key) if found else None
 

@@ -263,8 +263,10 @@ class _Batch:
                 self.tx.update(target, organization_id=owner, id=endpoint_id, **columns)
 
     def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
-        """Return the events to publish, by organization: dead deliveries, then disabled endpoints."""
+        """Return the events to publish, by organization: failing endpoints, dead deliveries, disabled endpoints."""
         new_events: dict[str, list[NewEvent]] = {}
+        for key in self._began_to_fail():
+            new_events.setdefault(key[0], []).append(self._failing_event(key))
         for (owner, delivery_id), (state, _) in self.settled.items():
             delivery = self.locked.deliveries[owner, delivery_id]
             if state.status == DeliveryStatus.DEAD and _is_published(delivery):
@@ -273,6 +275,15 @@ class _Batch:
             event = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._present((owner, endpoint_id)))
             new_events.setdefault(owner, []).append(event)
         return dict(sorted(new_events.items()))
+
+    def _began_to_fail(self) -> list[Key]:
+        """Return the endpoints that were first found to be failing since their last success."""
+        failing = (key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILING)
+        return sorted(key for key in failing if not self.locked.endpoints[key].warned_hours)
+
+    def _failing_event(self, key: Key) -> NewEvent:
+        since = self.locked.organizations[key[0]].zone.iso(rules.failing_since(self.endpoints[key]))
+        return NewEvent(EventType.WEBHOOK_FAILING, key[1], self._present(key), {"failing_since": since})
 
     def _dead_event(self, delivery: LeasedDelivery) -> NewEvent:
         extra = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
@@ -285,7 +296,7 @@ class _Batch:
 
     def _enqueue_mails(self) -> None:
         for (owner, endpoint_id), (health, hours) in sorted(self.health.items()):
-            if self.locked.organizations[owner].notify_staff:
+            if hours >= rules.WARNINGS_HOURS[0] and self.locked.organizations[owner].notify_staff:
                 _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at)
 
     def _log_ends(self, disabled: Sequence[Key]) -> None:

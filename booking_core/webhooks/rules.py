@@ -36,6 +36,8 @@ EXPIRED_LEASES_MAX = 3
 """After so many expired leases in a row the attempt counts as failed: a delivery that crashes every worker must not do
 so for ever."""
 FAILURES_TO_DISABLE = 6
+FAILING_HOURS = 1
+"""From then on an endpoint counts as failing, and `webhook.failing` is published."""
 WARNINGS_HOURS = (24, 48)
 """Staff is warned at these hours of failure, out of the 72 after which the endpoint is disabled (decision W7)."""
 _DISABLE_HOURS = WEBHOOK_DISABLE_AFTER_S // 3600
@@ -495,7 +497,7 @@ class EndpointHealth(StrEnum):
 
     HEALTHY = "healthy"
     FAILING = "failing"
-    """Staff is warned."""
+    """It is published once, and staff is warned later."""
     FAILED = "failed"
     """The endpoint is to be disabled."""
 
@@ -508,16 +510,15 @@ def failing_since(row: EndpointRow) -> int:
 def assess(row: EndpointRow, at: int, disable_after_s: int) -> tuple[EndpointHealth, int]:
     """Assess an endpoint after a failure; return its health and the hours of failure.
 
-    An endpoint is failing after a third and after two thirds of `disable_after_s`, which is after 24 and 48 of the 72
-    hours, and failed after all of it. Each takes at least six failures in a row, so that one failure after a quiet week
-    raises no alarm.
+    An endpoint is failing after 1, 24 and 48 of the 72 hours, or as large parts of `disable_after_s`, and failed after
+    all of it. Each takes at least six failures in a row, so that one failure after a quiet week raises no alarm.
     """
     if row.status != EndpointStatus.ENABLED or row.consecutive_failures < FAILURES_TO_DISABLE:
         return EndpointHealth.HEALTHY, 0
     elapsed, allowed = at - failing_since(row), disable_after_s * SECOND
     if elapsed >= allowed:
         return EndpointHealth.FAILED, _DISABLE_HOURS
-    reached = [hours for hours in WARNINGS_HOURS if elapsed * _DISABLE_HOURS >= allowed * hours]
+    reached = [hours for hours in (FAILING_HOURS, *WARNINGS_HOURS) if elapsed * _DISABLE_HOURS >= allowed * hours]
     if reached and reached[-1] > row.warned_hours:
         return EndpointHealth.FAILING, reached[-1]
     return EndpointHealth.HEALTHY, 0

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from booking_core.models.organizations import Me
     from booking_sdk._sync.resources.availability import Availability
     from booking_sdk._sync.resources.bookings import Bookings
+    from booking_sdk._sync.resources.checkouts import Checkouts
     from booking_sdk._sync.resources.customers import Customers
     from booking_sdk._sync.resources.departures import Departures
     from booking_sdk._sync.resources.events import Events
     from booking_sdk._sync.resources.experiences import Experiences
     from booking_sdk._sync.resources.gift_cards import GiftCards
+    from booking_sdk._sync.resources.holds import Holds
     from booking_sdk._sync.resources.webhooks import Webhooks
 
 T = TypeVar("T")
@@ -205,10 +207,24 @@ class BookingClient(APIClient):
 
     @cached_property
     def bookings(self) -> "Bookings":
-        """Bookings: list, get, create and cancel."""
+        """Bookings: list, get, quote, create and cancel."""
         from booking_sdk._sync.resources.bookings import Bookings
 
         return Bookings(self)
+
+    @cached_property
+    def holds(self) -> "Holds":
+        """Holds of seats while a guest checks out: create, get and delete."""
+        from booking_sdk._sync.resources.holds import Holds
+
+        return Holds(self)
+
+    @cached_property
+    def checkouts(self) -> "Checkouts":
+        """Checkouts with a payment by card: create and get."""
+        from booking_sdk._sync.resources.checkouts import Checkouts
+
+        return Checkouts(self)
 
     @cached_property
     def customers(self) -> "Customers":

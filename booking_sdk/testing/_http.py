@@ -64,22 +64,23 @@ _STORED = {(404, "not_found"), (409, "insufficient_capacity"), (409, "conflict")
 
 
 def malformed(field: str, message: str, reason: str = "invalid") -> Refusal:
-    return _named(400, "validation_failed", field, message, reason)
+    return named(400, "validation_failed", field, message, reason)
 
 
 def unprocessable(field: str, message: str, reason: str) -> Refusal:
-    return _named(422, "validation_failed", field, message, reason)
+    return named(422, "validation_failed", field, message, reason)
 
 
 def conflict(reason: str, message: str) -> Refusal:
-    return _named(409, "conflict", None, message, reason)
+    return named(409, "conflict", None, message, reason)
 
 
 def not_found() -> Refusal:
     return Refusal(404, "not_found", "There is no such resource.")
 
 
-def _named(status: int, code: str, field: str | None, message: str, reason: str) -> Refusal:
+def named(status: int, code: str, field: str | None, message: str, reason: str) -> Refusal:
+    """Return a refusal with a reason, and with the field that it is about."""
     sentence = f"{field}: {message}" if field else message
     return Refusal(status, code, sentence, details=[{"field": field, "reason": reason, "message": message}])
 

@@ -20,6 +20,8 @@ from booking_core.models.bookings import (
     BookedDeparture,
     BookedExperience,
     BookingCreate,
+    BookingOrder,
+    BookingPartyChange,
     BookingStatus,
     CancellationTerms,
     Guest,
@@ -35,6 +37,7 @@ from booking_core.models.money import Money
 from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
 from booking_sdk.models import Booking, Event, GiftCard
+from booking_sdk.testing._holds import Holds
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
 from booking_sdk.testing.factories import new_id, resource_fields, totals_fields
@@ -47,6 +50,13 @@ _PAYMENTS = {
     "external_paid": resource_fields(Payment, method="external_paid", source="external", status="paid"),
 }
 _FREE = resource_fields(Payment, method="free", source="external", status="paid")
+
+
+def payment_after(payment: Row, total: int) -> Row:
+    """Return the payment of a booking whose total has changed."""
+    if not total:
+        return _FREE
+    return _PAYMENTS["pay_on_site"] if payment["method"] == "free" else payment
 
 
 def shown(row: Row) -> Row:
@@ -109,6 +119,7 @@ class Store:
 
     def __init__(self, clock: ManualClock, name: str, timezone: str, currency: str) -> None:
         self.clock = clock
+        self.holds = Holds(clock)
         self.zone = zone_of(timezone)
         self.organization = resource_fields(
             Organization, id=new_id(), slug="fake", name=name, timezone=timezone, default_currency=currency
@@ -229,14 +240,15 @@ class Store:
             raise malformed("date", "is required", "required")
         return self._departures_within(day, day, experience_id)
 
-    def seats_left(self, departure: Row) -> int:
+    def seats_left(self, departure: Row, hold_id: str | None = None) -> int:
+        """Return the seats that are left for a booking that takes a hold over, or none."""
         taken: int = sum(
             booking["_seats"]
             for booking in self.bookings.values()
             if booking["departure"]["id"] == departure["id"] and booking["status"] != "cancelled"
         )
         total: int = departure["seats_total"]
-        return max(0, total - taken)
+        return max(0, total - taken - self.holds.seats_held(departure["id"], but=hold_id))
 
     def seats_shown(self, departure: Row) -> Row:
         """Return a departure with its current seats and status."""
@@ -251,26 +263,48 @@ class Store:
     # Bookings ------------------------------------------------------------------------------------------------------
 
     def create_booking(self, request: BookingCreate) -> Row:
-        """Create a booking and its events. The checks run in the order of the service."""
+        """Create a booking and its events."""
+        row = self.insert_booking(request)
+        self.publish("booking.created", row)
+        self.publish("booking.confirmed", row)
+        return row
+
+    def insert_booking(self, request: BookingCreate) -> Row:
+        """Create a booking without its events. The checks run in the order of the service."""
         departure = self.get(self.departures, request.experience_date_id)
-        self._check_bookable(departure)
+        self.check_reference(request)
+        self.check_bookable(departure)
+        self.holds.require_usable(request)
         experience = self.experiences[departure["experience_id"]]
-        guests, seats = self._guest_lines(departure, request)
-        add_ons = self._add_on_lines(experience, request)
-        left = self.seats_left(departure)
-        if seats > left:
-            message = f"Not enough seats: {left} available."
-            raise Refusal(409, "insufficient_capacity", message, seats_available=left)
+        problems: list[Refusal] = []
+        guests, seats = self.guest_lines(departure, request, problems)
+        add_ons = self.add_on_lines(experience, request, problems)
+        for problem in problems:
+            raise problem
+        self.check_seats(departure, seats, request.hold_id)
         guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
         customer = resource_fields(Guest, **guest)
         owner, _ = self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
         row |= {"_seats": seats, "_customer_id": owner["id"]}
-        self.publish("booking.created", row)
-        self.publish("booking.confirmed", row)
+        self.holds.take_over(request.hold_id, row["id"])
         return row
 
-    def _check_bookable(self, departure: Row) -> None:
+    def check_seats(self, departure: Row, seats: int, hold_id: str | None = None) -> None:
+        """Refuse more seats than are left for a booking that takes a hold over."""
+        left = self.seats_left(departure, hold_id)
+        if seats > left:
+            message = f"Not enough seats: {left} available."
+            raise Refusal(409, "insufficient_capacity", message, seats_available=left)
+
+    def check_reference(self, request: BookingOrder) -> None:
+        """Refuse a reference that is to be unique and that a booking has."""
+        wanted = request.external_reference if request.external_reference_unique else None
+        if wanted is not None and any(row["external_reference"] == wanted for row in self.bookings.values()):
+            raise conflict("external_reference_taken", "A booking has this external reference.")
+
+    def check_bookable(self, departure: Row) -> None:
+        """Refuse a departure that cannot be booked."""
         if departure["_status"] == "cancelled":
             raise conflict("departure_cancelled", "The departure is cancelled.")
         if departure["_status"] == "closed":
@@ -280,17 +314,18 @@ class Store:
         if departure["_closes_at"] <= self.clock.now:
             raise conflict("departure_closed", "Booking of this departure has closed.")
 
-    def _guest_lines(self, departure: Row, request: BookingCreate) -> tuple[list[Row], int]:
+    def guest_lines(
+        self, departure: Row, request: BookingOrder | BookingPartyChange, problems: list[Refusal]
+    ) -> tuple[list[Row], int]:
+        """Return the lines of tiers that are offered, and their seats; add a refusal for each other line."""
         tiers = {tier["id"]: tier for tier in departure["_tiers"]}
         lines, seats = [], 0
         for number, line in enumerate(request.guests):
             tier = tiers.get(line.tier_id)
             if tier is None:
-                raise unprocessable(
-                    f"guests.{number}.tier_id",
-                    f"The experience has no such price tier; it has {', '.join(sorted(tiers))}.",
-                    "unknown_tier",
-                )
+                message = f"The experience has no such price tier; it has {', '.join(sorted(tiers))}."
+                problems.append(unprocessable(f"guests.{number}.tier_id", message, "unknown_tier"))
+                continue
             lines.append(
                 resource_fields(
                     GuestLine,
@@ -303,15 +338,21 @@ class Store:
             seats += line.count * int(tier["seats_per_unit"])
         return lines, seats
 
-    def _add_on_lines(self, experience: Row, request: BookingCreate) -> list[Row]:
+    def add_on_lines(
+        self, experience: Row, request: BookingOrder | BookingPartyChange, problems: list[Refusal]
+    ) -> list[Row]:
+        """Return the lines of add-ons that are offered; add a refusal for each other line."""
         if request.add_ons and not self.add_ons_app:
-            raise unprocessable("add_ons", "The Add-ons app is off.", "add_ons_app_disabled")
+            problems.append(unprocessable("add_ons", "The Add-ons app is off.", "add_ons_app_disabled"))
+            return []
         known = {add_on["id"]: add_on for add_on in experience["_add_ons"]}
         lines = []
         for number, line in enumerate(request.add_ons or ()):
             add_on = known.get(line.id)
             if add_on is None:
-                raise unprocessable(f"add_ons.{number}.id", "is not an add-on of the experience", "unknown_add_on")
+                message = "is not an add-on of the experience"
+                problems.append(unprocessable(f"add_ons.{number}.id", message, "unknown_add_on"))
+                continue
             lines.append(
                 resource_fields(
                     AddOnLine, id=line.id, label=add_on["label"], count=line.count, unit_price=add_on["price"]
@@ -349,6 +390,8 @@ class Store:
             note=request.note or None,
             checked_in_at=None,
             no_show_at=None,
+            external_reference=request.external_reference,
+            metadata=request.metadata or {},
             manage_url=f"https://fake.example.com/manage/{booking_id}",
         )
 
@@ -360,7 +403,7 @@ class Store:
         before = {name: row[name] for name in (field, other)}
         after = {**before, field: None} if undo else {field: row[field] or self.now, other: None}
         if after != before:
-            self.change(row, **after)
+            self.update("booking.updated", row, after)
         return row
 
     def manifest(self, departure: Row) -> Row:
@@ -437,6 +480,12 @@ class Store:
         )
 
     # Events --------------------------------------------------------------------------------------------------------
+
+    def update(self, event_type: str, row: Row, values: Mapping[str, Any], **data: Any) -> Row:
+        """Change fields of a resource, and append an event with their former values."""
+        changes = {name: row[name] for name, value in values.items() if row[name] != value}
+        self.change(row, **values)
+        return self.publish(event_type, row, **data, changes=changes)
 
     def publish(self, event_type: str, about: Row, *, resource_type: str | None = None, **data: Any) -> Row:
         """Append an event with the current state of a resource to the feed."""

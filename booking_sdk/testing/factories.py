@@ -106,6 +106,7 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
         "price_from": money(89000, currency),
         "price_tiers": [adult],
         "add_ons": [],
+        "what_to_bring": [],
         "created_at": _at(),
         "updated_at": _at(),
     }
@@ -155,6 +156,8 @@ def booking_fields(**over: Any) -> dict[str, Any]:
         "payment": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
         "checked_in_at": None,
         "no_show_at": None,
+        "external_reference": None,
+        "metadata": {},
     }
     return resource_fields(Booking, **{**sample, **over})
 
@@ -202,10 +205,24 @@ def webhook_endpoint_fields(**over: Any) -> dict[str, Any]:
     return resource_fields(WebhookEndpoint, **{**sample, **over})
 
 
+_FORMER = new_id()
 _EXTRA: dict[str, dict[str, Any]] = {
     "booking.cancelled": {"reason": "api"},
-    "booking.rescheduled": {"previous_departure": {"id": new_id(), "starts_at": _at(24)}},
+    "booking.rescheduled": {
+        "previous_departure": {"id": _FORMER, "starts_at": _at(24)},
+        "changes": {"departure": {"id": _FORMER, "starts_at": _at(24), "ends_at": _at(26.5)}},
+    },
+    "booking.updated": {"changes": {"payment": {"method": "invoice", "source": "on_site", "status": "unpaid"}}},
+    "booking.refunded": {
+        "refunded_amount": money(178000),
+        "total_refunded": money(178000),
+        "changes": {"payment": {"method": "card", "source": "stripe", "status": "paid"}},
+    },
+    "departure.updated": {"changes": {"seats_available": 10}},
+    "customer.updated": {"changes": {"phone": None}},
     "gift_card.redeemed": {"redeemed_amount": money(50000), "booking_id": new_id()},
+    "gift_card.restored": {"restored_amount": money(50000), "booking_id": new_id()},
+    "webhook.failing": {"failing_since": _at(-1)},
     "webhook.delivery_dead": {"delivery_id": new_id(), "event_id": new_id(), "event_type": "booking.created"},
 }
 
@@ -214,7 +231,10 @@ def object_fields(event_type: str) -> dict[str, Any]:
     """Return the resource that an event of the type is about."""
     resource = event_type.partition(".")[0]
     if resource == "booking":
-        return booking_fields(status="cancelled" if event_type == "booking.cancelled" else "confirmed")
+        has_ended = event_type in ("booking.cancelled", "booking.refunded")
+        return booking_fields(status="cancelled" if has_ended else "confirmed")
+    if resource == "departure":
+        return departure_fields()
     if resource == "customer":
         return customer_fields()
     if resource == "gift_card":

@@ -3,10 +3,10 @@
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 
 from booking_core import cells
 from booking_core.cells import Cell
-from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server import gc_tuning
 from booking_server.cells.monitoring import CellsMonitor
@@ -41,10 +41,8 @@ async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
         CellError: the database is not that of the cell.
         Unavailable: it cannot be reached.
     """
-    with contextlib.closing(Database(cell.settings.database_url)) as database:
-        cells.require_own(cell, database)
-        async with working(cell.settings) as monitor:
-            yield Opened(monitor, database)
+    async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, database):
+        yield Opened(monitor, database)
 
 
 @contextlib.asynccontextmanager

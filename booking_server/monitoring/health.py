@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from booking_core import worker_heartbeats
-from booking_core.db import migrate
+from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
-from booking_core.db.migrate import SchemaState
+from booking_core.db.revisions import SchemaState
 from booking_core.worker_heartbeats import Heartbeats
 
 CHECK_TIMEOUT_S = 1.0
@@ -143,7 +143,7 @@ class Health:
         """True from SIGTERM on."""
         self.turns: Turns | None = None
         """The loops of the worker of this process, if it has one."""
-        self._head = migrate.head()
+        self._head = revisions.head()
         self._readers = database.open_readers(1, name="health", statement_timeout_s=timeout_s)
         self._checks = [Check("database", self._check_database, timeout_s=timeout_s, clock=clock)]
         if store:
@@ -181,7 +181,7 @@ class Health:
             return {"database": OK, "schema": self._schema(tx), "worker": worker_part(worker_heartbeats.read(tx))}
 
     def _schema(self, tx: Tx) -> Part:
-        return _SCHEMA_PARTS[migrate.state_of(tx, self._head)]
+        return _SCHEMA_PARTS[revisions.state_of(tx, self._head)]
 
 
 _SCHEMA_PARTS = {

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from booking_core import secret_keys
@@ -75,7 +75,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
     """
     stop = stop_on_signal()
     with gc_tuning.reduced_collection():
-        async with working(settings, health_address) as monitor:
+        async with working(settings, health_address) as (monitor, _):
             log.info("the worker runs")
             await stop.wait()
             monitor.health.stop()
@@ -83,8 +83,18 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
 
 
 @contextlib.asynccontextmanager
-async def working(settings: Settings, health_address: tuple[str, int] | None = None) -> AsyncIterator[Monitor]:
-    """Run a worker on the database of the settings while the body runs, and yield its health and metrics."""
+async def working(
+    settings: Settings,
+    health_address: tuple[str, int] | None = None,
+    *,
+    check: Callable[[Database], None] = lambda _: None,
+) -> AsyncIterator[tuple[Monitor, Database]]:
+    """Run a worker on the database of the settings while the body runs, and yield its health and metrics, and the
+    database.
+
+    Args:
+        check: called with the database before the worker runs.
+    """
     tracing = open_tracing(settings)
     with contextlib.ExitStack() as stack:
         if tracing:
@@ -93,6 +103,7 @@ async def working(settings: Settings, health_address: tuple[str, int] | None = N
         database.tracer = tracing
         if isinstance(database.driver, SqliteDriver):
             database.driver.checkpoints = True
+        check(database)
         installation = secret_keys.with_link_keys(database, settings.installation())
         async with (
             _monitored(settings, database, health_address) as monitor,
@@ -100,7 +111,7 @@ async def working(settings: Settings, health_address: tuple[str, int] | None = N
             _listening(settings, database, worker),
         ):
             monitor.watch_worker(worker)
-            yield monitor
+            yield monitor, database
 
 
 @contextlib.asynccontextmanager

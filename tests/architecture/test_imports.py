@@ -86,6 +86,7 @@ def test_importing_the_service_reads_no_environment_and_connects_to_nothing() ->
     code = "import os; os.environ.update(BOOKING_DATABASE_URL='nonsense', BOOKING_RATE_LIMIT='nonsense')"
     loaded = loaded_by(f"{code}; import booking_server.app, booking_core.doctor")
     assert "psycopg" not in loaded  # an operator on SQLite does not have it
+    assert "alembic" not in loaded  # a start compares revisions, and upgrades nothing
 
 
 def loaded_by(code: str) -> set[str]:

@@ -4,10 +4,13 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.engine import make_url
+from support.api import Api
+from support.world import DAY
 
 from bench import floor_sql
 
@@ -16,9 +19,13 @@ from bench import floor_sql
 def connection(fresh_database_url: str, backend: str) -> Iterator[psycopg.Connection[Any]]:
     if backend != "postgresql":
         pytest.skip("the floors run on PostgreSQL")
-    address = make_url(fresh_database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(**conninfo_to_dict(address), autocommit=True) as opened:
+    with psycopg.connect(**_libpq(fresh_database_url), autocommit=True) as opened:
         yield opened
+
+
+def _libpq(url: str) -> dict[str, Any]:
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return conninfo_to_dict(address)
 
 
 def test_the_one_statement_of_a_booking_writes_it_with_its_events_and_its_answer(
@@ -45,3 +52,25 @@ def test_the_reads_parse_on_the_tables_of_the_service(connection: psycopg.Connec
     values = {"org": one, "limit": 10, "before": 0, "id": one, "from": 0, "until": 1}
     for read in (floor_sql.BOOKINGS, floor_sql.BOOKINGS_BEFORE, floor_sql.AVAILABILITY):
         assert connection.execute("EXPLAIN " + read.sql, values).fetchall()  # type: ignore[operator]
+
+
+def test_the_floors_answer_as_the_service(api: Api, shared_database_url: str, backend: str) -> None:
+    if backend != "postgresql":
+        pytest.skip("the floors run on PostgreSQL")
+    world = api.world
+    plain = world.experience(price_from_minor=89000)
+    tiers = world.experience(price_tiers="[]")
+    for day, experience, price in ((30, plain, None), (31, plain, 1), (32, tiers, None), (33, tiers, 50000)):
+        starts_at = world.clock() + day * DAY
+        departure = world.departure(experience, starts_at=starts_at, price_minor=price)
+        if experience == plain:
+            assert api.book(departure).status_code == 201
+    midnight, zone = world.clock(), world.organization.timezone
+    arguments = {"org": world.org, "limit": 10, "from": midnight, "until": midnight + 90 * DAY}
+    with psycopg.connect(**_libpq(shared_database_url), autocommit=True) as opened:
+        bookings = opened.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()  # type: ignore[arg-type]
+        departures = opened.execute(floor_sql.AVAILABILITY.sql, arguments).fetchall()  # type: ignore[arg-type]
+    listed = [booking | {"manage_url": None} for booking in api.get("/bookings", limit=10).json()["data"]]
+    assert orjson.loads(floor_sql.BOOKINGS.page(bookings, zone, 10))["data"] == listed
+    shown = api.get("/availability", **{"from": "2026-11-22", "to": "2027-02-20"}).json()["data"]
+    assert orjson.loads(floor_sql.AVAILABILITY.page(departures, zone))["data"] == shown

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forking
 from support.servers import Service
 from support.serving import COMMAND
 from support.shell import logged_in, running
@@ -121,15 +122,19 @@ def fjord_on_both(stored_on_both: Booking) -> Booking:
     return _with_fjord_tours(stored_on_both)
 
 
+_PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
 @pytest.fixture
-def process(environment: Callable[[str, str], None]) -> Callable[..., subprocess.Popen[str]]:
-    """Return a function that starts `booking` in a process of its own."""
+def process(environment: Callable[[str, str], None]) -> Callable[..., forking.Process]:
+    """Return a function that starts `booking` in a process of its own, with its modules loaded."""
+    return lambda *argv, **settings: forking.start(["booking", *argv], text=True, **(_PIPES | settings))
 
-    def start(*argv: str, **settings: Any) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([*COMMAND, *argv], text=True, **(pipes | settings))
 
-    return start
+@pytest.fixture
+def new_process(environment: Callable[[str, str], None]) -> Callable[..., subprocess.Popen[str]]:
+    """Return a function that starts `booking` in a new interpreter, for tests of the start itself."""
+    return lambda *argv, **settings: subprocess.Popen([*COMMAND, *argv], text=True, **(_PIPES | settings))
 
 
 @pytest.fixture

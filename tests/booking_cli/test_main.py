@@ -291,9 +291,9 @@ def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("argv", [("orgs", "list", "-q"), ("orgs", "list", "-o", "json"), ("--help",)])
 def test_a_closed_pipe_is_no_error(
-    fjord: Booking, process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
+    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
 ) -> None:
-    started = process(*argv)
+    started = new_process(*argv)
     assert started.stdout is not None
     started.stdout.close()
     assert started.stderr is not None
@@ -302,10 +302,10 @@ def test_a_closed_pipe_is_no_error(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
-def test_a_full_disk_is_one_line(fjord: Booking, process: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_full_disk_is_one_line(fjord: Booking, new_process: Callable[..., subprocess.Popen[str]]) -> None:
     for argv in (("orgs", "list"), ("--help",)):
         with Path("/dev/full").open("w") as full:
-            _, err = (started := process(*argv, stdout=full, env=_buffered())).communicate()
+            _, err = (started := new_process(*argv, stdout=full, env=_buffered())).communicate()
         assert started.returncode == ExitCode.FAILED
         assert "No space left on device" in err
         assert "Traceback" not in err
@@ -320,10 +320,10 @@ def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, cl
 
 
 def test_a_letter_that_the_console_does_not_have_loses_no_key(
-    fjord: Booking, process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
 ) -> None:
     environment("PYTHONIOENCODING", "ascii")
-    started = process("keys", "create", "--org", "fjord-tours", "--name", "Båt")
+    started = new_process("keys", "create", "--org", "fjord-tours", "--name", "Båt")
     out, _ = started.communicate()
     assert started.returncode == 0
     assert "name\tB\\xe5t\n" in out
@@ -352,10 +352,10 @@ def test_no_color_is_honoured(fjord: Booking, terminal: Terminal, environment: C
 
 
 def test_help_has_no_escape_codes_also_where_github_actions_runs_it(
-    process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
 ) -> None:
     environment("GITHUB_ACTIONS", "true")
-    out, err = process("keys", "create", "--help").communicate()
+    out, err = new_process("keys", "create", "--help").communicate()
     assert "\x1b" not in out + err
 
 
@@ -365,9 +365,9 @@ def test_every_error_code_has_an_exit_code() -> None:
 
 
 def test_json_is_json_also_where_the_locale_is_ascii(
-    fjord: Booking, process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
 ) -> None:
     fjord("orgs", "set", "fjord-tours", "name=Fjørd")
     environment("PYTHONIOENCODING", "ascii")
-    out, _ = process("orgs", "list", "-o", "json").communicate()
+    out, _ = new_process("orgs", "list", "-o", "json").communicate()
     assert json.loads(out)["data"][0]["name"] == "Fjørd"

@@ -6,29 +6,28 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forking
 from support.demo import call, small
 from support.receivers import wait_until
 from support.servers import free_port
 from support.world import SECRET
 
 Booking = Callable[..., Any]
-Process = Callable[..., subprocess.Popen[str]]
+Process = Callable[..., forking.Process]
 
 UMASKS = (0o000, 0o022)
-OPEN = ["-c", "import os, sys; os.umask(int(sys.argv.pop(1), 8)); from booking_cli.main import main; sys.exit(main())"]
 
 
-def masked(umask: int, *argv: str, **pipes: Any) -> subprocess.Popen[str]:
+def masked(umask: int, *argv: str, **pipes: Any) -> forking.Process:
     """Start `booking` under that umask."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | pipes
-    return subprocess.Popen([sys.executable, *OPEN, f"{umask:o}", *argv], text=True, **streams)
+    return forking.start(["booking", *argv], text=True, umask=umask, **streams)
 
 
 def finished(umask: int, *argv: str) -> int:
@@ -60,9 +59,9 @@ def home(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running() -> Iterator[list[subprocess.Popen[str]]]:
+def running() -> Iterator[list[forking.Process]]:
     """End the processes that a test started."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[forking.Process] = []
     yield started
     for each in started:
         each.kill()
@@ -71,7 +70,7 @@ def running() -> Iterator[list[subprocess.Popen[str]]]:
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)
 def test_a_demo_and_the_service_it_starts_leave_nothing_open(
-    home: Path, running: list[subprocess.Popen[str]], umask: int
+    home: Path, running: list[forking.Process], umask: int
 ) -> None:
     catalogue = home / "catalogue.json"
     catalogue.write_text(json.dumps(small("one", "EUR")))
@@ -93,7 +92,7 @@ def test_a_demo_and_the_service_it_starts_leave_nothing_open(
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)
 def test_a_service_and_a_database_that_is_upgraded_are_closed(
-    home: Path, running: list[subprocess.Popen[str]], umask: int
+    home: Path, running: list[forking.Process], umask: int
 ) -> None:
     assert finished(umask, "db", "upgrade") == 0
     assert set(modes(home)) == {"booking.db"}
@@ -123,7 +122,7 @@ def test_keys_that_the_command_keeps_are_closed(home: Path, umask: int) -> None:
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
 def test_files_that_an_earlier_release_left_open_are_closed_and_told_of(
-    home: Path, running: list[subprocess.Popen[str]], new_database_url: Callable[[str], str], command: tuple[str, ...]
+    home: Path, running: list[forking.Process], new_database_url: Callable[[str], str], command: tuple[str, ...]
 ) -> None:
     shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")
     (home / "booking.db").chmod(0o644)

@@ -14,6 +14,7 @@ from booking_sdk import (
     APIConnectionError,
     ApiKeyInvalidError,
     APITimeoutError,
+    BookedDeparture,
     Booking,
     BookingCancelled,
     BookingClient,
@@ -133,13 +134,15 @@ def test_staff_and_guests_do_things_too(api: FakeBookingAPI, departure: Departur
     rescheduled, cancelled = api.events[-2:]
     assert isinstance(rescheduled, BookingRescheduled)
     assert rescheduled.data.previous_departure.id == departure.id
+    assert rescheduled.data.changes is not None
+    assert BookedDeparture.model_validate(rescheduled.data.changes["departure"]) == booking.departure
     assert isinstance(cancelled, BookingCancelled)
     assert cancelled.data.reason == "customer"
     assert [event.sequence for event in client.events.follow(poll=None)] == [1, 2, 3, 4, 5]
 
 
 def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
-    api.emit("booking.refunded", {"id": "b1"}, amount=5)
+    api.emit("booking.praised", {"id": "b1"}, amount=5)
     (event,) = api.client().events.follow(poll=None)
     assert isinstance(event, UnknownEvent)
     assert event.data == {"object": {"id": "b1"}, "amount": 5}

@@ -14,6 +14,18 @@ from booking_core.settings import SettingError, Settings
 from booking_server.app import create_app
 
 
+def test_a_start_opens_one_connection(shared_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn")
+    with closing(Database(shared_database_url)) as database:
+        connect, opened = database.driver.connect, []
+        monkeypatch.setattr(
+            database.driver, "connect", lambda *given, **named: opened.append(1) or connect(*given, **named)
+        )
+        monkeypatch.setattr("booking_server.app.Database", lambda url: database)
+        create_app(settings)
+        assert len(opened) == 1
+
+
 @pytest.fixture
 def sealed(fresh_database_url: str) -> str:
     """Return the URL of a database with a gift card whose code is sealed with SECRET."""

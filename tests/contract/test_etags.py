@@ -13,7 +13,7 @@ from booking_core.models.scopes import Scope
 
 TAGGED = {
     *("list_experiences", "get_experience", "list_availability", "list_departures", "get_departure"),
-    *("get_booking", "get_customer", "get_gift_card", "get_event"),
+    *("get_booking", "get_hold", "get_customer", "get_gift_card", "get_event"),
 }
 
 
@@ -28,6 +28,7 @@ def paths(api: Api) -> dict[str, str]:
         "list_departures": "/departures?date=2026-11-23",
         "get_departure": f"/departures/{departure}",
         "get_booking": f"/bookings/{booking['id']}",
+        "get_hold": f"/holds/{api.post('/holds', {'experience_date_id': departure, 'seats': 1}).json()['id']}",
         "get_customer": f"/customers/{api.get('/customers').json()['data'][0]['id']}",
         "get_gift_card": f"/gift-cards/{Operations(api.world).issue(50_000)[0]}?include=code",
         "get_event": f"/events/{api.get('/events').json()['data'][0]['id']}",

@@ -28,9 +28,13 @@ TRACES = ("canary", "99887766554")
 """Parts of the first guest's data, in lower case: none may be left anywhere."""
 PERSONAL = {
     *("guest_name", "guest_email", "guest_phone", "note", "cancel_note", "voided_note", "settled_note"),
-    *("manage_key_id", "manage_expires_at", "updated_at"),
+    *("external_reference", "metadata", "manage_key_id", "manage_expires_at", "updated_at"),
 }
 TYPES = tuple(kind for kind in EventType if kind.resource_type in ("booking", "customer", "gift_card"))
+
+
+def _row_id(row: dict[str, Any]) -> str:
+    return str(row.get("id"))
 
 
 @dataclass
@@ -58,7 +62,8 @@ class Guests:
         return done.json()
 
     def book(self, key: str, **over: Any) -> Any:
-        return self.post(key, "/bookings", booking_body(self.departure, customer=ADA, note=NOTE, **over))
+        own = {"external_reference": "Canaryreference", "metadata": {"party": "Canaryparty"}}
+        return self.post(key, "/bookings", booking_body(self.departure, customer=ADA, note=NOTE, **own, **over))
 
     def customer_id(self, email: str = ADA["email"]) -> str:
         return str(self.api.get("/customers", email=email).json()["data"][0]["id"])
@@ -79,6 +84,7 @@ class Guests:
         self.deliver()
         moved = self.book("moved")
         self.ops.reschedule(moved["id"], self.world.departure(self.experience, starts_at=self.world.clock() + DAY))
+        self.ops.update_customer(self.customer_id(), name="Ada Canarynewname")
         self.post("customer-again", "/customers", {**ADA, "name": "Canaryother"})
         self.world.clock.advance(10 * DAY)
 
@@ -96,7 +102,7 @@ class Guests:
         claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=30)  # noqa: E731
         (refund,) = self.act(lambda tx: due.process(tx, self.world.org, payments.DUE, claim)).results
         result = RefundResult(refund, RefundOutcome.REFUNDED, provider_refund_id="re_1")
-        self.act(lambda tx: payments.settle(tx, [result], jitter=lambda: 0.0))
+        self.act(lambda tx: bookings.settle_refunds(tx, [result], jitter=lambda: 0.0))
 
     def paid_by_hand(self) -> None:
         """Write a booking whose payment and refund staff recorded."""
@@ -110,7 +116,7 @@ class Guests:
         (refund,) = [row for row in self.world.rows(tables.refunds) if row["booking_id"] == booking_id]
 
         def settle(tx: Tx, actor: Any) -> None:
-            payments.settle_refund(tx, actor, refund["id"], note="Canarynote of refund")
+            bookings.settle_refund(tx, actor, refund["id"], note="Canarynote of refund")
 
         self.ops.act(settle)
 
@@ -184,11 +190,13 @@ class Guests:
     def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Return all rows of all tables of the database's catalogue that belong to the organization, or to none.
 
+        They are in the order of their ids: PostgreSQL puts a changed row where it finds room.
         Sealed values are opened.
         """
         with databases.connect(self.url) as connection:
             names = [name for (name,) in connection.execute(_TABLES[databases.is_sqlite(self.url)]).fetchall()]
-            return {name: list(self._rows(connection, name)) for name in names if not name.startswith("sqlite_")}
+            tables = [name for name in names if not name.startswith("sqlite_")]
+            return {name: sorted(self._rows(connection, name), key=_row_id) for name in tables}
 
     def _rows(self, connection: Any, table: str) -> Iterator[dict[str, Any]]:
         cursor = connection.execute(f'SELECT * FROM "{table}"')

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson
 from sqlalchemy import null, update
 
-from booking_core import events, gift_cards, payments, tokens
+from booking_core import bookings, events, gift_cards, payments, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -139,7 +139,7 @@ class Till:
         return claimed
 
     def settle(self, *answers: RefundResult, jitter: float = 0.0) -> int:
-        return self.world.database.write(lambda tx: payments.settle(tx, answers, jitter=lambda: jitter))
+        return self.world.database.write(lambda tx: bookings.settle_refunds(tx, answers, jitter=lambda: jitter))
 
     def answer(self, claimed: ClaimedRefund, outcome: RefundOutcome, **over: Any) -> int:
         named = {RefundOutcome.REFUNDED, RefundOutcome.ACCEPTED}
@@ -211,7 +211,8 @@ class Till:
             redemption = gift_cards.lock_redemption(tx, self.actor, booking_id)
             if redemption is None:
                 return 0
-            gift_cards.restore(tx, self.actor, redemption, customer_id=self.customer_id)
+            event = gift_cards.restore(tx, self.actor, redemption, customer_id=self.customer_id)
+            events.publish(tx, self.world.organization, [event], at=self.world.clock())
             return redemption.amount_minor
 
         return self.write(act)

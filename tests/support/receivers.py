@@ -9,8 +9,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -18,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import forking
 from support.world import SECRET
 
 _HOST = "127.0.0.1"
@@ -233,12 +232,10 @@ class Worker:
 
     def __init__(self, url: str, log: Path, **settings: str) -> None:
         own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_WEBHOOK_DEADLINE": "1"}
-        command = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())", "worker"]
         self._environment = {**os.environ, **LOCAL, **own, **settings}
-        self._command = command
         self._log = log
         self._logged_before = 0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: forking.Process | None = None
 
     @property
     def log(self) -> str:
@@ -249,7 +246,7 @@ class Worker:
         """Start a new process, also after an earlier one was killed."""
         self._logged_before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+            self.process = forking.start(["booking", "worker"], env=self._environment, stdout=log, stderr=log)
         return self
 
     def wait_until_it_runs(self) -> "Worker":
@@ -278,7 +275,7 @@ class Worker:
         return self.wait_until_it_ends()
 
     @property
-    def _process(self) -> "subprocess.Popen[bytes]":
+    def _process(self) -> forking.Process:
         assert self.process is not None
         return self.process
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from booking_core.db import migrate
+from booking_core.db import migrate, revisions
 
 ROOT = Path(__file__).parents[2]
 PREVIOUS = "BOOKING_PREVIOUS_RELEASE"
@@ -122,8 +121,7 @@ A body is a text, or a pair with the attributes of its revision. `additive=False
 @contextmanager
 def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     """Yield a function that makes this process a newer release until the block ends."""
-    config_of, own_head = migrate._config, migrate.head()
-    own = Path(migrate.__file__).parent / "migrations" / "versions"
+    own, own_head = revisions.folders(), revisions.head()
 
     def make(*bodies: str | tuple[str, str], additive: bool = True) -> None:
         before = own_head
@@ -136,13 +134,8 @@ def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rel
             (folder / f"{number}_next.py").write_text(text)
             before = str(number)
 
-        def config() -> Config:
-            made = config_of()
-            made.set_main_option("version_locations", f"{own}:{folder}")
-            return made
-
-        monkeypatch.setattr(migrate, "_config", config)
-        migrate.backfills.cache_clear()
+        monkeypatch.setattr(revisions, "folders", lambda: [*own, folder])
+        revisions.backfills.cache_clear()
 
     yield make
-    migrate.backfills.cache_clear()
+    revisions.backfills.cache_clear()

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.execution import creations
+from support import forking
 from support.world import SECRET, FixedClock, World, make_world
 
 _HOST = "127.0.0.1"
@@ -62,11 +62,9 @@ class Server:
         tests: Path = _TESTS,
     ) -> None:
         self.port = port or free_port()
-        command = ["-m", "uvicorn", app, "--factory", "--host", _HOST, "--port", str(self.port), "--app-dir", "."]
+        command = ["uvicorn", app, "--factory", "--host", _HOST, "--port", str(self.port), "--app-dir", "."]
         quiet = ["--no-access-log", "--log-level", "warning"]
-        self.process = subprocess.Popen(
-            [sys.executable, *command, *quiet], env=environment, cwd=tests, stdout=subprocess.PIPE, stderr=log
-        )
+        self.process = forking.start([*command, *quiet], env=environment, cwd=tests, stdout=subprocess.PIPE, stderr=log)
 
     def wait_until_ready(self) -> None:
         """Returns when the process takes connections."""

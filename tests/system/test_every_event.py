@@ -6,12 +6,14 @@ from typing import Any
 
 import orjson
 import pytest
+from support import due
 from support.api import Api
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, World
 
 import webhook_verify
+from booking_core import bookings
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.models.base import Resource
@@ -20,6 +22,7 @@ from booking_core.models.customers import Customer
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
+from booking_core.payments import RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.worker import Worker
@@ -28,11 +31,14 @@ EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),
     "booking.confirmed": set(),
     "booking.cancelled": {"reason"},
-    "booking.rescheduled": {"previous_departure"},
+    "booking.rescheduled": {"previous_departure", "changes"},
+    "booking.updated": {"changes"},
+    "booking.refunded": {"refunded_amount", "total_refunded", "changes"},
     "customer.created": set(),
-    "customer.updated": set(),
+    "customer.updated": {"changes"},
     "gift_card.issued": set(),
     "gift_card.redeemed": {"redeemed_amount", "booking_id"},
+    "gift_card.restored": {"restored_amount", "booking_id"},
     "ping": set(),
 }
 """The types of section 6, and the fields of each beside `object`."""
@@ -69,10 +75,15 @@ def everything_happens(ops: Operations, api: Api) -> None:
             for source in (BookingSource.ADMIN, BookingSource.AGENCY, BookingSource.AI)
         },
     }
-    ops.pay(ops.check_out(first)["id"])
+    paid = ops.check_out(first)["id"]
+    ops.pay(paid)
+    check_in(ops, by_source[BookingSource.ADMIN]["id"])
     ops.reschedule(by_source[BookingSource.ADMIN]["id"], second)
     ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
     ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
+    ops.cancel(paid, CancelReason.ADMIN)
+    refunds = [RefundResult(each, RefundOutcome.REFUNDED, "re_1") for each in due.claim_refunds(world.database)]
+    world.database.write(lambda tx: bookings.settle_refunds(tx, refunds))
     ops.cancel(by_source[BookingSource.AI]["id"], CancelReason.AGENT)
     api.cancel(by_source[BookingSource.API]["id"])
     ops.check_out(first)
@@ -83,6 +94,10 @@ def everything_happens(ops: Operations, api: Api) -> None:
     ops.book(lonely)
     world.clock.advance(HOUR)
     ops.cancel_under_minimum()
+
+
+def check_in(ops: Operations, booking_id: str) -> None:
+    ops.act(lambda tx, actor: bookings.check_in(tx, actor, booking_id))
 
 
 def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operations, api: Api) -> None:
@@ -117,7 +132,14 @@ def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
 
 def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_ends(ops: Operations, api: Api) -> None:
     everything_happens(ops, api)
-    order = ["booking.created", "booking.confirmed", "booking.rescheduled", "booking.cancelled"]
+    order = [
+        "booking.created",
+        "booking.confirmed",
+        "booking.updated",
+        "booking.rescheduled",
+        "booking.cancelled",
+        "booking.refunded",
+    ]
     for row in ops.world.rows(tables.bookings):
         types = ops.event_types(row["id"])
         assert types == [kind for kind in order if kind in types]

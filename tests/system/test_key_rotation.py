@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support import forking
 from support.api import booking_body
 from support.hooks import Hooks
 from support.receivers import LOCAL, Receiver, Receivers, wait_until
@@ -30,7 +30,6 @@ from booking_core.db.engine import Database
 
 A, B, C = (base64.b64encode(random.Random(seed).randbytes(32)).decode() for seed in "ABC")
 OLD_ANSWERS = 120
-COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
 
 
 @dataclass
@@ -49,26 +48,15 @@ class Installation:
         return {**os.environ, **LOCAL, **own, "BOOKING_MAIL_DIR": str(self.folder / "mails"), **settings}
 
     def run(self, keys: str, *argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *argv],
-            env=self.environment(keys, **settings),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return forking.run(["booking", *argv], env=self.environment(keys, **settings), text=True)
 
     @contextmanager
     def serving(self, keys: str, **settings: str) -> Iterator[httpx.Client]:
         """Run the service with its worker, as `booking serve` does."""
         log = self.folder / "serve.log"
         with log.open("ab") as out:
-            started = subprocess.Popen(
-                [*COMMAND, "serve", "--port", str(self.port)],
-                env=self.environment(keys, **settings),
-                stdout=out,
-                stderr=out,
-            )
+            command = ["booking", "serve", "--port", str(self.port)]
+            started = forking.start(command, env=self.environment(keys, **settings), stdout=out, stderr=out)
         headers = {"Authorization": f"Bearer {self.api_key}"}
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=30) as client:
@@ -81,7 +69,7 @@ class Installation:
             started.wait()
         assert "Traceback" not in log.read_text()
 
-    def _answers(self, client: httpx.Client, started: subprocess.Popen[bytes]) -> bool:
+    def _answers(self, client: httpx.Client, started: forking.Process) -> bool:
         assert started.poll() is None, (self.folder / "serve.log").read_text()
         try:
             return client.get("/api/v1/me").status_code == 200

@@ -18,16 +18,20 @@ from support.hooks import Hooks, queue_rows
 from support.operations import Operations
 from support.world import HOUR, FixedClock, World, make_world
 
-from booking_core import doctor, events, keys, payments, webhooks
+from booking_core import bookings, doctor, events, keys, webhooks
 from booking_core.bookings import pricing as booking_pricing
 from booking_core.bookings import rules as booking_rules
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
+from booking_core.gift_cards import service as gift_card_service
+from booking_core.gift_cards.rules import LockedCard
 from booking_core.models.bookings import CancelReason
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
-from booking_core.payments import RefundOutcome, RefundResult
+from booking_core.payments import RefundOutcome, RefundResult, Returned
+from booking_core.payments.rules import LeasedRefund
 
 EXACT = doctor.CheckOptions(skew_s=0)
 
@@ -73,7 +77,7 @@ def scenario(world: World) -> None:
 def settle_refunds(world: World) -> None:
     claimed = due.claim_refunds(world.database)
     answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
-    world.database.write(lambda tx: payments.settle(tx, answers))
+    world.database.write(lambda tx: bookings.settle_refunds(tx, answers))
 
 
 def sold_out(world: World) -> None:
@@ -132,6 +136,19 @@ def twenty_one_keys(world: World) -> None:
 
 
 # What is wrong ---------------------------------------------------------------------------------------------------
+
+
+_MOVE = gift_card_service._move
+
+
+def redeemed_alone(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
+    """Write what is redeemed, and nothing of what is restored."""
+    if kind == "redeem":
+        _MOVE(tx, actor, card, booking_id, kind, amount_minor)
+
+
+def returned_nothing(tx: Tx, refund: LeasedRefund, amount_minor: int, **_: object) -> Returned:
+    return Returned(refund, 0, refund.payment_status)
 
 
 def instead(target: str, replacement: object) -> Patch:
@@ -269,13 +286,18 @@ BUGS = (
     ),
     Bug(
         "a card gets nothing back",
-        instead("booking_core.gift_cards.restore", lambda *_, **__: 0),
+        instead("booking_core.gift_cards.service._move", redeemed_alone),
         "a gift card is restored once, when the booking is cancelled",
     ),
     Bug(
         "a refund is made and not booked",
-        forgotten("booking_core.payments.refunds.record_returned"),
+        instead("booking_core.payments.refunds.record_returned", returned_nothing),
         "a payment's refunded amount agrees with its refund",
+    ),
+    Bug(
+        "a refund is not published",
+        forgotten("booking_core.bookings.refunds._publish"),
+        "each refund that returned money has one event",
     ),
     Bug(
         "the deliveries of an event are forgotten",

@@ -27,13 +27,20 @@ from support.creating import create, created
 from support.operations import Operations, Verb
 from support.world import DAY, HOUR, FixedClock, make_world
 
-from booking_core import departures, gift_cards
+from booking_core import bookings, departures, gift_cards
 from booking_core.bookings import cancel_batches
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.idempotency import Answer
-from booking_core.models.bookings import BookingSource, CancelReason, PaymentMode, RefundMode
+from booking_core.models.bookings import (
+    BookingOrder,
+    BookingSource,
+    CancelReason,
+    GuestLineInput,
+    PaymentMode,
+    RefundMode,
+)
 
 EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
 STEPS = 60
@@ -48,6 +55,7 @@ which = st.one_of(st.just(0), st.integers(0, 999))
 few = st.integers(1, 4)
 seldom = st.sampled_from([False, False, False, True])
 modes = st.sampled_from(list(PaymentMode))
+held_by_some = st.one_of(st.none(), which)
 Refusal = tuple[str, str | None] | None
 
 
@@ -78,7 +86,19 @@ class Hold:
     departure: Departure
     seats: int
     expires_at: int
-    has_ended: bool = False
+    end: str | None = None
+    """Why it has ended: booked or released."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.end is not None
+
+    def refusal(self, departure: Departure, at: int) -> Refusal:
+        """Return why the API refuses to take it over."""
+        if self.departure is not departure:
+            return "conflict", "hold_of_another_departure"
+        end = self.end or ("expired" if self.expires_at <= at else None)
+        return ("conflict", f"hold_{end}") if end else None
 
 
 @dataclass
@@ -94,7 +114,11 @@ class Booking:
     card: Card | None
     from_card: int
     expires_at: int
+    suits: int = 0
+    discount: int = 0
     refunded: int = 0
+    refunds: list[int] = field(default_factory=list)
+    """Of changes of the party."""
 
     @property
     def is_live(self) -> bool:
@@ -145,6 +169,8 @@ class Model:
         if booking.payment == "stripe/paid" and refund and (is_early or in_full):
             booking.refunded = booking.total
         self.publish("booking.cancelled", booking.id)
+        if booking.card:
+            self.publish("gift_card.restored", booking.card.id)
 
     def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
         """Cancel the next few of the departure's bookings; no two that took from a card."""
@@ -322,7 +348,7 @@ class Machine(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         held = self.pick_hold(which)
         self.ops.release(held.id)
-        held.has_ended = True
+        held.end = held.end or "released"
 
     # Booking -------------------------------------------------------------------------------------------------------
 
@@ -346,7 +372,7 @@ class Machine(RuleBasedStateMachine):
         )  # fmt: skip
         if shown:
             if own:
-                own.has_ended = True
+                own.end = "booked"
             self._booked(shown, departure, count, suits, discount, address, paying, "online", "stripe/pending")
 
     @rule(
@@ -366,28 +392,55 @@ class Machine(RuleBasedStateMachine):
         if shown:
             self._booked(shown, departure, count, suits, 0, address, paying, source, PAID_BY[mode])
 
-    @rule(requests=st.lists(st.tuples(which, few, st.sampled_from(ADDRESSES), modes), min_size=1, max_size=4))
-    def book_by_api(self, requests: list[tuple[int, int, str, PaymentMode]]) -> None:
-        """Several in one batch, each decided on what the one before left."""
-        asked = [(self.pick_departure(which), *rest) for which, *rest in requests]
+    @rule(
+        requests=st.lists(
+            st.tuples(which, few, st.sampled_from(ADDRESSES), modes, held_by_some), min_size=1, max_size=4
+        )
+    )
+    def book_by_api(self, requests: list[tuple[int, int, str, PaymentMode, int | None]]) -> None:
+        """Several in one batch, some of which take a hold over, each decided on what the one before left."""
+        asked = [(*self._pick_for_api(which, held), *rest) for which, *rest, held in requests]
         creates = [
             create(
                 self.world, departure.id, f"key-{len(self.keys) + number:06}", count=count, payment=mode.value,
-                customer={"name": "A guest", "email": address},
+                customer={"name": "A guest", "email": address}, hold_id=own and own.id,
             )
-            for number, (departure, count, address, mode) in enumerate(asked)
+            for number, (departure, own, count, address, mode) in enumerate(asked)
         ]  # fmt: skip
+        self._quote(*asked[0][:3])
         answers = created(self.database, creates)
-        for (departure, count, address, mode), answer in zip(asked, answers, strict=True):
+        for (departure, own, count, address, mode), answer in zip(asked, answers, strict=True):
             assert isinstance(answer, Answer)
             body = orjson.loads(answer.body)
-            refusal = self._refusal(departure, count, 0, 0, None, None)
+            refusal = self._api_refusal(departure, own, count)
             if refusal:
                 assert (body["code"], next(iter(body["reasons"]), None)) == refusal
             else:
                 assert answer.status == 201
+                if own:
+                    own.end = "booked"
                 self._booked(body, departure, count, 0, 0, address, None, "api", PAID_BY[mode])
         self.keys += [(each, answer.body) for each, answer in zip(creates, answers, strict=True)]  # type: ignore[union-attr]
+
+    def _pick_for_api(self, which: int, held: int | None) -> tuple[Departure, Hold | None]:
+        """Return a departure and a hold; mostly one of this departure."""
+        if held is None or not self.model.holds:
+            return self.pick_departure(which), None
+        own = self.pick_hold(held)
+        return (own.departure if which % 7 else self.pick_departure(which)), own
+
+    def _api_refusal(self, departure: Departure, own: Hold | None, count: int) -> Refusal:
+        refusal = unbookable(departure, self.at) or (own.refusal(departure, self.at) if own else None)
+        return refusal or self._refusal(departure, count, 0, 0, None, own)
+
+    def _quote(self, departure: Departure, own: Hold | None, count: int) -> None:
+        """Check that a quote names what the booking would be refused with first, and the seats that are left for it."""
+        guests = [GuestLineInput(tier_id="adult", count=count)]
+        order = BookingOrder(experience_date_id=departure.id, guests=guests, hold_id=own and own.id)
+        quoted = self.database.read(lambda tx: bookings.quote(tx, self.world.caller(), order))
+        first = next(((each["code"], each["reason"]) for each in quoted["refusals"]), None)
+        assert first == self._api_refusal(departure, own, count)
+        assert quoted["seats_available"] == self.model.available(departure, self.at, own)
 
     @rule(which=which)
     @precondition(lambda self: self.keys)
@@ -407,7 +460,7 @@ class Machine(RuleBasedStateMachine):
         verb, wanted = self.ops.check_out, (own.departure.id, own.seats)
         shown = self.attempt(refusal, verb, *wanted, email=address, hold_id=own.id)
         if shown:
-            own.has_ended = True
+            own.end = "booked"
             self._booked(shown, own.departure, own.seats, 0, 0, address, None, "online", "stripe/pending")
 
     def _refusal(
@@ -449,7 +502,7 @@ class Machine(RuleBasedStateMachine):
         self.model.bookings.append(
             Booking(
                 shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
-                from_card, self.at + PENDING,
+                from_card, self.at + PENDING, suits, discount,
             )
         )  # fmt: skip
         assert shown["booking_number"] == len(self.model.bookings)
@@ -516,9 +569,67 @@ class Machine(RuleBasedStateMachine):
             refusal = unbookable(target, self.at)
             if refusal is None and booking.seats > self.model.available(target, self.at):
                 refusal = FULL
-        if self.attempt(refusal, self.ops.reschedule, booking.id, target.id) and booking.departure is not target:
+        preview = self.ops.preview_reschedule(booking.id, target.id)
+        moved = self.attempt(refusal, self.ops.reschedule, booking.id, target.id)
+        assert preview["allowed"] == (moved is not None)
+        if moved and booking.departure is not target:
+            assert moved == preview["booking"]
             booking.departure = target
             self.model.publish("booking.rescheduled", booking.id)
+
+    @rule(which=which, count=few, refund=st.sampled_from(list(RefundMode)))
+    @precondition(lambda self: self.model.bookings)
+    def change_party(self, which: int, count: int, refund: RefundMode) -> None:
+        booking = self.pick_booking(which, payment="stripe/paid")
+        preview = self.ops.preview_party(booking.id, count, refund=refund)
+        refusal = self._party_refusal(booking, count)
+        changed = self.attempt(refusal, self.ops.change_party, booking.id, count, refund=refund)
+        assert preview["allowed"] == (changed is not None)
+        if changed:
+            assert changed == preview
+            self._change_party(booking, count, refund is RefundMode.AUTO)
+
+    def _party_refusal(self, booking: Booking, count: int) -> Refusal:
+        departure, is_closed = booking.departure, unbookable(booking.departure, self.at)
+        if booking.status != "confirmed":
+            return "conflict", f"booking_{booking.status}"
+        if is_closed and is_closed[1] != "departure_closed":
+            return is_closed
+        if self.at >= departure.starts_at:
+            return "conflict", "departure_started"
+        if booking.payment == "stripe/pending":
+            return "conflict", "payment_pending"
+        if count > booking.seats and is_closed:
+            return is_closed
+        if booking.payment.startswith("stripe") and self._due(booking, count) > booking.total + booking.from_card:
+            return "conflict", "paid_by_card"
+        return FULL if count - booking.seats > self.model.available(departure, self.at) else None
+
+    def _due(self, booking: Booking, count: int) -> int:
+        subtotal = count * ADULT + booking.suits * SUIT
+        return subtotal - min(booking.discount, subtotal)
+
+    def _change_party(self, booking: Booking, count: int, refund: bool) -> None:
+        if count == booking.seats:
+            return
+        due, before = self._due(booking, count), booking.total
+        from_card = min(booking.from_card, due)
+        if booking.card:
+            booking.card.balance += booking.from_card - from_card
+        booking.discount = min(booking.discount, count * ADULT + booking.suits * SUIT)
+        booking.seats, booking.from_card, booking.total = count, from_card, due - from_card
+        excess = before - booking.total
+        if booking.payment == "stripe/paid" and excess and refund and booking.departure.starts_at - self.at >= DAY:
+            booking.refunds.append(excess)
+        if not booking.payment.startswith("stripe"):
+            booking.payment = self._payment_of(booking, before)
+        self.model.publish("booking.updated", booking.id)
+
+    @staticmethod
+    def _payment_of(booking: Booking, before: int) -> str:
+        if booking.total == 0:
+            return "external/paid"
+        return "on_site/unpaid" if before == 0 else booking.payment
 
     @rule(which=which, name=st.sampled_from(["Ada", "Grace"]))
     @precondition(lambda self: self.model.customers)
@@ -553,8 +664,15 @@ class Machine(RuleBasedStateMachine):
             payment = f"{row['payment_source']}/{row['payment_status']}"
             shown = (row["status"], row["departure_id"], row["seats"], row["source"], payment, row["total_minor"])
             assert shown == (each.status, each.departure.id, each.seats, each.source, each.payment, each.total)
-        refunds = {row["booking_id"]: row["amount_minor"] for row in self.world.rows(tables.refunds)}
+        rows = self.world.rows(tables.refunds)
+        refunds = {row["booking_id"]: row["amount_minor"] for row in rows if row["number"] == 0}
         assert refunds == {each.id: each.refunded for each in self.model.bookings if each.refunded}
+        numbered = {(row["booking_id"], row["number"]): row["amount_minor"] for row in rows if row["number"]}
+        assert numbered == {
+            (each.id, number): amount
+            for each in self.model.bookings
+            for number, amount in enumerate(each.refunds, start=1)
+        }
 
     @invariant()
     def cards_are_as_the_model_says(self) -> None:

@@ -145,7 +145,44 @@ def _rescheduled(source: Source) -> Json:
     return {
         "object": _booking(source),
         "previous_departure": {"id": before["id"], "starts_at": before["starts_at"]},
+        "changes": {"departure": before},
     }
+
+
+def _updated(source: Source) -> Json:
+    booking = _booking(source)
+    paid = booking | {"payment": booking["payment"] | {"status": "paid"}}
+    return {"object": paid, "changes": {"payment": booking["payment"]}}
+
+
+def _refunded(source: Source) -> Json:
+    booking = _booking(source, status="cancelled")
+    paid = {"method": "card", "source": "stripe", "status": "paid"}
+    return {
+        "object": booking | {"payment": paid | {"status": "refunded"}},
+        "refunded_amount": booking["totals"]["total"],
+        "total_refunded": booking["totals"]["total"],
+        "changes": {"payment": paid},
+    }
+
+
+def _departure_updated(source: Source) -> Json:
+    departure = _departure(source, days=9)
+    shown = {
+        "id": departure["id"],
+        "experience_id": source.new_id(),
+        "starts_at": departure["starts_at"],
+        "starts_at_local": departure["starts_at"][: len("2026-12-24T10:00:00")],
+        "timezone": "Europe/Oslo",
+        "ends_at": departure["ends_at"],
+        "seats_total": 12,
+        "seats_available": 8,
+        "price": _money(_ADULT_MINOR),
+        "price_tiers": None,
+        "booking_closes_at": departure["starts_at"],
+        "status": "open",
+    }
+    return {"object": shown, "changes": {"seats_available": 10}}
 
 
 def _customer_created(source: Source) -> Json:
@@ -153,7 +190,8 @@ def _customer_created(source: Source) -> Json:
 
 
 def _customer_updated(source: Source) -> Json:
-    return {"object": _customer(source) | {"phone": "+47 23 00 00 00", "created_at": source.at(days=12)}}
+    former = _customer(source) | {"created_at": source.at(days=12)}
+    return {"object": former | {"phone": "+47 23 00 00 00"}, "changes": {"phone": former["phone"]}}
 
 
 def _issued(source: Source) -> Json:
@@ -167,6 +205,19 @@ def _redeemed(source: Source) -> Json:
         "redeemed_amount": _money(spent_minor),
         "booking_id": source.new_id(),
     }
+
+
+def _restored(source: Source) -> Json:
+    return {
+        "object": _gift_card(source) | {"created_at": source.at(days=3)},
+        "restored_amount": _money(20_000),
+        "booking_id": source.new_id(),
+    }
+
+
+def _began_to_fail(source: Source) -> Json:
+    failing = _failing(source) | {"last_success_at": source.at(hours=1)}
+    return {"object": _endpoint(source, **failing), "failing_since": failing["last_success_at"]}
 
 
 def _auto_disabled(source: Source) -> Json:
@@ -204,10 +255,15 @@ _DATA: Mapping[str, Callable[[Source], Json]] = {
     "booking.confirmed": _created,
     "booking.cancelled": _cancelled,
     "booking.rescheduled": _rescheduled,
+    "booking.updated": _updated,
+    "booking.refunded": _refunded,
+    "departure.updated": _departure_updated,
     "customer.created": _customer_created,
     "customer.updated": _customer_updated,
     "gift_card.issued": _issued,
     "gift_card.redeemed": _redeemed,
+    "gift_card.restored": _restored,
+    "webhook.failing": _began_to_fail,
     "webhook.auto_disabled": _auto_disabled,
     "webhook.enabled": _enabled,
     "webhook.secret_rotated": _rotated,

@@ -18,6 +18,7 @@ from booking_core.bookings.store.departures import (
     find_live,
     find_live_with_recorded,
     find_offered,
+    find_target,
     get_seats,
     lock_live,
 )
@@ -30,10 +31,12 @@ from booking_core.bookings.store.due import (
     unchecked_minimum,
 )
 from booking_core.bookings.store.lists import LIST, SLICE, SearchTexts, has_customer, id_of_number, texts
+from booking_core.bookings.store.quoted import get_quoted
 from booking_core.bookings.store.rows import (
     BookingDetails,
     ShownBooking,
     get,
+    get_details,
     get_many,
     get_many_shown,
     get_shown,
@@ -45,6 +48,7 @@ from booking_core.bookings.store.updates import (
     ATTEND,
     CANCEL,
     CANCEL_DEPARTURE,
+    CHANGE_PARTY,
     CHECK_MINIMUM,
     CONFIRM,
     MOVE,
@@ -58,6 +62,7 @@ __all__ = [
     "CANCEL",
     "CANCELLING",
     "CANCEL_DEPARTURE",
+    "CHANGE_PARTY",
     "CHECK_MINIMUM",
     "CONFIRM",
     "EXPIRED",
@@ -84,10 +89,13 @@ __all__ = [
     "find_live",
     "find_live_with_recorded",
     "find_offered",
+    "find_target",
     "get",
     "get_context",
+    "get_details",
     "get_many",
     "get_many_shown",
+    "get_quoted",
     "get_seats",
     "get_shown",
     "has_customer",

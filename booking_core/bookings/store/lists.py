@@ -55,6 +55,7 @@ LIST = KeysetList(
         "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
         "window": bookings.c.departure_id.in_(select(departures.c.id).where(_DEPARTS)),
         "updated_since": _UPDATED_SINCE,
+        "external_reference": bookings.c.external_reference == bindparam("external_reference", type_=Text),
         "number": bookings.c.booking_number == bindparam("number", type_=BigInteger),
         "departure_id": bookings.c.departure_id == bindparam("departure_id", type_=Id),
         "customer_id": bookings.c.customer_id == bindparam("customer_id", type_=Id),

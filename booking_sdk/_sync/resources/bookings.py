@@ -1,18 +1,18 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
-"""Bookings: list, get, create, cancel, check in."""
+"""Bookings: list, get, create, cancel, move, change the party, check in."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Booking
+from booking_sdk.models import Booking, BookingChange
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import (
     AddOnParam,
@@ -30,8 +30,10 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
+    idempotent_change,
     path_segment,
     post_with_key,
+    read_with_post,
     utc_timestamp,
     without_none,
 )
@@ -47,6 +49,7 @@ def _filters(
     customer_id: str | UUID | None,
     booking_number: int | None,
     email: str | None,
+    external_reference: str | None,
 ) -> dict[str, Any]:
     return {
         "status": status,
@@ -58,6 +61,7 @@ def _filters(
         "customer_id": customer_id,
         "booking_number": booking_number,
         "email": email,
+        "external_reference": external_reference,
     }
 
 
@@ -76,14 +80,21 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
             del body[switch]
+    if body["external_reference_unique"] is False:
+        del body["external_reference_unique"]
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
-def _attendance_spec(
-    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
-) -> RequestSpec:
-    body = {"undo": True} if undo else {}
-    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
+def _party_body(
+    guests: Sequence[GuestLineInput | GuestLineParam],
+    add_ons: Sequence[AddOnInput | AddOnParam] | None,
+    refund: RefundParam,
+) -> dict[str, Any]:
+    return without_none(
+        guests=body_lines("guests", guests),
+        add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+        refund=None if refund == "auto" else refund,
+    )
 
 
 @scrub_tracebacks
@@ -105,6 +116,7 @@ class Bookings:
         customer_id: str | UUID | None = None,
         booking_number: int | None = None,
         email: str | None = None,
+        external_reference: str | None = None,
         limit: int = 25,
         order: Order = "desc",
         starting_after: str | None = None,
@@ -124,6 +136,7 @@ class Bookings:
             customer_id: Only bookings of this customer.
             booking_number: Only the booking with this number.
             email: Only bookings of the customer with this address, in any case.
+            external_reference: Only bookings with this reference.
             limit: The page size, from 1 to 100.
             order: `asc` for the oldest first.
             starting_after: The `next_cursor` of the page before.
@@ -132,7 +145,7 @@ class Bookings:
         Raises:
             UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
-        others = (updated_since, departure_id, customer_id, booking_number, email)
+        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
         query = {
             **_filters(status, experience_id, departure_from, departure_to, *others),
             "limit": limit,
@@ -154,6 +167,7 @@ class Bookings:
         customer_id: str | UUID | None = None,
         booking_number: int | None = None,
         email: str | None = None,
+        external_reference: str | None = None,
         order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
@@ -178,6 +192,7 @@ class Bookings:
             customer_id: Only bookings of this customer.
             booking_number: Only the booking with this number.
             email: Only bookings of the customer with this address, in any case.
+            external_reference: Only bookings with this reference.
             order: `asc` for the oldest first.
             page_size: The number of bookings per request, from 1 to 100.
             max_items: The maximum number of bookings.
@@ -188,7 +203,7 @@ class Bookings:
             ValueError: The window of departures ends before it begins.
         """
         days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        others = (updated_since, departure_id, customer_id, booking_number, email)
+        others = (updated_since, departure_id, customer_id, booking_number, email, external_reference)
         queries = [{**_filters(status, experience_id, first, last, *others), "order": order} for first, last in days]
         specs = [get("bookings", query=query, options=options) for query in queries]
         pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
@@ -219,6 +234,10 @@ class Bookings:
         send_confirmation_email: bool = True,
         notify_staff: bool = True,
         locale: str | None = None,
+        hold_id: str | UUID | None = None,
+        external_reference: str | None = None,
+        external_reference_unique: bool = False,
+        metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Booking:
@@ -244,14 +263,19 @@ class Bookings:
             send_confirmation_email: False to send no e-mail to the guest.
             notify_staff: False to send no e-mail to the staff.
             locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
+            hold_id: A hold of this departure, from `holds.create`, whose seats the booking takes over.
+            external_reference: The name of the booking in your system, by which it is found.
+            external_reference_unique: True to refuse the booking if another one has this reference.
+            metadata: Up to 50 texts of yours by name. They come back with the booking and in its events.
             idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
                 contain it.
             options: Settings for this call.
 
         Raises:
             InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
-            ConflictError: The departure is closed, cancelled or has left; `details` names the reason.
-            NotFoundError: No departure has this id.
+            ConflictError: The departure is closed, cancelled or has left, the hold is over, or the reference is taken;
+                `details` names the reason.
+            NotFoundError: No departure, or no hold, has this id.
             UnprocessableEntityError: The experience does not have this tier or add-on.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
@@ -267,8 +291,54 @@ class Bookings:
             send_confirmation_email=send_confirmation_email,
             notify_staff=notify_staff,
             locale=locale,
+            hold_id=None if hold_id is None else str(hold_id),
+            external_reference=external_reference,
+            external_reference_unique=external_reference_unique,
+            metadata=None if metadata is None else dict(metadata),
         )
         return self._client._execute(spec, parser_for(Booking))
+
+    def quote(
+        self,
+        *,
+        experience_date_id: str | UUID,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        hold_id: str | UUID | None = None,
+        external_reference: str | None = None,
+        external_reference_unique: bool = False,
+        options: RequestOptions | None = None,
+    ) -> BookingQuote:
+        """Return the price of a booking and each reason why it would be refused. Nothing is booked or held.
+
+            quote = client.bookings.quote(experience_date_id=departure.id, guests=guests)
+            if quote.is_bookable:
+                print(quote.totals.total, quote.seats)
+
+        Needs the scope `bookings:write`, like the booking itself.
+
+        Args:
+            experience_date_id: The id of the departure, from `availability`.
+            guests: The number of guests per price tier.
+            add_ons: The number of each add-on.
+            hold_id: A hold of the departure, whose seats count as available.
+            external_reference: The name of the booking in your system.
+            external_reference_unique: True to count a booking that has this reference as a reason.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No departure has this id.
+        """
+        body = without_none(
+            experience_date_id=str(experience_date_id),
+            guests=body_lines("guests", guests),
+            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+            hold_id=None if hold_id is None else str(hold_id),
+            external_reference=external_reference,
+            external_reference_unique=external_reference_unique or None,
+        )
+        spec = read_with_post("bookings", "quote", body=body, options=options)
+        return self._client._execute(spec, parser_for(BookingQuote))
 
     def cancel(
         self,
@@ -302,6 +372,121 @@ class Bookings:
         )
         return self._client._execute(spec, parser_for(Booking))
 
+    def reschedule(
+        self,
+        booking_id: str | UUID,
+        *,
+        departure_id: str | UUID,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Move a booking to another departure. Its price stays as sold.
+
+            change = client.bookings.reschedule(booking.id, departure_id=departure.id)
+            print(change.booking.departure.starts_at)
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, or the departure is closed, cancelled or has left; `details` names
+                the reason.
+            NotFoundError: No booking or no departure has this id.
+            UnprocessableEntityError: The departure is sold in another currency.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "bookings",
+            path_segment("booking_id", booking_id),
+            "reschedule",
+            body={"departure_id": str(departure_id)},
+            key=idempotency_key,
+            options=options,
+        )
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_reschedule(
+        self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
+    ) -> BookingChange:
+        """Return what `reschedule` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking or no departure has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
+        spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def change_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Change the party of a booking. Guests who stay keep their price, and those who join pay today's.
+
+            change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 3}])
+            print(change.money.settlement, change.money.balance_due)
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier, and not only of those who join.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, pending, checked in or paid by card and would cost more, or the
+                departure has left, or is closed for more guests; `details` names the reason.
+            NotFoundError: No booking has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party")
+        body = _party_body(guests, add_ons, refund)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Return what `change_party` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
+        spec = idempotent_change("POST", *path, body=_party_body(guests, add_ons, refund), options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
     def check_in(
         self,
         booking_id: str | UUID,
@@ -322,8 +507,7 @@ class Bookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._attend(booking_id, "check-in", undo, idempotency_key, options)
 
     def no_show(
         self,
@@ -345,5 +529,11 @@ class Bookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._attend(booking_id, "no-show", undo, idempotency_key, options)
+
+    def _attend(
+        self, booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+    ) -> Booking:
+        body = {"undo": True} if undo else {}
+        path = ("bookings", path_segment("booking_id", booking_id), verb)
+        return self._client._execute(post_with_key(*path, body=body, key=key, options=options), parser_for(Booking))

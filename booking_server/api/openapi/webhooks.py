@@ -10,11 +10,21 @@ from pydantic import AwareDatetime, BaseModel, Field, create_model
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking, CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.money import Money
 from booking_core.models.webhooks import WebhookEndpoint
 from booking_server.api.openapi import data
+
+Changes = Annotated[
+    dict[str, Any] | None,
+    Field(
+        default=None,
+        description="The fields of `object` that differ, each with its whole value before the change. Absent from"
+        " events that were published before this field was added.",
+    ),
+]
 
 
 class BookingEventData(Resource):
@@ -32,13 +42,39 @@ class PreviousDeparture(Resource):
     starts_at: AwareDatetime
 
 
-class BookingRescheduledData(BookingEventData):
+class BookingUpdatedData(BookingEventData):
+    changes: Changes
+
+
+class BookingRescheduledData(BookingUpdatedData):
     previous_departure: PreviousDeparture
     """The departure it was moved from."""
 
 
+class BookingRefundedData(BookingUpdatedData):
+    refunded_amount: Money
+    """The amount that was returned now."""
+    total_refunded: Money
+    """The amount that was returned of the booking's payment in all."""
+
+
+class DepartureUpdatedData(Resource):
+    object: Departure
+    changes: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="The fields of `object` that differ from its last event, each with its value there; null in the"
+            " first event of a departure."
+        ),
+    ]
+
+
 class CustomerEventData(Resource):
     object: Customer
+
+
+class CustomerUpdatedData(CustomerEventData):
+    changes: Changes
 
 
 class GiftCardEventData(Resource):
@@ -51,8 +87,19 @@ class GiftCardRedeemedData(GiftCardEventData):
     booking_id: Id
 
 
+class GiftCardRestoredData(GiftCardEventData):
+    restored_amount: Money
+    booking_id: Id
+    """The booking that was cancelled."""
+
+
 class WebhookEventData(Resource):
     object: WebhookEndpoint
+
+
+class WebhookFailingData(WebhookEventData):
+    failing_since: AwareDatetime
+    """The endpoint's last success; or when it was created or enabled, if that was later."""
 
 
 class WebhookDeliveryDeadData(WebhookEventData):
@@ -76,10 +123,15 @@ _DATA: dict[EventType, type[Resource]] = {
     EventType.BOOKING_CONFIRMED: BookingEventData,
     EventType.BOOKING_CANCELLED: BookingCancelledData,
     EventType.BOOKING_RESCHEDULED: BookingRescheduledData,
+    EventType.BOOKING_UPDATED: BookingUpdatedData,
+    EventType.BOOKING_REFUNDED: BookingRefundedData,
+    EventType.DEPARTURE_UPDATED: DepartureUpdatedData,
     EventType.CUSTOMER_CREATED: CustomerEventData,
-    EventType.CUSTOMER_UPDATED: CustomerEventData,
+    EventType.CUSTOMER_UPDATED: CustomerUpdatedData,
     EventType.GIFT_CARD_ISSUED: GiftCardEventData,
     EventType.GIFT_CARD_REDEEMED: GiftCardRedeemedData,
+    EventType.GIFT_CARD_RESTORED: GiftCardRestoredData,
+    EventType.WEBHOOK_FAILING: WebhookFailingData,
     EventType.WEBHOOK_AUTO_DISABLED: WebhookEventData,
     EventType.WEBHOOK_ENABLED: WebhookEventData,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookEventData,

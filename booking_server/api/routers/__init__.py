@@ -6,11 +6,13 @@ from booking_server.api.openapi import router as description
 from booking_server.api.routers import (
     availability,
     bookings,
+    checkouts,
     customers,
     departures,
     events,
     experiences,
     gift_cards,
+    holds,
     me,
     webhooks,
 )
@@ -18,6 +20,8 @@ from booking_server.api.routers import (
 ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
+    holds.router,
+    checkouts.router,
     availability.router,
     departures.router,
     experiences.router,

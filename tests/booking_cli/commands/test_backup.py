@@ -20,7 +20,7 @@ from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 from booking_cli.operator.audited import operator
 from booking_core.backups import postgres, sqlite
 from booking_core.clock import system_clock
-from booking_core.db import migrate
+from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.tokens import SecretKeys, new_id
 
@@ -71,7 +71,7 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
     assert written.json == {
         "file": str(file),
         "bytes": file.stat().st_size,
-        "revision": migrate.head(),
+        "revision": revisions.head(),
         "secret_key_id": SecretKeys(SECRET).first_id,
     }
     assert file.stat().st_mode & 0o777 == 0o600
@@ -79,7 +79,7 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
     url = empty()
     restored = booking("restore", str(file), "--json")
     assert (restored.code, restored.json["findings"]) == (0, [])
-    assert restored.json["database_revision"] == migrate.head()
+    assert restored.json["database_revision"] == revisions.head()
     assert (count(url), count(url, "webhook_secrets")) == (1, 1)
     assert booking("doctor").code == 0
     entries = booking("audit", "list", "--json").json["data"]
@@ -213,10 +213,10 @@ def test_a_backup_with_the_schema_of_a_newer_release_is_refused(
 ) -> None:
     assert booking("backup", str(file)).code == 0
     url = empty()
-    monkeypatch.setattr(migrate, "is_known", lambda revision: False)
+    monkeypatch.setattr(revisions, "is_known", lambda revision: False)
     refused = booking("restore", str(file), "--json")
     assert (refused.code, refused.error["code"]) == (2, "newer_backup")
-    assert migrate.head() in refused.error["message"]
+    assert revisions.head() in refused.error["message"]
     assert count(url, "organizations") == 0
 
 

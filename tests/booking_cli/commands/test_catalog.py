@@ -282,7 +282,7 @@ def test_a_signal_in_the_middle_of_a_transaction_leaves_no_doubt_what_is_importe
     option: tuple[str, ...],
     left: int,
 ) -> None:
-    """One of several is finished, one of all is undone."""
+    """A transaction of several is finished, and the only one is undone."""
     write = service._write_departures
 
     def interrupted(*given: Any) -> Any:

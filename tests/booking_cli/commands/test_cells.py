@@ -9,7 +9,7 @@ from support.world import SECRET
 
 from booking_core import tokens
 from booking_core.cells import moves
-from booking_core.db import migrate, tables
+from booking_core.db import revisions, tables
 from booking_core.db.engine import Database
 
 Booking = Callable[..., object]
@@ -47,8 +47,8 @@ def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Callabl
 
     upgraded = celled("db", "upgrade", "--json").json["data"]
     assert [(each["cell"], each["revision"]) for each in upgraded] == [
-        ("first", migrate.head()),
-        ("c2", migrate.head()),
+        ("first", revisions.head()),
+        ("c2", revisions.head()),
     ]
     assert celled("keys", "create", "--org", "fjord", "--name", "web", "--json").code == 6
     environment("BOOKING_CELL", "c2")

@@ -12,7 +12,7 @@ from support.databases import connect, fill
 from support.world import FixedClock, make_world
 
 from booking_core.clock import END_OF_TIME, system_clock
-from booking_core.db import migrate, tables
+from booking_core.db import revisions, tables
 from booking_core.db.backfills import Backfill
 from booking_core.db.engine import Database
 
@@ -27,14 +27,14 @@ def sqlite_file(environment: Callable[[str, str], None], tmp_path: Path) -> Path
 
 
 def test_upgrade_makes_the_database_and_says_what_it_did(sqlite_file: Path, booking: Booking) -> None:
-    assert booking("db", "upgrade", "--json").json == {"previous": None, "revision": migrate.head()}
+    assert booking("db", "upgrade", "--json").json == {"previous": None, "revision": revisions.head()}
     assert sqlite_file.exists()
-    assert booking("db", "upgrade", "--json").json == {"previous": migrate.head(), "revision": migrate.head()}
+    assert booking("db", "upgrade", "--json").json == {"previous": revisions.head(), "revision": revisions.head()}
 
 
 def test_current_tells_of_an_absent_database_without_making_it(sqlite_file: Path, booking: Booking) -> None:
     shown = booking("db", "current", "--json")
-    assert shown.json == {"revision": None, "head": migrate.head(), "is_head": False}
+    assert shown.json == {"revision": None, "head": revisions.head(), "is_head": False}
     assert shown.code == 0
     assert not sqlite_file.exists()
 
@@ -118,7 +118,7 @@ def test_what_is_past_its_retention_is_counted_and_then_deleted(
 def filling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the newest revision leave experiences without an address to be filled."""
     left = Backfill("experiences", "address IS NULL", {"address": "title"})
-    monkeypatch.setattr(migrate, "backfills", lambda: {"0014": left})
+    monkeypatch.setattr(revisions, "backfills", lambda: {"0014": left})
 
 
 def test_rows_that_an_upgrade_leaves_are_counted_and_filled_at_once(

@@ -34,8 +34,8 @@ def status(url: str) -> int:
             return error.code
 
 
-def test_an_sqlite_database_is_made_and_served(booking: Booking, process: Process, tmp_path: Path) -> None:
-    with serving(process("serve", "--port", "0")) as (address, _):
+def test_an_sqlite_database_is_made_and_served(booking: Booking, new_process: Process, tmp_path: Path) -> None:
+    with serving(new_process("serve", "--port", "0")) as (address, _):
         assert status(f"{address}/api/v1/me") == 401
         assert booking("db", "check").code == 0
     assert (tmp_path / "booking.db.secret").exists()
@@ -49,7 +49,7 @@ def read_metrics(address: str) -> list[Sample]:
 
 
 def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
-    stored_on_both: Booking, process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
+    stored_on_both: Booking, new_process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
 ) -> None:
     several = 2 if fresh_database_url.startswith("postgresql") else 1
     names = {str(number) for number in range(several)}
@@ -58,7 +58,7 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
     def running(address: str) -> set[str]:
         return {sample.labels["process"] for sample in read_metrics(address) if sample.name == "booking_pool_size"}
 
-    with serving(process("serve", "--port", "0", "--no-worker", "--workers", str(several))) as (address, _):
+    with serving(new_process("serve", "--port", "0", "--no-worker", "--workers", str(several))) as (address, _):
         wait_until(lambda: running(address) == names, "all processes run")
         assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
         assert status(f"{address}/healthz") == 200
@@ -70,12 +70,12 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
 
 
 def test_the_effective_settings_are_logged_without_secrets(
-    process: Process, environment: Callable[[str, str], None]
+    new_process: Process, environment: Callable[[str, str], None]
 ) -> None:
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
     environment("BOOKING_PENDING_MINUTES", "17")
-    with serving(process("serve", "--port", "0")) as (_, logged):
+    with serving(new_process("serve", "--port", "0")) as (_, logged):
         lines = [json.loads(line) for line in logged]
     (settings,) = (line["settings"] for line in lines if "settings" in line)
     assert settings["BOOKING_PENDING_MINUTES"] == "17"
@@ -103,12 +103,12 @@ def remaining(url: str, forwarded_for: str) -> int:
     ],
 )
 def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
-    process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
+    new_process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
     clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
-    with serving(process("serve", "--port", "0")) as (address, _):
+    with serving(new_process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
         seen = [remaining(f"{address}/api/v1/me", client) for client in clients]
         given_back = int(time.monotonic() - began)  # one for each second
@@ -117,15 +117,15 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
     )
 
 
-def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
+def test_the_log_is_for_people_when_they_ask(new_process: Process, environment: Callable[[str, str], None]) -> None:
     environment("BOOKING_LOG_FORMAT", "console")
-    with serving(process("serve", "--port", "0")) as (_, logged):
+    with serving(new_process("serve", "--port", "0")) as (_, logged):
         pass
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    booking\.serve  settings: ", logged[0])
 
 
-def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
-    with serving(process("serve", "--port", "0")):
+def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, new_process: Process) -> None:
+    with serving(new_process("serve", "--port", "0")):
         refused = booking("serve", "--port", "0", "-o", "json")
         assert (refused.code, refused.error["code"]) == (2, "already_served")
         assert booking("orgs", "list").code == 0

@@ -17,11 +17,11 @@ from support.world import SECRET
 
 
 def test_it_works_until_it_is_told_to_stop(
-    stored_on_both: Callable[..., Any], process: Callable[..., subprocess.Popen[str]]
+    stored_on_both: Callable[..., Any], new_process: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """For example: booking worker."""
     port = free_port()
-    running = process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
+    running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
     assert running.stdout is not None
     for line in running.stdout:
         if "the worker runs" in line:

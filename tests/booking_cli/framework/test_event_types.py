@@ -15,7 +15,14 @@ from booking_core.models.scopes import Scope
 Booking = Callable[..., Any]
 
 HOOK = ("webhooks", "create", "--url", "https://127.0.0.1:8443/hook")
-BOOKING = ["booking.cancelled", "booking.confirmed", "booking.created", "booking.rescheduled"]
+BOOKING = [
+    "booking.cancelled",
+    "booking.confirmed",
+    "booking.created",
+    "booking.refunded",
+    "booking.rescheduled",
+    "booking.updated",
+]
 
 
 def test_the_types_and_the_scopes_are_those_of_the_api() -> None:

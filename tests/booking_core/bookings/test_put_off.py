@@ -1,16 +1,21 @@
 """A batch waits for no lock: it defers the requests whose departure or numbers another transaction has locked."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, LiteralString
 
+import orjson
 import pytest
 from support.creating import create
-from support.databases import departure_held, numbers_held
+from support.databases import connect, departure_held, numbers_held
 from support.world import World
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
+from booking_core.bookings.references import Reference
+from booking_core.clock import HOUR
 from booking_core.db import tables
 from booking_core.db.statements import POSTGRESQL
 from booking_core.errors import Unavailable
@@ -155,6 +160,85 @@ def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other
     assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert statuses(outcomes(world, create(other, late, "refused-key-1"))) == [201]
     assert other.examine() == []
+
+
+def hold_of(world: World, departure_id: str, seats: int = 2) -> str:
+    row = {"departure_id": departure_id, "seats": seats, "created_at": world.clock()}
+    return world.insert(tables.holds, **row, expires_at=world.clock() + HOUR)
+
+
+def released_by_another(world: World, hold_id: str) -> AbstractContextManager[Any]:
+    """Release the hold in a transaction that commits at the end."""
+    return another_transaction(world, "UPDATE holds SET ended_at = created_at WHERE id = %s", hold_id)
+
+
+def locking_reference(world: World, text: str) -> AbstractContextManager[Any]:
+    lock = Reference(world.org, text).lock
+    return another_transaction(world, "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", lock)
+
+
+@contextmanager
+def another_transaction(world: World, statement: LiteralString, parameter: str) -> Iterator[Any]:
+    """Run a statement in a transaction that commits at the end."""
+    with connect(world.database.url.render_as_string(hide_password=False)) as connection:
+        connection.autocommit = False
+        connection.execute(statement, (parameter,))
+        yield connection
+        connection.execute("COMMIT")
+
+
+def test_a_hold_that_is_being_released_is_waited_for_and_never_booked(world: World, other: World) -> None:
+    departure = other.departure(other.experience(), seats=2)
+    hold_id = hold_of(other, departure)
+    takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
+    unknown = create(other, departure, "unknown-hold", hold_id="00000000-0000-4000-8000-000000000000")
+    beside = create(other, departure, "beside-it-1")
+    with released_by_another(other, hold_id):
+        put_off, absent, full = outcomes(world, takes_over, unknown, beside)
+    assert put_off == Deferred(departure)
+    assert statuses([absent, full]) == [404, 409]
+    (late,) = outcomes(world, takes_over, lock_wait_s=LONG_S)
+    assert isinstance(late, Answer)
+    assert orjson.loads(late.body)["reasons"] == ["hold_released"]
+    assert other.examine() == []
+
+
+def test_a_take_over_that_waits_for_its_hold_reads_what_became_of_it(world: World, other: World) -> None:
+    departure = other.departure(other.experience(), seats=2)
+    hold_id = hold_of(other, departure)
+    takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
+    with ThreadPoolExecutor(1) as threads, released_by_another(other, hold_id):
+        coming = threads.submit(outcomes, world, takes_over, lock_wait_s=LONG_S)
+        wait_for_lock(other)
+    (late,) = coming.result()
+    assert isinstance(late, Answer)
+    assert orjson.loads(late.body)["reasons"] == ["hold_released"]
+    assert other.examine() == []
+
+
+def test_a_reference_that_another_transaction_asks_for_is_waited_for(world: World, other: World) -> None:
+    departure = other.departure(other.experience(), seats=9)
+    unique = {"external_reference": "A-1", "external_reference_unique": True}
+    asks, asks_not = create(other, departure, "asks-key-1", **unique), create(other, departure, "asks-not-1")
+    with locking_reference(other, "A-1"):
+        put_off, booked = outcomes(world, asks, asks_not)
+    assert put_off == Deferred()
+    assert statuses([booked]) == [201]
+    with ThreadPoolExecutor(1) as threads, locking_reference(other, "A-1"):
+        coming = threads.submit(outcomes, world, asks, lock_wait_s=LONG_S)
+        wait_for_lock(other)
+        other.change(tables.bookings, orjson.loads(booked.body)["id"], external_reference="A-1")  # type: ignore[union-attr]
+    (refused,) = coming.result()
+    assert statuses([refused]) == [409]
+
+
+def wait_for_lock(world: World) -> None:
+    """Return when a transaction waits for a lock."""
+    with connect(world.database.url.render_as_string(hide_password=False)) as connection:
+        for _ in range(100_000):
+            if connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
+                return
+    raise AssertionError("no transaction waits for a lock")
 
 
 def test_the_time_that_a_departure_took_is_not_waited_for_the_numbers_again() -> None:

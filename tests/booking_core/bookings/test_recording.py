@@ -71,7 +71,7 @@ def test_a_booking_is_paid_once_what_was_recorded_comes_to_its_total(
     assert (first.amount_minor, first.method, first.note, first.currency) == (40_000, "cash", "At the quay", "NOK")
     assert (second.amount_minor, second.received_at) == (49_000, world.clock() - DAY)
     assert ops.noted(booking["id"]).count("payment_recorded") == 2
-    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", "booking.updated"]
     assert world.examine() == []
 
 
@@ -179,7 +179,7 @@ def test_what_was_taken_by_hand_is_owed_by_hand_once(
     assert world.examine() == []
 
     def settle(tx: Any, actor: Any) -> Any:
-        return payments.settle_refund(tx, actor, refund["id"], note="Cash")
+        return bookings.settle_refund(tx, actor, refund["id"], note="Cash")
 
     ops.act(settle)
     assert ops.booking(booking_id)["payment_status"] == "refunded"

@@ -32,7 +32,10 @@ def test_only_given_fields_change(ops: Operations, world: World, ada: str) -> No
     row = world.row(tables.customers, ada)
     assert (shown["name"], shown["email"], shown["phone"]) == ("Ada King", "countess@example.com", "+47 900 00 000")
     assert (row["name"], row["email_key"], row["updated_at"]) == ("Ada King", "countess@example.com", world.clock())
-    assert ops.events()[-1]["data"] == {"object": shown}
+    assert ops.events()[-1]["data"] == {
+        "object": shown,
+        "changes": {"name": "Ada Lovelace", "email": "ada@example.com"},
+    }
     assert ops.event_types(ada) == ["customer.created", "customer.updated"]
     assert ops.noted(None) == ["customer_updated"]
     assert world.examine() == []

@@ -12,7 +12,7 @@ from support.releases import Release
 from support.world import FixedClock, World, make_world
 
 from booking_core import parked
-from booking_core.db import migrate
+from booking_core.db import migrate, revisions
 from booking_core.db.backfills import Backfill
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
@@ -61,12 +61,12 @@ def filling(
     migrate.upgrade(fresh_database_url)
     monkeypatch.setattr(job, "TRANSACTION_MAX", 5)
     monkeypatch.setattr(job, "TRANSACTIONS_MAX", 2)
-    return migrate.backfills()["9002"]
+    return revisions.backfills()["9002"]
 
 
 def new_job(database: Database) -> BackfillJob:
     """Return the job of a worker that has just been started."""
-    return BackfillJob(database, migrate.backfills())
+    return BackfillJob(database, revisions.backfills())
 
 
 def turn(a_job: BackfillJob) -> int:
@@ -183,7 +183,7 @@ def test_the_revision_that_ends_a_back_fill_fills_the_rest_itself(
 ) -> None:
     turn(new_job(database))
     release(COLUMN, LEAVES, ENDS, additive=False)
-    assert migrate.backfills() == {}
+    assert revisions.backfills() == {}
     migrate.upgrade(fresh_database_url)
     assert sum(map(left, worlds)) == 0
 

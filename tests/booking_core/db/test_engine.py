@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from support import databases
 from support.world import FixedClock, World, make_world
 
-from booking_core.db import engine, migrate, postgres, sqlite, tables
+from booking_core.db import engine, migrate, postgres, revisions, sqlite, tables
 from booking_core.db.engine import Database, Query, Tx
 from booking_core.db.postgres_session import statement_name
 from booking_core.db.statements import Compiled, Statement
@@ -39,7 +39,7 @@ def bump(tx: Tx, world: World, by: int = 1) -> None:
 
 
 def test_a_migrated_database_has_exactly_the_tables_of_the_schema(shared_database_url: str) -> None:
-    assert migrate.current(shared_database_url) == migrate.head()
+    assert revisions.current(shared_database_url) == revisions.head()
     assert migrate.differences(shared_database_url) == []
 
 

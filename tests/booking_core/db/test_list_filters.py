@@ -145,7 +145,19 @@ PLANNED_ELSEWHERE = {
     # tests/booking_core/bookings/test_plans.py
     "bookings": (
         bookings_store.LIST,
-        {"status", "experience_id", "window", "updated_since", "number", "departure_id", "customer_id", "email_key"},
+        {
+            *(
+                "status",
+                "experience_id",
+                "window",
+                "updated_since",
+                "number",
+                "departure_id",
+                "customer_id",
+                "email_key",
+            ),
+            "external_reference",
+        },
     ),
 }
 CASES = {f"{name} {key}": find for name, (_, finds) in PLANNED.items() for key, find in finds.items()} | PAIRS

@@ -15,7 +15,7 @@ from support.releases import COLUMN, INDEX, TABLE, Release
 from support.world import SECRET, FixedClock, make_world
 
 from booking_core.clock import system_clock
-from booking_core.db import migrate
+from booking_core.db import migrate, revisions
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_core.tokens import new_id
@@ -32,24 +32,35 @@ def url(new_database_url: Callable[[str], str]) -> str:
     return new_database_url("postgresql")
 
 
+def state(url: str) -> revisions.SchemaState:
+    with closing(Database(url)) as database:
+        return database.read(revisions.state)
+
+
+def test_the_names_of_the_files_say_what_alembic_finds() -> None:
+    scripts = ScriptDirectory.from_config(migrate._config())
+    assert revisions.known() == [script.revision for script in scripts.walk_revisions()][::-1]
+    assert revisions.head() == scripts.get_current_head()
+
+
 def test_a_schema_that_is_newer_by_additions_is_used_and_any_other_is_refused(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert migrate.state(url) is migrate.SchemaState.CURRENT
-    before, own_head = migrate._config, migrate.head()
+    assert state(url) is revisions.SchemaState.CURRENT
+    before, own_head = revisions.folders, revisions.head()
     release(COLUMN, INDEX)
-    assert migrate.state(url) is migrate.SchemaState.OLDER
+    assert state(url) is revisions.SchemaState.OLDER
     migrate.upgrade(url)
-    assert migrate.state(url) is migrate.SchemaState.CURRENT
-    monkeypatch.setattr(migrate, "_config", before)
-    assert migrate.state(url) is migrate.SchemaState.NEWER
+    assert state(url) is revisions.SchemaState.CURRENT
+    monkeypatch.setattr(revisions, "folders", before)
+    assert state(url) is revisions.SchemaState.NEWER
     settings = Settings(database_url=url, secret_key=SECRET)
     create_app(settings).state.service.close()
     release('op.drop_column("bookings", "colour")', additive=False)
     databases.run(url, f"UPDATE alembic_version SET version_num = '{own_head}'")
     migrate.upgrade(url)
-    monkeypatch.setattr(migrate, "_config", before)
-    assert migrate.state(url) is migrate.SchemaState.TOO_NEW
+    monkeypatch.setattr(revisions, "folders", before)
+    assert state(url) is revisions.SchemaState.TOO_NEW
     with pytest.raises(Exception, match="the schema of a newer release"):
         create_app(settings)
 
@@ -58,7 +69,7 @@ def test_nothing_to_upgrade_takes_no_lock(url: str) -> None:
     with databases.connect(url) as other:
         other.execute(f"SELECT pg_advisory_lock({migrate._LOCK})")
         migrate.upgrade(url)  # would wait for ever
-        assert migrate.current(url) == migrate.head()
+        assert revisions.current(url) == revisions.head()
 
 
 def test_a_table_in_use_is_tried_again_and_the_revisions_before_are_kept(
@@ -73,13 +84,13 @@ def test_a_table_in_use_is_tried_again_and_the_revisions_before_are_kept(
 
         def pause(seconds: float) -> None:
             pauses.append(seconds)
-            assert migrate.current(url) == "9001"
+            assert revisions.current(url) == "9001"
             if len(pauses) == 2:
                 other.rollback()
 
         migrate.upgrade(url, pause=pause)
     assert len(pauses) == 2
-    assert migrate.current(url) == "9002"
+    assert revisions.current(url) == "9002"
     with databases.connect(url) as other:
         assert other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
 
@@ -87,7 +98,7 @@ def test_a_table_in_use_is_tried_again_and_the_revisions_before_are_kept(
 def test_a_table_that_stays_in_use_ends_the_upgrade(
     url: str, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_head = migrate.head()
+    own_head = revisions.head()
     release(COLUMN)
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT_MS", 1)
     monkeypatch.setattr(migrate, "_ATTEMPTS", 3)
@@ -96,7 +107,7 @@ def test_a_table_that_stays_in_use_ends_the_upgrade(
         other.execute("SELECT count(*) FROM bookings")
         with pytest.raises(OperationalError, match="lock timeout"):
             migrate.upgrade(url, pause=lambda _: None)
-    assert migrate.current(url) == own_head
+    assert revisions.current(url) == own_head
 
 
 def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release) -> None:
@@ -120,7 +131,7 @@ def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release)
         migrate.upgrade(url)
         is_over.set()
         thread.join()
-    assert migrate.current(url) == "9003"
+    assert revisions.current(url) == "9003"
     assert {each.status_code for each in answers} <= {201, 503}
     assert all("retry-after" in each.headers for each in answers if each.status_code == 503)
     acknowledged = {each.json()["id"] for each in answers if each.status_code == 201}

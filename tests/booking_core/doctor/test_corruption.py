@@ -20,6 +20,8 @@ MISSING_ID = "'00000000-0000-4000-8000-000000000000'"
 SEATS = "seats taken are the seats of pending and confirmed bookings"
 CEILING = "no departure is sold beyond its highest capacity"
 HOLD = "a hold has seats, and ends after it began"
+BOOKED_HOLD = "a hold that was booked has ended, and its booking exists and took no other"
+OVERBOOKED = "live holds keep no more seats than were left for them"
 NUMBERS = "booking numbers are 1 to n without a gap, and n is the counter"
 COUNTERS = "every organization has its counters"
 NUMBER_ORDER = "booking numbers follow the order of the booking.created events"
@@ -39,6 +41,7 @@ PAYMENT_STATUS = "a booking's payment status agrees with its payment"
 REFUND = "a refund belongs to a cancelled booking that was paid here, and is no more than was paid"
 RECORDED = "payments recorded by staff add up to the amounts of the payment and the booking"
 BY_HAND = "a refund settled by hand has an amount, a time and a note"
+RELEASED = "a payment has released at least what was refunded for guests who left"
 REFUNDED = "a payment's refunded amount agrees with its refund"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
@@ -48,6 +51,8 @@ EVENT_ORDER = "a booking's created event is its first, and its cancelled event i
 ONCE = "an event that can happen only once is published once"
 CREATED = "a customer created by a booking has a customer.created event"
 REDEEMED = "each redemption of a gift card has one event"
+RESTORED_EVENT = "each restoration of a gift card has one event"
+REFUNDED_EVENT = "each refund that returned money has one event"
 ABOUT = "an event refers to an existing booking or customer"
 BODY = "an event's body agrees with its row, and contains no secret"
 ONE_DELIVERY = "an event has at most one delivery for each endpoint"
@@ -89,6 +94,9 @@ ERASED = "a booking of an anonymized customer has no personal data"
 ERASURE = "an anonymized customer has an erasure"
 PAYMENT_METHOD = "a booking's payment status is one that its method allows"
 INTENT = "a payment intent pays for one booking"
+INTENT_STATE = "a payment intent agrees with the payment of its booking"
+OWN_INTENT = "a payment intent pays for its own booking"
+INTENT_CHECK = "a payment is looked up at Stripe when it is due"
 TIMELINE_MONEY = "payments and refunds in the timeline exist"
 POLICY = "a paid booking that was cancelled has the refund that the policy requires"
 TIME_LIMIT = "no timestamp is further in the future than its limit"
@@ -159,6 +167,15 @@ BOOKINGS = (
         "UPDATE holds SET expires_at = created_at - 1",
         "UPDATE holds SET ended_at = created_at - 1",
     ),
+    *corrupt(
+        BOOKED_HOLD,
+        f"UPDATE holds SET booking_id = {booking(2)}",
+        f"UPDATE holds SET ended_at = created_at, booking_id = {MISSING_ID}",
+        f"""INSERT INTO holds (organization_id, id, departure_id, seats, expires_at, ended_at, booking_id, created_at)
+            SELECT h.organization_id, b.id, h.departure_id, 1, h.expires_at, h.created_at, {booking(2)}, h.created_at
+              FROM holds h JOIN bookings b ON b.organization_id = h.organization_id AND b.booking_number IN (2, 3)""",
+    ),
+    *corrupt(OVERBOOKED, "UPDATE holds SET seats = 100000, created_at = expires_at"),
     *corrupt(
         NUMBERS,
         "UPDATE bookings SET booking_number = 8 WHERE booking_number = 7",
@@ -281,13 +298,15 @@ AMOUNTS = (
         "UPDATE refunds SET settled_at = 1 WHERE status = 'succeeded'",
         "UPDATE refunds SET settled_at = created_at - 1 WHERE status = 'settled'",
     ),
-    *corrupt(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED,)),
+    *corrupt(
+        BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED, REFUNDED_EVENT)
+    ),
     *corrupt(
         REFUNDED,
         "UPDATE refunds SET status = 'failed' WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = 1 WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = NULL, settled_at = NULL, status = 'needs_review' WHERE status = 'settled'",
-        also=(BY_HAND,),
+        also=(BY_HAND, REFUNDED_EVENT),
     ),
     *corrupt(
         PAYMENT,
@@ -298,7 +317,6 @@ AMOUNTS = (
         PAYMENT_STATUS,
         f"UPDATE payments SET status = 'paid' WHERE booking_id = {booking(3)}",
         "UPDATE bookings SET payment_status = 'paid' WHERE booking_number = 3",
-        f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
         "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 5",
         "UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0",
         also=(TIMELINE_MONEY, PAYMENT_METHOD),
@@ -317,6 +335,17 @@ AMOUNTS = (
         "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded'",
         "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
+    ),
+    *corrupt(RELEASED, f"UPDATE payments SET released_minor = -1 WHERE booking_id = {booking(5)}"),
+    *corrupt(
+        RELEASED,
+        "UPDATE refunds SET number = 1 WHERE status = 'succeeded'",
+        also=(REFUND, REFUNDED, POLICY),
+    ),
+    *corrupt(
+        TAKEN,
+        "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'",
+        also=(RESTORED,),
     ),
     *corrupt(
         REFUND_DUE,
@@ -365,6 +394,12 @@ EVENTS = (
         also=(DENSE, OF_EVENT),
     ),
     *corrupt(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
+    *corrupt(REFUNDED_EVENT, "DELETE FROM events WHERE type = 'booking.refunded'", also=(DENSE,)),
+    *corrupt(
+        RESTORED_EVENT,
+        "UPDATE timeline SET kind = 'gift_card_restored', data = '{\"balance_minor\":1}'"
+        " WHERE kind = 'payment_received'",
+    ),
     *corrupt(
         ABOUT, f"UPDATE events SET resource_id = {MISSING_ID} WHERE {event('confirmed', 2)}", also=(LIFE_EVENTS, BODY)
     ),
@@ -386,6 +421,8 @@ EVENTS = (
                 ("gift_card.issued", '"object":{', '"object":{"code":"SUMMER",'),
                 ("gift_card.issued", '"object":{"id": "', '"object":{"id":"x'),
                 ("customer.created", '"api_version":"', '"api_version":"","x":"'),
+                ("booking.updated", '"changes":{"', '"changes":{"colour":1,"'),
+                ("booking.updated", '"changes":{"', '"changes":{"manage_url":"https","'),
             )
         ),
         "UPDATE events SET body = 'none' WHERE type = 'booking.confirmed'",
@@ -677,7 +714,32 @@ PAYMENT_STATES = (
     *corrupt(
         PAYMENT_METHOD, "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 4", also=(PAYMENT_STATUS,)
     ),
-    *corrupt(INTENT, "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL"),
+    *corrupt(
+        INTENT,
+        "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL",
+        also=(INTENT_STATE,),
+    ),
+    *corrupt(
+        INTENT_STATE,
+        "UPDATE payment_intents SET intent_id = 'pi_of_nobody'",
+        "UPDATE payment_intents SET intent_id = NULL",
+        "UPDATE payment_intents SET status = 'requested'",
+        "UPDATE payment_intents SET status = 'canceled'",
+        f"UPDATE payment_intents SET booking_id = {booking(4)}, intent_id = 'pi_of_nobody'",
+        f"UPDATE payment_intents SET booking_id = {MISSING_ID}, intent_id = 'pi_of_nobody'",
+        also=(OPENS,),
+    ),
+    *corrupt(
+        INTENT_STATE,
+        f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
+        also=(PAYMENT_STATUS, TIMELINE_MONEY),
+    ),
+    *corrupt(
+        OWN_INTENT,
+        f"UPDATE payments SET payment_intent = 'pi_' || {booking(5)} WHERE booking_id = {booking(6)}",
+        also=(INTENT,),
+    ),
+    *corrupt(INTENT_CHECK, "UPDATE payment_intents SET check_at = 1"),
     *corrupt(
         TIMELINE_MONEY,
         f"UPDATE timeline SET kind = 'refund_requested' WHERE kind = 'payment_received' AND booking_id = {booking(5)}",
@@ -712,6 +774,8 @@ SEALED = corrupt(
     "UPDATE webhook_secrets SET secret_sealed = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'",
     "UPDATE gift_cards SET code_sealed = 'sealed'",
     "UPDATE idempotency SET body_sealed = 'AAAA'",
+    "UPDATE stripe_accounts SET credentials_sealed = 'AAAA'",
+    "UPDATE payment_intents SET client_secret_sealed = 'AAAA'",
     f"""UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, message = 'AAAA',
                next_attempt_at = {END_OF_TIME}""",
 )

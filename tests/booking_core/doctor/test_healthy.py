@@ -95,6 +95,7 @@ def test_events_purged_before_the_configured_retention_are_a_finding(history: An
         "no event is purged before its retention ends",
         "a booking has one event each for its creation, confirmation and cancellation",
         "a customer created by a booking has a customer.created event",
+        "each refund that returned money has one event",
     }
 
 

@@ -10,7 +10,7 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import doctor, parked, payments, webhooks
+from booking_core import bookings, doctor, parked, payments, webhooks
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -160,7 +160,7 @@ def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
     claimed = due.claim_refunds(world.database)
     refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
-    world.database.write(lambda tx: payments.settle(tx, refused))
+    world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
     (found,) = findings_for_person(world).values()
     assert found.invariant == REFUSED
     assert found.message.startswith("refunds that failed: 2, together 178000 minor units of NOK")
@@ -271,6 +271,8 @@ def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> Non
         "2 of 2 webhook secrets do not open",
         "2 of 2 gift card codes do not open",
         "3 of 3 stored responses do not open",
+        "1 of 1 Stripe accounts do not open",
+        "1 of 1 client secrets of payments do not open",
     ]
 
 
@@ -287,6 +289,8 @@ def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
         "webhook_secret": {(org, row["endpoint_id"], row["id"]) for row in history.world.rows(tables.webhook_secrets)},
         "gift_card_code": {(org, row["id"]) for row in history.world.rows(tables.gift_cards)},
         "stored_answer": {(org, row["key"]) for row in history.world.rows(tables.idempotency)},
+        "stripe_account": {(org,)},
+        "client_secret": {(org, row["booking_id"]) for row in history.world.rows(tables.payment_intents)},
     }
 
 

@@ -16,6 +16,7 @@ from booking_core.models.bookings import GuestInput
 HOLDING = {
     *("customers.name", "customers.email", "customers.email_key", "customers.phone"),
     *("bookings.guest_name", "bookings.guest_email", "bookings.guest_phone", "bookings.note", "bookings.cancel_note"),
+    *("bookings.external_reference", "bookings.metadata"),
     *("payment_records.note", "refunds.settled_note", "timeline.data", "events.body", "attempts.response_excerpt"),
     *("gift_cards.purchaser_name", "gift_cards.purchaser_email"),
     *("gift_cards.recipient_name", "gift_cards.recipient_email"),

@@ -32,6 +32,9 @@ ROW = ExperienceRow(
     add_ons='[{"id":"drysuit","label":"Dry suit","price":{"amount_minor":15000,"currency":"NOK"}}]',
     min_participants=2,
     hours_before_booking_closes=4,
+    meeting_point="The red boathouse.\n200 m past the quay.",
+    what_to_bring='["Wool underwear","A change of clothes"]',
+    terms="Guests must be able to swim.",
     updated_at=1_795_262_400_123_456,
 )
 BARE = ROW._replace(
@@ -48,6 +51,9 @@ BARE = ROW._replace(
     price_tiers="[]",
     min_participants=None,
     hours_before_booking_closes=None,
+    meeting_point=None,
+    what_to_bring=None,
+    terms=None,
 )
 
 

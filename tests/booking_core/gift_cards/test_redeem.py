@@ -67,7 +67,8 @@ def test_the_guests_timeline_notes_both_ways(till: Till) -> None:
     till.world.clock.advance(DAY)
     till.restore(booking_id)
     data = {"gift_card_id": card["id"], "amount_minor": 500, "currency": "NOK"}
-    assert till.timeline() == [("gift_card_redeemed", data), ("gift_card_restored", data)]
+    restored = ("gift_card_restored", data | {"balance_minor": card["balance"]["amount_minor"]})
+    assert till.timeline() == [("gift_card_redeemed", data), restored]
 
 
 # Refusals --------------------------------------------------------------------------------------------------------
@@ -134,7 +135,13 @@ def test_a_booking_gives_back_once(till: Till) -> None:
     assert [till.restore(booking_id) for _ in range(3)] == [20_000, 0, 0]
     assert balance(till.card(card["id"])) == 50_000
     assert till.ledger(card["id"]) == [("redeem", booking_id, -20_000), ("restore", booking_id, 20_000)]
-    assert [event["type"] for event in till.events()] == ["gift_card.issued", "gift_card.redeemed"]
+    *_, event = till.events()
+    assert [each["type"] for each in till.events()] == ["gift_card.issued", "gift_card.redeemed", "gift_card.restored"]
+    assert event["data"] == {
+        "object": till.card(card["id"]),
+        "restored_amount": {"amount_minor": 20_000, "currency": "NOK"},
+        "booking_id": booking_id,
+    }
 
 
 def test_a_booking_without_a_card_gives_nothing_back(till: Till) -> None:

@@ -1,8 +1,6 @@
 """Mails to guests in their language, with the organization's identity, and no text that bypasses the catalogues."""
 
-import gettext
 import json
-import re
 from html import unescape
 from typing import Any
 
@@ -10,12 +8,12 @@ import icalendar
 import pytest
 from support.mails import Mails
 from support.operations import Operations, guest
+from support.pseudo_locale import letters_left, use_pseudo_locale, visible
 from support.world import DAY, HOUR
 
 from booking_core import gift_cards, languages
 from booking_core.db import tables
 from booking_core.gift_cards import GiftCardIssue
-from booking_core.languages import Language
 from booking_core.notifications import rendering, summary
 from booking_core.outbox import OutboxKind
 
@@ -165,48 +163,9 @@ def test_a_gift_card_that_was_deactivated_meanwhile_is_not_mailed(mails: Mails) 
 # No text bypasses the catalogues ---------------------------------------------------------------------------------
 
 
-class Pseudo(gettext.NullTranslations):
-    """Translations that put every message between brackets."""
-
-    def gettext(self, message: str) -> str:
-        return f"⟦{super().gettext(message)}⟧"
-
-    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
-        return f"⟦{super().ngettext(msgid1, msgid2, n)}⟧"
-
-
-def outside(text: str) -> str:
-    """Return the text that is in no brackets. They may be nested: a value of one message may be another one."""
-    depth, found = 0, []
-    for character in text:
-        depth += (character == "⟦") - (character == "⟧")
-        if not depth and character not in "⟦⟧":
-            found.append(character)
-    return "".join(found)
-
-
-DATA = re.compile(
-    r"https?://\S+|\S+@\S+|Fjord (kayak|Tours)|Ada Lovelace|Adult|Dry suit|NOK|Europe/Oslo|UTC|Simadalsvegen"
-    r"|At the boathouse\.|Parking is free\.|A towel|Water|Children with an adult\.|\w+day \d+ November 2026|Ada"
-    r"|[A-Z0-9]{4}(-[A-Z0-9]{4}){3}"
-)
-"""Names, addresses, dates and other values that are no messages."""
-
-
-def letters_left(text: str) -> list[str]:
-    return re.findall(r"[A-Za-z]{2,}", DATA.sub(" ", outside(text)))
-
-
-def visible(html: str) -> str:
-    return unescape(re.sub(r"<head>.*?</head>|<[^>]*>", " ", html, flags=re.DOTALL))
-
-
 def test_no_text_to_guests_bypasses_the_catalogues(rich: Mails, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kind of mail, in each state of the booking, is rendered by translations that mark what passed through."""
-    english = languages.language("en")
-    pseudo = Language("en", english.locale, Pseudo())
-    for module in (rendering, summary):
-        monkeypatch.setattr(module, "language", lambda tag: pseudo)
+    use_pseudo_locale(monkeypatch, rendering, summary)
     booking, world = book(rich, suits=1, customer=guest(name="Ada Lovelace")), rich.world
     rich.write()
     later = world.departure(world.row(tables.bookings, booking)["experience_id"], starts_at=world.clock() + 6 * DAY)

@@ -101,9 +101,10 @@ def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
     assert (payment["status"], payment["refunded_minor"], payment["updated_at"]) == ("refunded", TOTAL, at)
     booking = till.world.row(tables.bookings, booking_id)
     assert (booking["payment_status"], booking["updated_at"]) == ("refunded", at)
-    assert till.timeline()[-1] == ("refund_settled", {"amount_minor": TOTAL, "currency": "NOK"})
+    noted = {"amount_minor": TOTAL, "currency": "NOK", "total_refunded_minor": TOTAL}
+    assert till.timeline()[-1] == ("refund_settled", noted)
     assert till.staff_mails() == {}
-    assert till.events() == []
+    assert [each["type"] for each in till.events()] == ["booking.refunded"]
 
 
 def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:

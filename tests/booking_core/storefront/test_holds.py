@@ -12,7 +12,7 @@ from support.refusals import nothing_changes
 from support.rows import ids
 from support.world import DAY, NOON, FixedClock, World, make_world
 
-from booking_core import departures, storefront
+from booking_core import departures, holds, storefront
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -233,6 +233,15 @@ def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World)
     assert "Seq Scan" not in plan
     with explaining(url) as explained:
         plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
+        of_others = explained(
+            lambda tx: holds.seats_held_by_others(
+                tx, only.org, departure, own=["00000000-0000-4000-8000-000000000000"], at=NOON
+            )
+        )
+        counted = explained(lambda tx: holds.count_live(tx, only.org, NOON + DAY))
     assert not [plan for plan in plans if "ix_holds_organization_id_created_at" in plan.indexes], "\n".join(
         map(str, plans)
     )
+    assert "ix_holds_organization_id_departure_id_expires_at" in of_others[0].indexes, str(of_others[0])
+    assert not (of_others + counted)[0].scanned & {"holds"}, str(of_others[0])
+    assert counted[0].indexes <= {"ix_holds_organization_id_created_at", "ix_holds_open"}, str(counted[0])

@@ -138,7 +138,7 @@ def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
     (event,) = hooks.publish()
     dead = hooks.delivery()
     hooks.fail_until_dead()
-    published = hooks.world.rows(tables.events)[-1]
+    (published,) = (row for row in hooks.world.rows(tables.events) if row["type"] == DEAD)
     envelope = orjson.loads(published["body"])
     assert (published["type"], published["resource_type"], published["resource_id"]) == (DEAD, "webhook", failing)
     assert envelope["data"]["object"]["id"] == failing
@@ -155,7 +155,8 @@ def test_events_about_webhooks_are_never_about_each_other(hooks: Hooks) -> None:
     for _ in range(2):  # the first dies, then the word of its death
         hooks.fail_until_dead()
     assert [row["status"] for row in hooks.deliveries()] == ["dead", "dead"]
-    assert hooks.event_types() == ["gift_card.redeemed", "webhook.delivery_dead"]
+    failing = "webhook.failing"  # once for each endpoint
+    assert hooks.event_types() == ["gift_card.redeemed", failing, "webhook.delivery_dead", failing]
 
 
 # Switching off ---------------------------------------------------------------------------------------------------
@@ -257,6 +258,29 @@ def test_the_switching_off_is_told_to_the_others_and_owed_to_staff(hooks: Hooks)
     since = hooks.row(endpoint)["created_at"]
     payload = {"url": "https://receiver.example/hook", "hours": 72, "failures": 6, "since": since}
     assert orjson.loads(effect["payload"]) == payload
+
+
+def test_an_endpoint_that_fails_for_an_hour_is_told_to_the_others_once_until_it_succeeds(hooks: Hooks) -> None:
+    endpoint, watching = failing(hooks, 7, 0.9), hooks.endpoint(EventType.WEBHOOK_FAILING)
+    hooks.fail(hooks.one())
+    since, told = hooks.row(endpoint)["created_at"], []
+    for minutes in (7, 60, 60):
+        hooks.world.clock.advance(minutes * MINUTE)
+        hooks.publish()
+        hooks.fail(*(each for each in hooks.claim(free=9) if each.endpoint_id == endpoint))
+        told.append(hooks.event_types().count("webhook.failing"))
+    assert told == [1, 1, 1]
+    (event,) = (
+        orjson.loads(row["body"]) for row in hooks.world.rows(tables.events) if row["type"] == "webhook.failing"
+    )
+    assert event["data"]["failing_since"] == hooks.world.organization.zone.iso(since)
+    assert (event["data"]["object"]["id"], event["data"]["object"]["status"]) == (endpoint, "enabled")
+    assert hooks.world.rows(tables.effects) == [], "staff is mailed after a day"
+    assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == "webhook.failing"] == [watching]
+    hooks.publish()
+    hooks.succeed(*(each for each in hooks.claim(free=9) if each.endpoint_id == endpoint))
+    assert hooks.row(endpoint)["warned_hours"] == 0
+    assert hooks.world.examine() == []
 
 
 def test_staff_is_warned_at_24_and_48_hours_once_each(hooks: Hooks, clock: FixedClock) -> None:

@@ -14,6 +14,7 @@ from booking_sdk import (
     Booking,
     BookingCancelled,
     BookingCreated,
+    BookingUpdated,
     ConflictError,
     IdempotencyKeyRequiredError,
     IdempotencyKeyReusedError,
@@ -208,11 +209,107 @@ class Contract:
         assert caught.value.details[0].reason == "booking_cancelled"
         with pytest.raises(NotFoundError):
             client.bookings.no_show(NOWHERE)
-        assert types_of(client.events.list(order="asc"))[-3:] == [
+        assert types_of(client.events.list(order="asc"))[-6:] == [
             "booking.created",
             "booking.confirmed",
+            *["booking.updated"] * 3,
             "booking.cancelled",
         ]
+        updated = [event for event in client.events.list(order="asc") if isinstance(event, BookingUpdated)]
+        assert [set(event.data.changes or ()) for event in updated[-3:]] == [
+            {"checked_in_at"},
+            {"checked_in_at", "no_show_at"},
+            {"no_show_at"},
+        ]
+
+    def test_a_booking_moves_as_its_preview_says(self, stage: Stage) -> None:
+        client, here, there = stage.client(), stage.departure(), stage.departure()
+        booking = book(client, here)
+        client.bookings.check_in(booking.id)
+        stage.advance(60)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert client.bookings.get(booking.id).departure.id == here
+        change = client.bookings.reschedule(booking.id, departure_id=there)
+        assert change == preview
+        assert (change.allowed, change.refusals, change.seats) == (True, [], 2)
+        assert (change.booking.departure.id, change.booking.checked_in_at) == (there, None)
+        assert (change.booking.updated_at, change.booking.totals) == (stage.now, booking.totals)
+        money = change.money
+        assert money is not None
+        assert (money.settlement, str(money.list_price), str(money.balance_due)) == (
+            "price_kept",
+            "1780.00 NOK",
+            "1780.00 NOK",
+        )
+        assert client.bookings.reschedule(booking.id, departure_id=there).booking == change.booking
+        assert (seats(client, stage, here), seats(client, stage, there)) == (12, 10)
+        assert types_of(client.events.iterate()).count("booking.rescheduled") == 1
+
+    def test_a_preview_names_the_reasons_for_which_a_move_is_refused(self, stage: Stage) -> None:
+        client, here = stage.client(), stage.departure()
+        booking = book(client, here)
+        there = stage.departure(seats=1)
+        stage.set_status(there, "closed")
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert (preview.allowed, preview.money, preview.booking.departure.id) == (False, None, here)
+        found = [(each.code, each.reason, each.seats_available) for each in preview.refusals]
+        assert found == [("conflict", "departure_closed", None), ("insufficient_capacity", None, 1)]
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.reschedule(booking.id, departure_id=there)
+        assert caught.value.details[0].message == preview.refusals[0].message
+        client.bookings.cancel(booking.id)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=here)
+        assert [each.reason for each in preview.refusals] == ["booking_cancelled"]
+        for booking_id, departure_id in ((NOWHERE, there), (booking.id, NOWHERE)):
+            with pytest.raises(NotFoundError):
+                client.bookings.preview_reschedule(booking_id, departure_id=departure_id)
+
+    def test_a_party_changes_as_its_preview_says(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure, add_ons=[{"id": "drysuit", "count": 1}])
+        stage.advance(60)
+        more: Any = [{"tier_id": "adult", "count": 3}, {"tier_id": "family", "count": 1}]
+        preview = client.bookings.preview_party(booking.id, guests=more)
+        assert client.bookings.get(booking.id).guests == booking.guests
+        change = client.bookings.change_party(booking.id, guests=more)
+        assert change == preview
+        total = 3 * 89000 + 250000 + 15000
+        assert (change.seats, change.booking.totals.total.amount_minor) == (3 + 4, total)
+        assert (change.money.settlement, change.money.balance_due.amount_minor) == ("balance_due", total)
+        assert change.money.price_difference.amount_minor == 89000 + 250000
+        assert (change.booking.add_ons, change.booking.updated_at) == (booking.add_ons, stage.now)
+        assert seats(client, stage, departure) == 12 - 7
+        fewer = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}], add_ons=[])
+        assert (fewer.money.settlement, fewer.booking.totals.total.amount_minor) == ("less_due", 89000)
+        assert seats(client, stage, departure) == 11
+        same = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}], refund="none")
+        assert (same.booking, same.money.settlement) == (fewer.booking, "price_kept")
+        updates = [each for each in client.events.iterate() if each.type == "booking.updated"]
+        assert len(updates) == 2
+        assert sorted(updates[0].data.changes) == ["add_ons", "guests", "totals"]
+
+    def test_what_was_paid_elsewhere_is_settled_there(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure(), payment="external_paid")
+        change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}])
+        assert (change.money.settlement, change.money.balance_due.amount_minor) == ("elsewhere", 0)
+
+    def test_a_preview_names_the_reasons_for_which_a_party_cannot_change(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure)
+        client.bookings.check_in(booking.id)
+        stage.set_status(departure, "closed")
+        wanted: Any = [{"tier_id": "adult", "count": 99}]
+        preview = client.bookings.preview_party(booking.id, guests=wanted)
+        found = [each.reason or each.code for each in preview.refusals]
+        assert found == ["booking_checked_in", "departure_closed", "insufficient_capacity"]
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.change_party(booking.id, guests=wanted)
+        assert caught.value.details[0].message == preview.refusals[0].message
+        with pytest.raises(UnprocessableEntityError):
+            client.bookings.change_party(book(client, stage.departure()).id, guests=[{"tier_id": "dog", "count": 1}])
+        with pytest.raises(NotFoundError):
+            client.bookings.preview_party(NOWHERE, guests=wanted)
 
     def test_a_manifest_says_who_comes_and_what_is_left_to_pay(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
@@ -295,6 +392,78 @@ class Contract:
         for filters, found in by:
             ids = [each.id for each in client.bookings.iterate(**filters, order="asc")]
             assert ids == [bookings[number].id for number in found], filters
+
+    def test_a_booking_keeps_a_reference_and_metadata_and_is_found_by_it(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        notes = {"channel": "acme", "remarks": "by the door"}
+        booking = book(client, departure, external_reference="A-1", external_reference_unique=True, metadata=notes)
+        other = book(client, departure)
+        assert (booking.external_reference, booking.metadata) == ("A-1", notes)
+        assert (other.external_reference, other.metadata) == (None, {})
+        for reference, found in (("A-1", [booking.id]), ("A-2", [])):
+            assert [each.id for each in client.bookings.iterate(external_reference=reference)] == found
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure, external_reference="A-1", external_reference_unique=True)
+        assert caught.value.details[0].reason == "external_reference_taken"
+        assert book(client, departure, external_reference="A-1").external_reference == "A-1"
+        with pytest.raises(BadRequestError):
+            book(client, departure, metadata={"no blanks": ""})
+
+    def test_held_seats_are_booked_once_released_or_expire(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=5)
+        hold = client.holds.create(experience_date_id=departure, seats=4)
+        assert (hold.status, hold.seats, hold.departure_id, hold.booking_id) == ("live", 4, departure, None)
+        assert hold.expires_at - hold.created_at == timedelta(minutes=10)
+        assert seats(client, stage, departure) == 1
+        with pytest.raises(InsufficientCapacityError) as full:
+            book(client, departure)
+        assert full.value.seats_available == 1
+        booking = book(client, departure, hold_id=hold.id)
+        used = client.holds.get(hold.id)
+        assert (used.status, used.booking_id) == ("booked", booking.id)
+        assert seats(client, stage, departure) == 3
+        for refused in (lambda: book(client, departure, hold_id=hold.id), lambda: client.holds.delete(hold.id)):
+            with pytest.raises(ConflictError) as caught:
+                refused()
+            assert caught.value.details[0].reason == "hold_booked"
+        other = client.holds.create(experience_date_id=departure, seats=1, expires_in_seconds=60)
+        client.holds.delete(other.id)
+        client.holds.delete(other.id)
+        assert client.holds.get(other.id).status == "released"
+        late = client.holds.create(experience_date_id=departure, seats=3, expires_in_seconds=60)
+        stage.advance(60)
+        assert client.holds.get(late.id).status == "expired"
+        assert seats(client, stage, departure) == 3
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure, hold_id=late.id)
+        assert caught.value.details[0].reason == "hold_expired"
+        for absent in (lambda: client.holds.get(NOWHERE), lambda: book(client, departure, hold_id=NOWHERE)):
+            with pytest.raises(NotFoundError):
+                absent()
+
+    def test_a_quote_has_the_price_and_each_reason_of_a_refusal(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=5)
+        lines = [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]
+        quote = client.bookings.quote(experience_date_id=departure, guests=lines)
+        assert (quote.is_bookable, quote.refusals, quote.seats, quote.seats_available) == (True, [], 5, 5)
+        assert quote.totals is not None
+        assert quote.totals.total.amount_minor == 89000 + 250000
+        hold = client.holds.create(experience_date_id=departure, seats=5)
+        assert client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id).is_bookable
+        wrong = [*lines, {"tier_id": "senior", "count": 1}]
+        refused = client.bookings.quote(experience_date_id=departure, guests=wrong, hold_id=NOWHERE)
+        assert [(each.code, each.reason, each.field) for each in refused.refusals] == [
+            ("not_found", "unknown_hold", "hold_id"),
+            ("validation_failed", "unknown_tier", "guests.2.tier_id"),
+            ("insufficient_capacity", None, None),
+        ]
+        assert (refused.is_bookable, refused.totals, refused.refusals[-1].seats_available) == (False, None, 0)
+        stage.set_status(departure, "closed")
+        closed = client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id)
+        assert [each.reason for each in closed.refusals] == ["departure_closed"]
+        assert not list(client.bookings.list())
+        with pytest.raises(NotFoundError):
+            client.bookings.quote(experience_date_id=NOWHERE, guests=lines)
 
     def test_departures_of_a_day_are_those_of_availability(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()

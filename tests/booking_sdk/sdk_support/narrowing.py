@@ -12,13 +12,18 @@ def by_text(event: AnyEvent) -> None:
     elif event.type == "gift_card.redeemed":
         reveal_type(event)  # GiftCardRedeemed
         reveal_type(event.data.booking_id)  # str
+    elif event.type == "booking.updated":
+        reveal_type(event)  # BookingUpdated
+        reveal_type(event.data.changes)  # dict[str, Any] | None
     elif isinstance(event, UnknownEvent):
         reveal_type(event.data)  # dict[str, Any]
 
 
 def by_one_of_several(event: AnyEvent) -> None:
     if event.type == "customer.created" or event.type == "customer.updated":
-        reveal_type(event.data)  # CustomerData
+        reveal_type(event.data.object)  # Customer
+    if event.type == "customer.updated":
+        reveal_type(event.data)  # CustomerUpdateData
     if event.type != "ping":
         return
     reveal_type(event.data.object)  # PingObject

@@ -12,6 +12,7 @@ import pytest
 from support.api import Api
 from support.guest_pages import Guest, text_of
 from support.operations import Operations
+from support.pseudo_locale import letters_left, use_pseudo_locale, visible
 from support.world import DAY, FixedClock
 
 from booking_core import bookings, gift_cards
@@ -19,6 +20,9 @@ from booking_core.db import tables
 from booking_core.errors import Conflict
 from booking_core.gift_cards import GiftCardIssue
 from booking_core.guest_links import gift_card_link
+from booking_core.notifications import guest as views
+from booking_core.notifications import summary
+from booking_server.guest_pages import router
 
 
 @pytest.fixture
@@ -288,3 +292,26 @@ def test_the_links_of_bookings_and_gift_cards_do_not_open_each_other(guest: Gues
     for wrong in (f"/manage/{token}", f"/gift-card/{own}", f"/gift-card/{token[:-1]}", "/gift-card/", f"{path}/x"):
         assert guest.call("GET", wrong).status_code == 404
     assert guest.call("POST", path).status_code == 405
+
+
+# No text bypasses the catalogues ---------------------------------------------------------------------------------
+
+
+def test_no_text_of_the_pages_bypasses_the_catalogues(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page, in the states of the booking and of the card, is rendered by translations that mark what passed."""
+    use_pseudo_locale(monkeypatch, views, summary, router)
+    world, (card, _) = guest.api.world, gift_card(guest.api, recipient_name="Ada Lovelace")
+    identity = {"website": "https://fjord.example", "contact_phone": "+47 55", "refund_late_percent": 30}
+    world.change(tables.organizations, world.org, **identity)
+    other = other_departure(guest)
+    guest.pay_by_card()
+    pages = [guest.open(after) for after in ("", "/cancel", "/move", "/receipt")]
+    world.change(tables.departures, other, seats_total=1, seats_taken=1)
+    pages += [move(guest, other), move(guest, ""), guest.open("/move")]
+    world.change(tables.departures, other, seats_total=12, seats_taken=0)
+    moved = move(guest, other)
+    assert moved.status_code == 303
+    pages += [guest.open("?moved=1"), guest.confirm("-1"), guest.confirm("89000"), guest.open(), guest.open("/receipt")]
+    pages += [guest.call("GET", card), guest.call("GET", "/manage/x"), guest.call("PUT", guest.path)]
+    for page in pages:
+        assert letters_left(visible(page.text)) == [], page.url

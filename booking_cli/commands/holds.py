@@ -1,0 +1,62 @@
+"""`booking holds`: keep seats of a departure for some minutes, over HTTP."""
+
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli.client import api_client
+from booking_cli.framework import options
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.durations import duration_us
+from booking_cli.framework.idempotency import idempotency_key
+
+app = command_group("Hold seats of a departure for some minutes.")
+
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+HoldId = Annotated[str, typer.Argument(metavar="HOLD", parser=identifier, help="The hold's id.")]
+
+
+@command(
+    app,
+    "create",
+    f"booking holds create --departure {_ID} --seats 2",
+    "booking holds create --departure ID --seats 2 --for 20m",
+    shape="seat_hold",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    departure: Annotated[
+        str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")
+    ],
+    seats: Annotated[int, typer.Option("--seats", metavar="N", min=1, help="The number of seats.")],
+    length: Annotated[str, typer.Option("--for", metavar="10m", help="The duration, at most 30 minutes.")] = "10m",
+    key: options.IdempotencyKey = None,
+) -> None:
+    """Hold seats of a departure. `booking bookings create --hold` takes them over."""
+    body: dict[str, Any] = {
+        "experience_date_id": departure,
+        "seats": seats,
+        "expires_in_seconds": duration_us(length) // 1_000_000,
+    }
+    with api_client.connect(ctx.obj) as client, idempotency_key(ctx.obj, key) as used:
+        held = api_client.request(client, "POST", api_client.path("holds"), body=body, idempotency_key=used).body
+    ctx.obj.render.one(held)
+
+
+@command(app, "get", f"booking holds get {_ID}", shape="seat_hold")
+def get(ctx: typer.Context, hold_id: HoldId) -> None:
+    """Show a hold and whether it still keeps its seats."""
+    with api_client.connect(ctx.obj) as client:
+        held = api_client.get(client, "holds", hold_id)
+    ctx.obj.render.one(held)
+
+
+@command(app, "delete", f"booking holds delete {_ID}", shape="deleted", changes=True)
+def delete(ctx: typer.Context, hold_id: HoldId) -> None:
+    """Release the seats of a hold. One that is over already stays as it is."""
+    with api_client.connect(ctx.obj) as client:
+        api_client.request(client, "DELETE", api_client.path("holds", hold_id))
+    ctx.obj.render.one({"id": hold_id, "deleted": True})

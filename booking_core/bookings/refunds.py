@@ -1,0 +1,85 @@
+"""Settle refunds, and publish `booking.refunded` when money was returned, in the same transaction.
+
+A refund returns money once: its row is locked, and changes to a status that it never leaves.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from booking_core import events, organizations, payments
+from booking_core.bookings import queries, rules, store
+from booking_core.bookings.rules import BookingRow
+from booking_core.context import Actor, Organization
+from booking_core.db.engine import Tx
+from booking_core.events import NewEvent
+from booking_core.models.events import EventType
+from booking_core.payments import Recorded, Refund, RefundResult, Returned
+
+
+def settle_refunds(
+    tx: Tx,
+    results: Sequence[RefundResult],
+    *,
+    first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
+    jitter: Callable[[], float] = random.random,
+) -> int:
+    """Record the results of the gateway as `payments.settle` does, and return how many changed their refund."""
+    changed, returned = payments.settle(tx, results, first_delay_s=first_delay_s, jitter=jitter)
+    _publish(tx, returned)
+    return changed
+
+
+def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_minor: int | None = None) -> Refund:
+    """Close a refund by hand as `payments.settle_refund` does, and return it."""
+    _publish(tx, [payments.settle_refund(tx, actor, refund_id, note=note, amount_minor=amount_minor)])
+    return payments.get_refund(tx, actor.organization, refund_id)
+
+
+def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Refund:
+    """Record a refund by hand as `payments.record_refund` does, and return it."""
+    returned = payments.record_refund(tx, actor, booking_id, amount_minor=amount_minor, note=note)
+    _publish(tx, [returned])
+    return payments.get_refund(tx, actor.organization, returned.refund.id)
+
+
+def record_elsewhere(
+    tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
+) -> Recorded:
+    """Record what the gateway has refunded as `payments.record_elsewhere` does, and return the result."""
+    recorded = payments.record_elsewhere(tx, actor, booking_id, gateway_minor, provider_refund_id)
+    _publish(tx, recorded.returned)
+    return recorded
+
+
+def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
+    """Publish what was returned, the organizations in the order of their ids: their counters are locked together."""
+    of = sorted((each for each in returned if each.amount_minor), key=lambda each: each.refund.organization_id)
+    groups = {owner: list(group) for owner, group in groupby(of, lambda each: each.refund.organization_id)}
+    owners = {owner: organizations.by_id(tx, owner) for owner in groups}
+    new_events = {owner: _new_events(tx, owners[owner], group) for owner, group in groups.items()}
+    wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
+    last = events.lock_sequences(tx, wanted) if wanted else {}
+    for owner, of_owner in new_events.items():
+        for sequence, (event, at) in enumerate(of_owner, start=last[owner][1] + 1):
+            events.append(tx, owners[owner], event, sequence=sequence, at=at)
+
+
+def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]) -> list[tuple[NewEvent, int]]:
+    rows = store.get_many(tx, organization.id, [each.refund.booking_id for each in returned])
+    return [(_refunded(organization, rows[each.refund.booking_id], each), each.refund.at) for each in returned]
+
+
+def _refunded(organization: Organization, row: BookingRow, returned: Returned) -> NewEvent:
+    """Return the event of a booking that was marked as refunded."""
+    refund = returned.refund
+    is_marked = returned.payment_status != refund.payment_status
+    before = row._replace(payment_status=refund.payment_status) if is_marked else row
+    amounts = {"refunded_amount": returned.amount_minor, "total_refunded": returned.total_minor}
+    return events.updated(
+        EventType.BOOKING_REFUNDED,
+        row.id,
+        before=queries.render(organization, before),
+        after=queries.render(organization, row),
+        extra={name: rules.money(amount, refund.currency) for name, amount in amounts.items()},
+    )

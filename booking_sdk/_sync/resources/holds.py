@@ -1,0 +1,80 @@
+# Generated from booking_sdk/resources/holds.py by `make sync-client`. Do not edit.
+"""Holds: seats that are kept for some minutes while a guest checks out."""
+
+from uuid import UUID
+
+from booking_core.models.holds import Hold
+from booking_sdk._parse import expect_empty_body, parser_for
+from booking_sdk._sync._base_client import APIClient
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.options import RequestOptions
+from booking_sdk.request import get, idempotent_change, path_segment, post_with_key, without_none
+
+
+@scrub_tracebacks
+class Holds:
+    """Holds of seats. Reading needs `bookings:read`, changing `bookings:write`."""
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def create(
+        self,
+        *,
+        experience_date_id: str | UUID,
+        seats: int,
+        expires_in_seconds: int | None = None,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Hold:
+        """Hold seats of one departure, so that nobody else books them meanwhile.
+
+            hold = client.holds.create(experience_date_id=departure.id, seats=2)
+            booking = client.bookings.create(experience_date_id=departure.id, hold_id=hold.id, ...)
+
+        Args:
+            experience_date_id: The id of the departure, from `availability`.
+            seats: The number of seats; `bookings.quote(...)` tells how many a party needs.
+            expires_in_seconds: The duration, 600 by default and 1,800 at most.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The departure is closed, cancelled or has left, or there are 200 live holds; `details` names
+                the reason.
+            NotFoundError: No departure has this id.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        body = without_none(
+            experience_date_id=str(experience_date_id), seats=seats, expires_in_seconds=expires_in_seconds
+        )
+        spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
+        return self._client._execute(spec, parser_for(Hold))
+
+    def get(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> Hold:
+        """Return one hold with its present status.
+
+        Args:
+            hold_id: The id of the hold.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No hold has this id.
+        """
+        spec = get("holds", path_segment("hold_id", hold_id), options=options)
+        return self._client._execute(spec, parser_for(Hold))
+
+    def delete(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> None:
+        """Release the seats of a hold. One that was released or has expired stays as it is.
+
+        Args:
+            hold_id: The id of the hold.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No hold has this id.
+            ConflictError: A booking has taken over the hold.
+        """
+        segment = path_segment("hold_id", hold_id)
+        self._client._execute(idempotent_change("DELETE", "holds", segment, options=options), expect_empty_body)

@@ -1,0 +1,91 @@
+"""`/api/v1/holds`: hold seats of a departure, look at a hold, release it."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import Body, Response
+
+from booking_core import storefront
+from booking_core.db.engine import Tx
+from booking_core.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.idempotency import Answer
+from booking_core.models.holds import Hold, HoldCreate
+from booking_server.api.dependencies import IdempotentCommand, PlainCommand, ReadTx
+from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import PathId
+from booking_server.api.requests import JsonBody
+from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
+from booking_server.api.routing import ApiRouter
+
+router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
+
+_CREATE_EXAMPLE = {
+    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "seats": 2,
+    "expires_in_seconds": 600,
+}
+
+
+@router.post(
+    "",
+    operation_id="create_hold",
+    summary="Hold seats",
+    status_code=201,
+    response_model=Hold,
+    response_description="The hold.",
+    responses=refusals(
+        NotFound,
+        Conflict("hold_limit_reached", "The organization has 200 live holds, which is the limit."),
+        InsufficientCapacity(1),
+    ),
+)
+async def create_hold(
+    caller: BookingsWriter,
+    command: IdempotentCommand,
+    body: Annotated[HoldCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+) -> Response:
+    """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
+    at most. Held seats are missing from `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over,
+    `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, whatever happens to your
+    process. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`, `departure_started`,
+    or `hold_limit_reached` with 200 live holds."""
+
+    def work(tx: Tx) -> Answer:
+        hold = storefront.create_hold(tx, caller, body.experience_date_id, body.seats, for_s=body.expires_in_seconds)
+        return Answer(201, orjson.dumps(hold))
+
+    return await command.write(caller, work)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_hold",
+    summary="Get a hold",
+    response_model=Hold,
+    response_description="The hold.",
+    responses=NOT_MODIFIED | refusals(NotFound),
+)
+@tagged
+def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
+    """Returns the hold with its present status. A hold is kept for 30 days after it ended."""
+    return storefront.get_hold(tx, caller, hold_id)
+
+
+@router.delete(
+    "/{id}",
+    operation_id="delete_hold",
+    summary="Release a hold",
+    status_code=204,
+    response_description="The seats are available again.",
+    responses=refusals(NotFound, Conflict("hold_booked", "A booking has taken over the hold.")),
+)
+async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Response:
+    """Releases the seats at once. A hold that was released or has expired is answered in the same way, so a retry is
+    always safe. One that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
+
+    def work(tx: Tx) -> Answer:
+        storefront.delete_hold(tx, caller, hold_id)
+        return Answer(204, b"")
+
+    return await command.write(caller, work)

@@ -1,0 +1,239 @@
+"""Holds over HTTP: seats that are kept for some minutes, and bookings that take them over."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from support.api import Api, booking_body, error_of
+from support.world import DAY, NOON, World
+
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.models.holds import Hold
+from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION
+from booking_core.models.scopes import Scope
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+def hold(api: Api, departure_id: str, seats: int = 2, *, key: str | None = None, **over: Any) -> httpx.Response:
+    return api.post("/holds", {"experience_date_id": departure_id, "seats": seats, **over}, key=key)
+
+
+def held(api: Api, departure_id: str, seats: int = 2, **over: Any) -> str:
+    """Hold seats, and return the id of the hold."""
+    return str(hold(api, departure_id, seats, **over).json()["id"])
+
+
+def left(api: Api, departure_id: str) -> int:
+    return int(api.get(f"/departures/{departure_id}").json()["seats_available"])
+
+
+def reason_of(response: httpx.Response) -> str:
+    return str(response.json()["details"][0]["reason"])
+
+
+# Held and released -----------------------------------------------------------------------------------------------
+
+
+def test_held_seats_are_missing_everywhere_until_they_are_released(api: Api, departure: str) -> None:
+    response = hold(api, departure, 3)
+    assert response.status_code == 201
+    shown = response.json()
+    assert Hold.model_validate(shown).to_json() == shown
+    assert shown == {
+        "id": shown["id"],
+        "departure_id": departure,
+        "seats": 3,
+        "status": "live",
+        "created_at": "2026-11-21T13:00:00+01:00",
+        "expires_at": "2026-11-21T13:10:00+01:00",
+        "booking_id": None,
+    }
+    assert api.get(f"/holds/{shown['id']}").json() == shown
+    (entry,) = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
+    assert (left(api, departure), entry["seats_available"]) == (2, 2)
+    assert api.book(departure, count=3).json()["seats_available"] == 2
+    assert hold(api, departure, 3).json()["seats_available"] == 2
+    assert api.event_types() == []
+    released = api.call("DELETE", f"/holds/{shown['id']}")
+    assert (released.status_code, released.content) == (204, b"")
+    assert api.get(f"/holds/{shown['id']}").json()["status"] == "released"
+    assert left(api, departure) == 5
+    assert api.call("DELETE", f"/holds/{shown['id']}").status_code == 204
+    assert api.world.examine() == []
+
+
+def test_a_hold_expires_without_a_worker(api: Api, departure: str) -> None:
+    hold_id = held(api, departure, 5, expires_in_seconds=60)
+    api.world.clock.advance(60 * SECOND - 1)
+    assert left(api, departure) == 0
+    api.world.clock.advance(1)
+    assert left(api, departure) == 5
+    assert api.get(f"/holds/{hold_id}").json()["status"] == "expired"
+    assert api.call("DELETE", f"/holds/{hold_id}").status_code == 204
+    assert api.book(departure, count=5).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seats": 0},
+        {"seats": 2**31},
+        {"seats": "2"},
+        {"seats": None},
+        {"expires_in_seconds": 0},
+        {"expires_in_seconds": 1801},
+        {"expires_in_seconds": 60.5},
+        {"experience_date_id": "no-id"},
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(api: Api, departure: str, fields: dict[str, object]) -> None:
+    assert error_of(hold(api, departure, **fields)) == (400, "validation_failed")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"status": "cancelled"}, "departure_cancelled"),
+        ({"status": "closed"}, "departure_closed"),
+        ({"starts_at": 1}, "departure_started"),
+    ],
+)
+def test_what_cannot_be_booked_cannot_be_held(api: Api, world: World, columns: dict[str, object], reason: str) -> None:
+    refused = hold(api, world.departure(world.experience(), **columns))
+    assert (error_of(refused), reason_of(refused)) == ((409, "conflict"), reason)
+
+
+def test_a_key_holds_seats_once(api: Api, departure: str) -> None:
+    first, again = (hold(api, departure, 2, key="hold-for-A-1") for _ in range(2))
+    assert (again.status_code, again.json(), again.headers["Idempotent-Replayed"]) == (201, first.json(), "true")
+    assert left(api, departure) == 3
+    assert error_of(hold(api, departure, 3, key="hold-for-A-1")) == (422, "idempotency_key_reused")
+    body = {"experience_date_id": departure, "seats": 1}
+    assert error_of(api.call("POST", "/holds", json=body)) == (400, "idempotency_key_required")
+
+
+def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> None:
+    departure = world.departure(world.experience(), seats=1000)
+    at = world.clock()
+    for _ in range(LIVE_HOLDS_PER_ORGANIZATION - 1):
+        world.insert(tables.holds, departure_id=departure, seats=1, expires_at=at + MINUTE, created_at=at)
+    last = held(api, departure, 1)
+    refused = hold(api, departure, 1)
+    assert (error_of(refused), reason_of(refused)) == ((409, "conflict"), "hold_limit_reached")
+    api.call("DELETE", f"/holds/{last}")
+    assert hold(api, departure, 1).status_code == 201
+    world.clock.advance(MINUTE)
+    assert hold(api, departure, 1).status_code == 201
+
+
+# Permissions and tenants -----------------------------------------------------------------------------------------
+
+
+def test_holds_need_the_scopes_of_bookings(api: Api, departure: str) -> None:
+    hold_id = held(api, departure)
+    reader, writer = api.with_scopes(Scope.BOOKINGS_READ), api.with_scopes(Scope.BOOKINGS_WRITE)
+    assert reader.get(f"/holds/{hold_id}").status_code == 200
+    assert hold(reader, departure).json()["required_scope"] == "bookings:write"
+    assert reader.call("DELETE", f"/holds/{hold_id}").json()["required_scope"] == "bookings:write"
+    assert writer.get(f"/holds/{hold_id}").json()["required_scope"] == "bookings:read"
+    assert writer.call("DELETE", f"/holds/{hold_id}").status_code == 204
+
+
+def test_another_organization_s_holds_and_departures_do_not_exist(
+    api: Api, departure: str, new_world: Callable[..., World]
+) -> None:
+    hold_id, stranger = held(api, departure), Api(api.client, new_world())
+    assert error_of(stranger.get(f"/holds/{hold_id}")) == (404, "not_found")
+    assert error_of(stranger.call("DELETE", f"/holds/{hold_id}")) == (404, "not_found")
+    assert error_of(hold(stranger, departure)) == (404, "not_found")
+    own = stranger.world.departure(stranger.world.experience())
+    refused = stranger.book(own, hold_id=hold_id)
+    assert (error_of(refused), reason_of(refused)) == ((404, "not_found"), "unknown_hold")
+    assert api.get(f"/holds/{hold_id}").json()["status"] == "live"
+
+
+# Taken over ------------------------------------------------------------------------------------------------------
+
+
+def test_a_booking_takes_over_the_seats_of_its_hold(api: Api, departure: str) -> None:
+    hold_id = held(api, departure, 5)
+    booking = api.book(departure, count=5, hold_id=hold_id.upper())
+    assert booking.status_code == 201
+    shown = api.get(f"/holds/{hold_id}").json()
+    assert (shown["status"], shown["booking_id"]) == ("booked", booking.json()["id"])
+    assert left(api, departure) == 0
+    refused = api.call("DELETE", f"/holds/{hold_id}")
+    assert (error_of(refused), reason_of(refused)) == ((409, "conflict"), "hold_booked")
+    api.cancel(booking.json()["id"])
+    assert left(api, departure) == 5
+    assert api.world.examine() == []
+
+
+def test_a_larger_party_needs_seats_beside_its_hold_and_a_smaller_one_gives_back(api: Api, departure: str) -> None:
+    hold(api, departure, 2)
+    mine = held(api, departure, 1)
+    refused = api.book(departure, count=4, hold_id=mine)
+    assert (error_of(refused), refused.json()["seats_available"]) == ((409, "insufficient_capacity"), 3)
+    assert api.get(f"/holds/{mine}").json()["status"] == "live"
+    assert api.book(departure, count=3, hold_id=mine).status_code == 201
+    assert left(api, departure) == 0
+    other = api.world.departure(api.world.row(tables.departures, departure)["experience_id"], starts_at=NOON + 7 * DAY)
+    assert api.book(other, count=1, hold_id=held(api, other, 4)).status_code == 201
+    assert left(api, other) == api.get(f"/departures/{other}").json()["seats_total"] - 1
+    assert api.world.examine() == []
+
+
+def test_a_hold_that_is_over_or_elsewhere_is_refused_with_its_reason(api: Api, departure: str) -> None:
+    booked, released, expired = (held(api, departure, 1) for _ in range(3))
+    api.book(departure, hold_id=booked)
+    api.call("DELETE", f"/holds/{released}")
+    experience = api.world.row(tables.departures, departure)["experience_id"]
+    elsewhere = held(api, api.world.departure(experience, starts_at=NOON + 7 * DAY), 1, expires_in_seconds=1800)
+    api.world.clock.advance(10 * MINUTE)
+    answers = {
+        hold_id: api.book(departure, hold_id=hold_id, key=f"late-{hold_id}")
+        for hold_id in (booked, released, expired, elsewhere)
+    }
+    assert [reason_of(each) for each in answers.values()] == [
+        *("hold_booked", "hold_released", "hold_expired", "hold_of_another_departure")
+    ]
+    assert {error_of(each) for each in answers.values()} == {(409, "conflict")}
+    assert {each.json()["details"][0]["field"] for each in answers.values()} == {"hold_id"}
+    unknown = api.book(departure, hold_id="00000000-0000-4000-8000-000000000000")
+    assert (error_of(unknown), reason_of(unknown)) == ((404, "not_found"), "unknown_hold")
+    again = api.book(departure, hold_id=expired, key=f"late-{expired}")
+    assert (again.json(), again.headers["Idempotent-Replayed"]) == (answers[expired].json(), "true")
+    assert api.world.examine() == []
+
+
+def test_a_take_over_is_repeated_with_its_key_and_books_once(api: Api, departure: str) -> None:
+    body = booking_body(departure, count=2, hold_id=held(api, departure, 2))
+    first, again = (api.post("/bookings", body, key="order-A-1") for _ in range(2))
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert left(api, departure) == 3
+
+
+def test_a_hold_that_is_booked_by_many_at_once_is_booked_once(api: Api, departure: str) -> None:
+    body = booking_body(departure, count=5, hold_id=held(api, departure, 5))
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda n: api.post("/bookings", body, key=f"racing-{n:03}"), range(8)))
+    assert sorted(each.status_code for each in answers) == [201] + [409] * 7
+    assert {reason_of(each) for each in answers if each.status_code == 409} == {"hold_booked"}
+    assert left(api, departure) == 0
+    assert api.world.examine() == []
+
+
+def test_holds_of_a_sold_out_departure_are_all_booked_at_once(api: Api, departure: str) -> None:
+    holds = [held(api, departure, 1) for _ in range(5)]
+    bodies = [booking_body(departure, count=1, hold_id=each) for each in holds] + [booking_body(departure)] * 3
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda one: api.post("/bookings", one), bodies))
+    assert [each.status_code for each in answers] == [201] * 5 + [409] * 3
+    assert api.world.examine() == []

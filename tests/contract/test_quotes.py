@@ -1,0 +1,134 @@
+"""`POST /bookings/quote`: the price, the seats, and each reason why the booking would be refused; nothing is held."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from support.api import Api, booking_body, error_of
+from support.refusals import nothing_changes
+from support.world import HOUR, World
+
+from booking_core.db import tables
+from booking_core.models.bookings import BookingQuote
+from booking_core.models.scopes import Scope
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+def quote(api: Api, departure_id: str, count: int = 1, **over: Any) -> httpx.Response:
+    guests = [{"tier_id": "adult", "count": count}]
+    return api.call("POST", "/bookings/quote", json={"experience_date_id": departure_id, "guests": guests, **over})
+
+
+def reasons(response: httpx.Response) -> list[tuple[str, str | None]]:
+    return [(each["code"], each["reason"]) for each in response.json()["refusals"]]
+
+
+def test_a_quote_has_the_lines_and_totals_of_the_booking_and_holds_nothing(api: Api, departure: str) -> None:
+    family = {"guests": [{"tier_id": "family", "count": 1}], "add_ons": [{"id": "drysuit", "count": 2}]}
+    with nothing_changes(api.world):
+        shown = quote(api, departure, **family).json()
+    assert BookingQuote.model_validate(shown).to_json() == shown
+    booking = api.post("/bookings", booking_body(departure, **family)).json()
+    for name in ("guests", "add_ons", "totals", "experience", "departure"):
+        assert shown[name] == booking[name]
+    assert (shown["is_bookable"], shown["refusals"]) == (True, [])
+    assert (shown["seats"], shown["seats_available"]) == (4, 5)
+    assert shown["booking_closes_at"] == booking["departure"]["starts_at"]
+
+
+def test_a_quote_takes_the_body_of_a_booking(api: Api, departure: str) -> None:
+    body = booking_body(departure, note="Window seats", metadata={"channel": "acme"}, external_reference="A-1")
+    assert api.call("POST", "/bookings/quote", json=body).json()["is_bookable"] is True
+    with_key = api.post("/bookings/quote", body)
+    assert "Idempotent-Replayed" not in with_key.headers
+    assert error_of(api.call("POST", "/bookings/quote", json=body | {"guests": []})) == (400, "validation_failed")
+    assert error_of(api.call("POST", "/bookings/quote", json={})) == (400, "validation_failed")
+
+
+def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api, world: World) -> None:
+    departure = world.departure(world.experience(hours_before_booking_closes=100), seats=5)
+    api.world.change(tables.departures, departure, status="closed")
+    over: dict[str, Any] = {
+        "guests": [
+            {"tier_id": "adult", "count": 6},
+            {"tier_id": "senior", "count": 1},
+            {"tier_id": "baby", "count": 1},
+        ],
+        "add_ons": [{"id": "yacht", "count": 1}],
+        "hold_id": "00000000-0000-4000-8000-000000000000",
+    }
+    response = quote(api, departure, **over)
+    shown = response.json()
+    assert reasons(response) == [
+        ("conflict", "departure_closed"),
+        ("conflict", "departure_closed"),
+        ("not_found", "unknown_hold"),
+        ("validation_failed", "unknown_tier"),
+        ("validation_failed", "unknown_tier"),
+        ("validation_failed", "unknown_add_on"),
+        ("insufficient_capacity", None),
+    ]
+    fields = [each["field"] for each in shown["refusals"]]
+    assert fields == [None, None, "hold_id", "guests.1.tier_id", "guests.2.tier_id", "add_ons.0.id", None]
+    assert (shown["is_bookable"], shown["totals"], shown["seats"]) == (False, None, 6)
+    assert shown["refusals"][-1]["seats_available"] == 5
+    booked = api.post("/bookings", booking_body(departure, **over)).json()
+    first = shown["refusals"][0]
+    assert (booked["code"], booked["error"]) == (first["code"], first["message"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"status": "cancelled"}, ("conflict", "departure_cancelled")),
+        ({"status": "closed"}, ("conflict", "departure_closed")),
+        ({"starts_at": 1}, ("conflict", "departure_started")),
+    ],
+)
+def test_a_departure_that_cannot_be_booked_is_quoted_with_the_reason(
+    api: Api, world: World, columns: dict[str, object], reason: tuple[str, str]
+) -> None:
+    response = quote(api, world.departure(world.experience(), **columns))
+    assert reasons(response) == [reason]
+    assert response.json()["totals"]["total"]["amount_minor"] > 0
+
+
+def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, departure: str) -> None:
+    huge = [{"tier_id": "adult", "count": 2**31 - 1}] * 100
+    api.world.change(tables.organizations, api.world.org, add_ons_app=False)
+    response = quote(api, departure, guests=huge, add_ons=[{"id": "drysuit", "count": 1}])
+    assert response.status_code == 200
+    assert ("validation_failed", "add_ons_app_disabled") in reasons(response)
+
+
+def test_seats_of_the_own_hold_are_available_and_those_of_others_are_not(api: Api, departure: str) -> None:
+    mine, other = (api.post("/holds", {"experience_date_id": departure, "seats": 2}).json()["id"] for _ in range(2))
+    shown = quote(api, departure, 3, hold_id=mine).json()
+    assert (shown["is_bookable"], shown["seats_available"]) == (True, 3)
+    assert reasons(quote(api, departure, 2)) == [("insufficient_capacity", None)]
+    api.call("DELETE", f"/holds/{other}")
+    api.world.clock.advance(HOUR)
+    assert reasons(quote(api, departure, 5, hold_id=mine)) == [("conflict", "hold_expired")]
+
+
+def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure: str) -> None:
+    api.book(departure, external_reference="A-1")
+    assert reasons(quote(api, departure, external_reference="A-1")) == []
+    unique = quote(api, departure, external_reference="A-1", external_reference_unique=True)
+    assert reasons(unique) == [("conflict", "external_reference_taken")]
+
+
+def test_a_quote_needs_the_scope_to_book(api: Api, departure: str) -> None:
+    reader = api.with_scopes(Scope.BOOKINGS_READ, Scope.AVAILABILITY_READ)
+    assert quote(reader, departure).json()["required_scope"] == "bookings:write"
+
+
+def test_another_organization_s_departure_does_not_exist(
+    api: Api, departure: str, new_world: Callable[..., World]
+) -> None:
+    assert error_of(quote(Api(api.client, new_world()), departure)) == (404, "not_found")

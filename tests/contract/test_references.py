@@ -1,0 +1,144 @@
+"""External references and metadata of bookings: kept as sent, found by, and unique where a request asks for that."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.api import Api, booking_body, error_of
+from support.world import World
+
+from booking_core.models import limits
+
+NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=12)
+
+
+def reason_of(response: object) -> str:
+    return str(response.json()["details"][0]["reason"])  # type: ignore[attr-defined]
+
+
+def test_reference_and_metadata_come_back_with_the_booking_and_in_its_events(api: Api, departure: str) -> None:
+    booking = api.book(departure, external_reference="A-1042", metadata=NOTES).json()
+    assert (booking["external_reference"], booking["metadata"]) == ("A-1042", NOTES)
+    shown = api.get(f"/bookings/{booking['id']}").json()
+    assert (shown["external_reference"], shown["metadata"]) == ("A-1042", NOTES)
+    api.cancel(booking["id"])
+    for event in api.get("/events", type="booking.*").json()["data"]:
+        assert (event["data"]["object"]["external_reference"], event["data"]["object"]["metadata"]) == ("A-1042", NOTES)
+    assert api.world.examine() == []
+
+
+def test_a_booking_without_them_has_null_and_an_empty_object(api: Api, departure: str) -> None:
+    for booking in (api.book(departure).json(), api.book(departure, metadata={}, external_reference=None).json()):
+        assert (booking["external_reference"], booking["metadata"]) == (None, {})
+
+
+def test_bookings_are_found_by_their_reference_exactly(api: Api, departure: str) -> None:
+    ids = [api.book(departure, external_reference=each).json()["id"] for each in ("A-1", "A-1", "a-1", "A-10")]
+    found = api.get("/bookings", external_reference="A-1", order="asc").json()["data"]
+    assert [each["id"] for each in found] == ids[:2]
+    page = api.get("/bookings", external_reference="A-1", order="asc", limit=1).json()
+    after = page["next_cursor"]
+    following = api.get("/bookings", external_reference="A-1", order="asc", limit=1, starting_after=after).json()
+    assert [each["id"] for each in page["data"] + following["data"]] == ids[:2]
+    assert api.get("/bookings", external_reference="A-1", status="cancelled").json()["data"] == []
+    assert api.get("/bookings", external_reference="unknown").json()["data"] == []
+    elsewhere = api.get("/bookings", external_reference="A-10", order="asc", limit=1, starting_after=after)
+    assert error_of(elsewhere) == (400, "validation_failed")
+
+
+def test_a_reference_is_unique_only_where_a_request_asks_for_that(api: Api, departure: str) -> None:
+    assert api.book(departure, external_reference="A-1").status_code == 201
+    assert api.book(departure, external_reference="A-1", external_reference_unique=False).status_code == 201
+    refused = api.book(departure, external_reference="A-1", external_reference_unique=True)
+    assert error_of(refused) == (409, "conflict")
+    assert (reason_of(refused), refused.json()["details"][0]["field"]) == (
+        "external_reference_taken",
+        "external_reference",
+    )
+    assert api.book(departure, external_reference="A-2", external_reference_unique=True).status_code == 201
+    assert api.book(departure, external_reference="A-2").status_code == 201
+
+
+def test_a_cancelled_booking_keeps_its_reference(api: Api, departure: str) -> None:
+    wanted = {"external_reference": "A-1", "external_reference_unique": True}
+    api.cancel(api.book(departure, **wanted).json()["id"])
+    assert reason_of(api.book(departure, **wanted)) == "external_reference_taken"
+
+
+def test_a_taken_reference_is_refused_before_the_departure_is_looked_at(api: Api, departure: str) -> None:
+    wanted = {"external_reference": "A-1", "external_reference_unique": True}
+    assert api.book(departure, count=12, **wanted).status_code == 201
+    assert reason_of(api.book(departure, **wanted)) == "external_reference_taken"
+
+
+def test_another_organization_s_reference_does_not_count(
+    api: Api, new_world: Callable[..., World], departure: str
+) -> None:
+    wanted = {"external_reference": "A-1", "external_reference_unique": True}
+    api.book(departure, **wanted)
+    other = Api(api.client, new_world())
+    there = other.world.departure(other.world.experience())
+    assert other.book(there, **wanted).status_code == 201
+    assert len(other.get("/bookings", external_reference="A-1").json()["data"]) == 1
+
+
+def test_a_replay_of_a_unique_booking_is_its_first_answer(api: Api, departure: str) -> None:
+    body = booking_body(departure, external_reference="A-1", external_reference_unique=True)
+    first = api.post("/bookings", body, key="order-A-1")
+    again = api.post("/bookings", body, key="order-A-1")
+    assert (again.status_code, again.json()) == (201, first.json())
+    refused = [api.post("/bookings", body, key="order-A-1-again") for _ in range(2)]
+    assert [error_of(each) for each in refused] == [(409, "conflict")] * 2
+    assert refused[1].headers["Idempotent-Replayed"] == "true"
+
+
+def test_of_requests_at_the_same_moment_one_has_the_reference(api: Api, departure: str) -> None:
+    body = booking_body(departure, external_reference="A-1", external_reference_unique=True)
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda n: api.post("/bookings", body, key=f"racing-{n:03}"), range(8)))
+    assert sorted(each.status_code for each in answers) == [201] + [409] * 7
+    assert len(api.get("/bookings", external_reference="A-1").json()["data"]) == 1
+    assert api.world.examine() == []
+
+
+TOO_LONG = {f"key{n}": "x" * limits.METADATA_VALUE_LENGTH_MAX for n in range(17)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"external_reference": ""}, "external_reference"),
+        ({"external_reference": "x" * 201}, "external_reference"),
+        ({"external_reference": "two\nlines"}, "external_reference"),
+        ({"external_reference": 7}, "external_reference"),
+        ({"external_reference_unique": True}, "external_reference_unique"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"metadata": {"a": None}}, "metadata.a"),
+        ({"metadata": {"a": "x" * 501}}, "metadata.a"),
+        ({"metadata": {"a": "nul\0"}}, "metadata.a"),
+        ({"metadata": {"": "x"}}, "metadata"),
+        ({"metadata": {"k" * 41: "x"}}, "metadata"),
+        ({"metadata": {"with space": "x"}}, "metadata"),
+        ({"metadata": {"line\n": "x"}}, "metadata"),
+        ({"metadata": {f"key{n}": "" for n in range(51)}}, "metadata"),
+        ({"metadata": TOO_LONG}, "metadata"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_by_its_field(
+    api: Api, departure: str, fields: dict[str, object], field: str
+) -> None:
+    refused = api.book(departure, **fields)
+    assert error_of(refused) == (400, "validation_failed")
+    assert [each["field"] for each in refused.json()["details"]] == [field]
+
+
+def test_the_largest_metadata_is_kept(api: Api, departure: str) -> None:
+    notes = {f"k{n:02}": "ü" * 157 for n in range(limits.METADATA_KEYS_MAX)}
+    assert sum(len(key) + len(text) for key, text in notes.items()) == limits.METADATA_LENGTH_MAX
+    assert api.book(departure, metadata=notes).json()["metadata"] == notes

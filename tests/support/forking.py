@@ -1,0 +1,304 @@
+"""Processes that begin with the modules of the service loaded: forks of a process that has loaded them.
+
+A start loads a thousand modules, which is most of what it costs, and tests start processes by the hundred. What they
+look at comes after that. A fork is a process like any other: its memory, files, environment, signals and end are its
+own. Tests of the start itself begin with a new interpreter (`serving.COMMAND`).
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from io import BufferedWriter, FileIO, TextIOWrapper
+from pathlib import Path
+from threading import Thread
+from types import ModuleType
+from typing import IO, Any
+
+_TESTS = Path(__file__).parents[1]
+_LOADED = (
+    "booking_cli.commands.serve",
+    "booking_cli.commands.webhooks",
+    "booking_cli.commands.worker",
+    "booking_cli.main",
+    "booking_core.db.postgres",
+    "booking_core.settings",
+    "booking_sdk",
+    "booking_server.app",
+    "booking_server.http.protocol",
+    "booking_server.monitoring.app",
+    "booking_server.worker.process",
+    "httpx",
+    "uvicorn.lifespan.on",
+    "uvicorn.main",
+    "uvloop",
+)
+"""None of them reads the environment when it is loaded."""
+_OF_INTERPRETER = ("PYTHON", "LANG", "LC_")
+"""The beginnings of variables that an interpreter reads when it starts."""
+_MESSAGE_MAX = 1 << 18
+
+Output = IO[Any] | int | None
+"""As `subprocess.Popen` takes it: a file, a descriptor, PIPE or DEVNULL, STDOUT; None for that of this process."""
+
+
+def start(
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    text: bool = False,
+    umask: int = -1,
+    stdin: Output = None,
+    stdout: Output = None,
+    stderr: Output = None,
+) -> "Process":
+    """Start `booking` or `uvicorn` with arguments: as a fork, or as a new process where one would differ from it."""
+    environment = {**os.environ} if env is None else env
+    if sys.platform == "linux" and _of_interpreter(environment) == _of_interpreter(os.environ):
+        return Forked(words, environment, cwd or Path.cwd(), umask, text, (stdin, stdout, stderr))
+    module = "booking_cli" if words[0] == "booking" else words[0]
+    command = [sys.executable, "-c", f"import sys; from {module}.main import main; sys.exit(main())", *words[1:]]
+    return subprocess.Popen(
+        command, env=environment, cwd=cwd, text=text, umask=umask, stdin=stdin, stdout=stdout, stderr=stderr
+    )
+
+
+def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[Any]":
+    """Run a command to its end, and return its exit code and output."""
+    with start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as started:
+        out, err = started.communicate()
+    return subprocess.CompletedProcess(words, started.returncode, out, err)
+
+
+def _of_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_OF_INTERPRETER)}
+
+
+class Forked:
+    """A process, with as much of `subprocess.Popen` as tests use."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        umask: int,
+        text: bool,
+        streams: tuple[Output, Output, Output],
+    ) -> None:
+        self.args = words
+        self.returncode: int | None = None
+        with contextlib.ExitStack() as theirs:
+            self.stdin, reader = _pipe(streams[0], 0, theirs, text, is_input=True)
+            self.stdout, writer = _pipe(streams[1], 1, theirs, text)
+            is_one = streams[2] == subprocess.STDOUT
+            self.stderr, errors = (None, writer) if is_one else _pipe(streams[2], 2, theirs, text)
+            self._status, status = socket.socketpair()
+            theirs.callback(status.close)
+            request = {"words": words, "environment": dict(environment), "cwd": str(cwd), "umask": umask}
+            _parent().fork(request, [status.fileno(), reader, writer, errors])
+        self.pid = int(self._status.makefile("rb", buffering=0).readline())
+
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream:
+                stream.close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """Return the exit code, once the process has ended."""
+        return self._end(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._end(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def _end(self, timeout_s: float | None) -> int | None:
+        if self.returncode is None:
+            self._status.settimeout(timeout_s)
+            with contextlib.suppress(TimeoutError, BlockingIOError):
+                self.returncode = int(self._status.recv(16))
+                self._status.close()
+        return self.returncode
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002 - as there
+        """Write the input, and return the output and the errors."""
+        found: dict[int, Any] = {}
+        readers = [
+            Thread(target=_read, args=(each, found)) for each in (self.stdout, self.stderr) if each and not each.closed
+        ]
+        for reader in readers:
+            reader.start()
+        if self.stdin:
+            with contextlib.suppress(BrokenPipeError), self.stdin:
+                self.stdin.write(input or "")
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        return found.get(id(self.stdout)), found.get(id(self.stderr))
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+Process = Forked | subprocess.Popen[Any]
+
+
+def _read(stream: IO[Any], found: dict[int, Any]) -> None:
+    with stream:
+        found[id(stream)] = stream.read()
+
+
+def _pipe(
+    wanted: Output, number: int, theirs: contextlib.ExitStack, text: bool, *, is_input: bool = False
+) -> tuple[IO[Any] | None, int]:
+    """Return this process's end of a stream, if there is one, and the descriptor that the other one gets."""
+    if wanted == subprocess.PIPE:
+        reader, writer = os.pipe()
+        own, other = (writer, reader) if is_input else (reader, writer)
+        theirs.callback(os.close, other)
+        return os.fdopen(own, ("w" if is_input else "r") + ("" if text else "b")), other
+    if wanted == subprocess.DEVNULL:
+        null = os.open(os.devnull, os.O_RDWR)
+        theirs.callback(os.close, null)
+        return None, null
+    if wanted is None:
+        return None, number
+    return None, wanted if isinstance(wanted, int) else wanted.fileno()
+
+
+class _Parent:
+    """The process with the modules, as the tests' process sees it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_MAX)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "support.forking", str(theirs.fileno())],
+                cwd=_TESTS,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        """Ask for a fork with a socket for its end, and its standard streams."""
+        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+
+
+@cache
+def _parent() -> _Parent:
+    return _Parent()
+
+
+# In that process -----------------------------------------------------------------------------------------------------
+
+
+def _serve(requests: socket.socket) -> Callable[[], object]:
+    """Fork for each request, and tell the exit codes. In a fork its command is returned."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    """The process id and the socket of each fork, by the descriptor that tells its end."""
+    while True:
+        ready, _, _ = select.select([requests, *running], [], [])
+        for each in ready:
+            if each is not requests:
+                _tell_end(*running.pop(each))
+                os.close(each)
+                continue
+            message, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_MAX, 4)
+            if not message:
+                sys.exit()
+            status, pid = socket.socket(fileno=descriptors[0]), os.fork()
+            if pid == 0:
+                for other, (_, its) in running.items():
+                    os.close(other)
+                    its.close()
+                requests.close()
+                status.close()
+                return _become(json.loads(message), descriptors[1:])
+            for descriptor in descriptors[1:]:
+                os.close(descriptor)
+            status.sendall(b"%d\n" % pid)
+            running[os.pidfd_open(pid)] = pid, status
+
+
+def _tell_end(pid: int, status: socket.socket) -> None:
+    _, how = os.waitpid(pid, 0)
+    with status, contextlib.suppress(OSError):  # the test may have ended
+        status.sendall(b"%d" % os.waitstatus_to_exitcode(how))
+
+
+def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], object]:
+    """Make this process the one that was asked for, and return its command."""
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin = TextIOWrapper(open(0, "rb", closefd=False), sys.stdout.encoding, sys.stdout.errors)  # noqa: SIM115
+    sys.stdout, sys.stderr = _output(1, sys.stdout), _output(2, sys.stderr)
+    os.chdir(request["cwd"])
+    if request["umask"] >= 0:
+        os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = request["words"]
+    sys.modules["__main__"] = ModuleType("__main__")  # processes that it spawns import that of theirs
+    return _uvicorn if sys.argv[0] == "uvicorn" else _booking
+
+
+def _output(descriptor: int, like: Any) -> TextIOWrapper:
+    """Open an output as the interpreter did."""
+    raw = FileIO(descriptor, "w", closefd=False)
+    buffer: Any = raw if like.write_through else BufferedWriter(raw)
+    made = TextIOWrapper(buffer, like.encoding, like.errors, None, like.line_buffering, like.write_through)
+    made.mode = "w"
+    return made
+
+
+def _booking() -> object:
+    from booking_cli.main import main
+
+    return main()
+
+
+def _uvicorn() -> object:
+    from uvicorn.main import main
+
+    return main()
+
+
+def _main() -> None:
+    for name in _LOADED:
+        importlib.import_module(name)
+    gc.freeze()
+    sys.exit(_serve(socket.socket(fileno=int(sys.argv[1])))())  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    _main()
