@@ -152,6 +152,7 @@ def remove(tx: Tx, actor: Actor) -> dict[str, Any]:
 def present(account: StripeAccount, actor: Actor) -> dict[str, Any]:
     """Return the account as JSON-ready values, with no more of its secrets than their beginnings."""
     return {
+        "id": account.organization_id,
         "organization": actor.organization.slug,
         "api_key": _masked(account.api_key),
         "webhook_secret": _masked(account.webhook_secret),

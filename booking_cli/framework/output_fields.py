@@ -79,7 +79,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     "resealed": ("kind", "resealed", "lost"),
     "restored": ("file", "bytes", "revision", "database_revision", "findings"),
     "revision": ("cell", "previous", "revision"),
-    "stripe_account": ("organization", "api_key", "webhook_secret", "publishable_key", "webhook_url"),
+    "stripe_account": ("id", "organization", "api_key", "webhook_secret", "publishable_key", "webhook_url"),
     "stripe_payment": (
         *("booking_id", "booking_number", "booking_status", "payment_status", "payment_intent", "status", "reason"),
         *("amount.*", "refunded_elsewhere.*", "dispute.*", "updated_at"),

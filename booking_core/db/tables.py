@@ -638,6 +638,26 @@ webhook_secrets = Table(
     Index(None, "organization_id", "endpoint_id"),
 )
 
+# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become
+# rows of deliveries and attempts with their results, or without when the lease expires.
+webhook_leases = Table(
+    "webhook_leases",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("endpoint_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("token", Text, nullable=False),  # begins with the worker
+    Column("lease_until", At, nullable=False),
+    Column("lost_leases", Integer, nullable=False, server_default=text("0")),
+    Column("claimed_at", At, nullable=False),
+    Column("generation", Integer, nullable=False),  # of its endpoint
+    # Of the attempts that are not settled: webhooks.leases has their form. Every id in it is found as a text.
+    Column("first_sequence", BigInteger, nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("attempts", Json, nullable=False, info=LONG),
+    Index(None, "lease_until"),
+)
+
 # Neither a delivery nor an attempt has a foreign key: decisions/0012.
 deliveries = Table(
     "deliveries",

@@ -169,10 +169,14 @@ SELECT b.organization_id, b.id, coalesce(t.told, 0) || ' refunds in the timeline
                 AND t.created_at > k.complete_since
               GROUP BY t.organization_id, t.booking_id) t
     ON t.organization_id = b.organization_id AND t.booking_id = b.id
+  LEFT JOIN (SELECT t.organization_id, t.booking_id, count(*) AS elsewhere FROM timeline t
+              WHERE [t] AND t.kind = 'payment_returned' GROUP BY t.organization_id, t.booking_id) x
+    ON x.organization_id = b.organization_id AND x.booking_id = b.id
   LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS published FROM events e
               WHERE [e] AND e.type = 'booking.refunded' GROUP BY e.organization_id, e.resource_id) p
     ON p.organization_id = b.organization_id AND p.resource_id = b.id
- WHERE [b] AND (coalesce(p.published, 0) < coalesce(t.told, 0) OR coalesce(p.published, 0) > coalesce(r.made, 0))
+ WHERE [b] AND (coalesce(p.published, 0) < coalesce(t.told, 0) 
+                OR coalesce(p.published, 0) > coalesce(r.made, 0) + coalesce(x.elsewhere, 0))
 
 -- name: missing_resources
 -- Select events about a booking or a customer that does not exist.

@@ -49,7 +49,8 @@ SELECT c.organization_id, c.endpoint_id, c.served_sequence, k.last_event_sequenc
 
 -- part: due
 -- Select by these conditions, and in this order, the due deliveries of one endpoint, the longest due first. A first
--- attempt waits for the first attempts of earlier events about the same resource (decision W13).
+-- attempt waits for the first attempts of earlier events about the same resource (decision W13), of which those in
+-- flight are in leases.
 AND d.generation = e.generation
 AND d.next_attempt_at <= (SELECT at FROM clock) AND d.lease_until IS NULL
 AND (e.status = 'enabled' OR d."trigger" = 'test')
@@ -58,7 +59,11 @@ AND CASE WHEN d.attempt_count > 0 OR d.resource_id IS NULL THEN true
               SELECT min(p.event_sequence) FROM deliveries p
                WHERE p.organization_id = d.organization_id AND p.endpoint_id = d.endpoint_id
                  AND p.resource_id = d.resource_id AND p.generation = d.generation
-                 AND p.completed_at IS NULL AND p.attempt_count = 0) END
+                 AND p.completed_at IS NULL AND p.attempt_count = 0)
+              AND NOT EXISTS (
+              SELECT 1 FROM webhook_leases l
+               WHERE l.organization_id = d.organization_id AND l.endpoint_id = d.endpoint_id
+                 AND l.attempts LIKE '%' || CAST(d.resource_id AS text) || '%') END
 ORDER BY d.next_attempt_at LIMIT CAST(:per_endpoint AS integer)
 
 -- part: due_rows (postgresql)
@@ -149,8 +154,8 @@ least(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock
 min(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock)) AS due_at
 
 -- part: offered_events
--- Select the next events. Nothing more is taken from the log for an endpoint with 256 first attempts in flight, or
--- waiting for others.
+-- Select the next events. Nothing more is taken from the log for an endpoint with 256 first attempts that wait for
+-- others, or that a worker has lost.
 SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
        e.generation, c.last_claimed_at, c.served_sequence, v.id,
        -- include: since
@@ -234,6 +239,18 @@ picked AS (
     AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
 (SELECT at FROM clock) AS at
 
+-- part: in_flight (postgresql)
+-- Select the leases with a first attempt about the same resource, in lines: the worker, and the attempts.
+(SELECT string_agg(substr(l.token, 1, 36) || l.attempts, chr(10)) FROM webhook_leases l
+  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
+    AND l.attempts LIKE '%' || CAST(v.resource_id AS text) || '%') AS in_flight
+
+-- part: in_flight (sqlite)
+-- Select the same.
+(SELECT group_concat(substr(l.token, 1, 36) || l.attempts, char(10)) FROM webhook_leases l
+  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
+    AND l.attempts LIKE '%' || v.resource_id || '%') AS in_flight
+
 -- part: claimed_row
 -- Select the columns of `DueDelivery` of a queued delivery.
 d.organization_id, d.id, d.endpoint_id, d.event_id, d.event_type, d.failure_reason, k.url, k.last_timed_out,
@@ -244,7 +261,7 @@ coalesce((SELECT max(a.number) FROM attempts a
 , d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
 (SELECT v.traceparent FROM events v
   WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS traceparent,
-NULL AS unfinished
+NULL AS unfinished, NULL AS in_flight
 
 -- part: claimed_event
 -- Select the columns of `DueDelivery` of an event. An attempt that this worker has in flight may be followed by the
@@ -261,7 +278,8 @@ v.created_at, v.traceparent,
    FROM deliveries p
   WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
     AND p.resource_id = v.resource_id AND p.generation = k.generation
-    AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished
+    AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished,
+-- include: in_flight
 
 -- name: claim (postgresql)
 -- Select due deliveries and next events, and lock them and the cursors of their endpoints. Read it from `waiting`.
@@ -369,4 +387,6 @@ SELECT min(at) FROM (
              WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) = 'enabled'
     UNION ALL
     SELECT min(lease_until) FROM deliveries WHERE lease_until IS NOT NULL
+    UNION ALL
+    SELECT min(lease_until) FROM webhook_leases
 ) due

@@ -23,10 +23,8 @@ class Checkouts:
 
     def create(self, request: CheckoutCreate) -> Row:
         """Create the booking of a checkout, and return the checkout."""
-        if request.hold_id is not None:
-            raise not_found()
         card = self._card(request.gift_card_code)
-        fields = request.model_dump(exclude={"gift_card_code", "hold_id"})
+        fields = request.model_dump(exclude={"gift_card_code"})
         row = self._store.insert_booking(BookingCreate(**fields, payment=PaymentMode.PAY_ON_SITE))
         row |= {"source": "online", "manage_url": None}
         if card is not None:

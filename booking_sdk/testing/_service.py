@@ -28,7 +28,13 @@ from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
 from booking_core.models.organizations import ApiKey, Me
 from booking_core.models.scopes import Scope
-from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.models.webhooks import (
+    DeliveryRecover,
+    DeliveryRedeliver,
+    SecretRotate,
+    WebhookEndpointChange,
+    WebhookEndpointCreate,
+)
 from booking_sdk.response import Response
 from booking_sdk.testing import _changes, _events, _party, _quotes
 from booking_sdk.testing._checkouts import Checkouts
@@ -265,7 +271,7 @@ class FakeService:
 
     def _get_checkout(self, call: _Call) -> Response:
         checkout = self.checkouts.get(call.ids[0])
-        return _ok({**checkout, "booking": self._read(self.store.bookings[call.ids[0]], call)})
+        return _ok({**checkout, "booking": shown(self._read(self.store.bookings[call.ids[0]], call))})
 
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
@@ -329,6 +335,10 @@ class FakeService:
 
     def _test_webhook(self, call: _Call) -> Response:
         return _ok(self.webhooks.test(call.ids[0]), 202)
+
+    def _redeliver(self, call: _Call) -> Response:
+        request = validated(DeliveryRedeliver, call.request.body)
+        return _ok(self.webhooks.redeliver(call.ids[0], request, call.key.scopes), 202)
 
     def _recover(self, call: _Call) -> Response:
         return _ok(self.webhooks.recover(call.ids[0], validated(DeliveryRecover, call.request.body)), 202)
@@ -406,6 +416,7 @@ _OPERATIONS = (
     _op("POST", f"{_HOOK}/rotate-secret", _S._rotate_secret, _MANAGE),
     _op("POST", f"{_HOOK}/test", _S._test_webhook, _MANAGE),
     _op("POST", f"{_HOOK}/recover", _S._recover, _MANAGE),
+    _op("POST", f"{_HOOK}/redeliver", _S._redeliver, _MANAGE),
     _op("GET", f"{_HOOK}/deliveries", _S._list_deliveries, _MANAGE),
     _op("GET", _DELIVERY, _S._get_delivery, _MANAGE),
     _op("POST", f"{_DELIVERY}/retry", _S._retry_delivery, _MANAGE),

@@ -164,6 +164,8 @@ class StripeIntents:
 def _open_http(timeout_s: float) -> Any:
     import stripe
 
+    # The library logs the bodies of responses, which hold client secrets, and each request.
+    logging.getLogger("stripe").setLevel(logging.WARNING)
     return stripe.HTTPXClient(timeout=timeout_s)
 
 

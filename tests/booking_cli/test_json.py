@@ -125,6 +125,27 @@ class Everything:
         self.shop.change(tables.refunds, found["id"], status="needs_review", last_error="no_gateway")
         return str(found["id"])
 
+    def stripe(self) -> Words:
+        """Return the organization, which has an account at Stripe."""
+        assert self.booking("stripe", "set", *self.stripe_keys(), "-o", "json").code == 0
+        return ("--org", self.slug)
+
+    def stripe_keys(self) -> Words:
+        """Return the options of an account at Stripe."""
+        api_key, secret = self.folder / "stripe.key", self.folder / "whsec.key"
+        api_key.write_text("sk_test_of_a_command\n")
+        secret.write_text("whsec_of_a_command\n")
+        return ("--org", self.slug, "--api-key-file", str(api_key), "--webhook-secret-file", str(secret))
+
+    def payment_to_review(self) -> str:
+        """Return a booking whose payment at Stripe waits for a person."""
+        booking_id, now = self.pending(), system_clock()
+        own = {"status": "needs_review", "last_error": "amount_differs", "intent_id": f"pi_{booking_id}"}
+        times = {"created_at": now, "updated_at": now}
+        money = {"amount_minor": 1, "currency": "NOK"}
+        self.shop.insert(tables.payment_intents, booking_id=booking_id, **own, **money, **times)
+        return booking_id
+
     def on_site(self) -> str:
         return str(self.operations.book(self.later, payment=PaymentMode.PAY_ON_SITE)["id"])
 
@@ -149,6 +170,11 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
         *("--departure", it.departure, "--guest", "adult=1", "--payment", "invoice"),
         *PERSON,
     ),
+    ("checkouts", "create"): lambda it: (
+        *("--departure", it.departure, "--guest", "adult=1", "--gift-card", it.operations.issue(500_000)[1]),
+        *PERSON,
+    ),
+    ("checkouts", "get"): lambda it: (it.pending(),),
     ("bookings", "quote"): lambda it: ("--departure", it.departure, "--guest", "adult=1"),
     ("bookings", "cancel"): lambda it: (it.pending(), "--yes"),
     ("bookings", "check-in"): lambda it: (it.on_site(),),
@@ -185,6 +211,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("webhooks", "deliveries", "list"): lambda it: it.delivery()[:1],
     ("webhooks", "deliveries", "show"): lambda it: it.delivery(),
     ("webhooks", "deliveries", "retry"): lambda it: it.delivery(),
+    ("webhooks", "redeliver"): lambda it: (it.hook(), it.event()),
     ("api",): lambda it: ("GET", "me"),
     ("orgs", "create"): lambda it: ("--slug", it.fresh(), "--name", "x", "--timezone", "UTC", "--currency", "EUR"),
     ("orgs", "show"): lambda it: (it.slug,),
@@ -214,6 +241,11 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
         *PERSON,
     ),
     ("storefront", "pay"): lambda it: (it.pending(),),
+    ("stripe", "set"): lambda it: it.stripe_keys(),
+    ("stripe", "show"): lambda it: it.stripe(),
+    ("stripe", "remove"): lambda it: (*it.stripe(), "--yes"),
+    ("stripe", "payments"): lambda it: ("--org", it.slug),
+    ("stripe", "resolve"): lambda it: (it.payment_to_review(), "--note", "Refunded at Stripe"),
     ("payments", "record"): lambda it: (it.on_site(), "--amount", "890.00", "--method", "cash"),
     ("payments", "list"): lambda it: (it.on_site(),),
     ("payments", "void"): lambda it: (it.record(),),
@@ -297,6 +329,7 @@ READS = {
     *{(each, "list") for each in ("experiences", "bookings", "customers", "gift-cards", "events", "webhooks", "orgs")},
     *{(each, "get") for each in ("experiences", "bookings", "holds", "customers", "gift-cards", "events")},
     ("bookings", "quote"),
+    *{("checkouts", "get"), ("stripe", "show"), ("stripe", "payments")},
     ("gift-cards", "transactions"),
     *{("webhooks", each) for each in ("show", "sign", "verify", "trigger")},
     *{("webhooks", "deliveries", each) for each in ("list", "show")},

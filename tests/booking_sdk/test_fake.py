@@ -240,3 +240,44 @@ def test_a_clock_can_be_put_under_any_client() -> None:
     assert clock.now == datetime(2026, 6, 1, 0, 0, 40, tzinfo=UTC)
     clock.advance(20)
     assert clock.monotonic() == 60
+
+
+# Checkouts -------------------------------------------------------------------------------------------------------
+
+
+def check_out(api: FakeBookingAPI, departure_id: str, **over: Any) -> Any:
+    guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
+    lines = [{"tier_id": "adult", "count": 2}]
+    return api.client().checkouts.create(experience_date_id=departure_id, guests=lines, customer=guest, **over)
+
+
+def test_checkout_is_pending_until_it_is_paid() -> None:
+    api = FakeBookingAPI()
+    departure = api.add_departure(seats=4)
+    checkout = check_out(api, departure.id)
+    assert (checkout.booking.status, checkout.booking.payment.status) == ("pending", "pending")
+    assert checkout.payment.client_secret.startswith(checkout.payment.intent_id)
+    assert api.client().departures.get(departure.id).seats_available == 2
+    assert api.pay_checkout(checkout.id).status == "confirmed"
+    read = api.client().checkouts.get(checkout.id)
+    assert (read.booking.payment.status, read.payment.client_secret) == ("paid", None)
+    assert [event.type for event in api.events][-2:] == ["booking.created", "booking.confirmed"]
+
+
+def test_checkout_that_is_not_paid_gives_its_seats_back() -> None:
+    api = FakeBookingAPI()
+    departure = api.add_departure(seats=2)
+    checkout = check_out(api, departure.id)
+    api.advance(31 * 60)
+    assert api.client().departures.get(departure.id).seats_available == 2
+    assert api.client().bookings.get(checkout.id).status == "cancelled"
+    assert api.pay_checkout(checkout.id).status == "cancelled"
+
+
+def test_gift_card_pays_for_a_checkout() -> None:
+    api = FakeBookingAPI()
+    departure = api.add_departure(seats=4)
+    card = api.add_gift_card(amount_minor=200_000)
+    checkout = check_out(api, departure.id, gift_card_code="GIFT-9Q4T-7K2M")
+    assert (checkout.booking.status, checkout.payment) == ("confirmed", None)
+    assert api.client().gift_cards.get(card.id).balance.amount_minor == 200_000 - 178_000

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import checkouts
+from support import canaries, checkouts
 from support.api import Api, error_of
 from support.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
 from support.operations import Operations
@@ -292,3 +292,27 @@ def test_a_webhook_of_another_organization_changes_nothing(
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
     assert intent_row(api.world, shown["id"])["status"] == "open"
     assert json.dumps(others.rows(tables.payment_intents)) == "[]"
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_of_a_payment_is_stored_in_plain_or_logged(
+    api: Api, ledger: Ledger, departure: str, shared_database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    shown = create(api, departure)
+    client_secret, intent_id = shown["payment"]["client_secret"], shown["payment"]["intent_id"]
+    ledger.next_faults[:] = [Fault.ERROR_BEFORE, Fault.GARBAGE]
+    for number in range(2):
+        api.post("/checkouts", checkout_body(departure, 1), key=f"refused-{number}-{api.world.org}")
+    pay(api, ledger, intent_id)
+    send(api, ledger, "succeeded", intent_id, secret="whsec_of_somebody_else")
+    api.get(f"/checkouts/{shown['id']}")
+    looked_for = [
+        canaries.canary("client secret", client_secret),
+        canaries.canary("API key", KEY),
+        canaries.canary("webhook secret", checkouts.SECRET),
+    ]
+    places = canaries.stored(shared_database_url) | {"log": caplog.text.encode()}
+    assert canaries.sweep(looked_for, places) == set()

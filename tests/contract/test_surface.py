@@ -33,6 +33,7 @@ COMMANDS = {
     "rotate_webhook_secret": "webhooks rotate-secret",
     "test_webhook": "webhooks test",
     "recover_webhook": "webhooks recover",
+    "redeliver_webhook": "webhooks redeliver",
     "list_deliveries": "webhooks deliveries list",
     "get_delivery": "webhooks deliveries show",
     "retry_delivery": "webhooks deliveries retry",

@@ -112,6 +112,7 @@ OWNED: dict[str, Create] = {
 
 BODIES: dict[str, Any] = {
     "change_webhook": {"event_types": ["booking.created"]},
+    "redeliver_webhook": {"event_id": "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"},
     "recover_webhook": {"since": "2026-11-20T00:00:00Z"},
     "reschedule_booking": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
     "change_party": {"guests": [{"tier_id": "adult", "count": 1}]},

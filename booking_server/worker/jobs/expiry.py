@@ -43,6 +43,10 @@ class Task:
     ran_at: int = 0
 
 
+REALIGN_BATCHES = 20
+"""In one turn, for each kind of rows: the tasks run in between, however many times lie too far ahead."""
+
+
 class ExpiryJob(Job):
     """Runs several tasks, each at its own interval, in short transactions.
 
@@ -130,7 +134,12 @@ class ExpiryJob(Job):
         return total
 
     async def _run_batches(self, batch: Batch, stop: asyncio.Event) -> int:
+        """Run a batch again until it finds nothing, or its budget for one turn is used up: the next turn goes on."""
         total = 0
-        while not stop.is_set() and (count := await asyncio.to_thread(self._database.write, batch)):
+        for _ in range(REALIGN_BATCHES):
+            if stop.is_set() or not (count := await asyncio.to_thread(self._database.write, batch)):
+                return total
             total += count
+        if self._watch is not None:
+            self._watch.must_realign = True
         return total

@@ -41,6 +41,7 @@ OVER_HTTP = {
     *("login", "config.use", "config.set", "customers.create"),
     *("webhooks.create", "webhooks.update", "webhooks.delete", "webhooks.enable", "webhooks.rotate-secret"),
     *("webhooks.test", "webhooks.recover", "webhooks.deliveries.retry", "bookings.check-in", "bookings.no-show"),
+    "checkouts.create",
 }
 """Commands that open no database: the service writes the entries of their requests."""
 RUN = {
@@ -50,11 +51,12 @@ RUN = {
     *("customers.update", "customers.anonymize"),
     *("departures.close", "departures.reopen", "departures.seats", "departures.cancel"),
     *("gift-cards.issue", "gift-cards.deactivate", "gift-cards.reactivate", "db.purge"),
+    *("stripe.set", "stripe.remove"),
 }
 """Commands that this module runs."""
 BY_THE_DATABASE = {
     *("bookings.create", "payments.record", "payments.void", "refunds.retry", "refunds.settle", "refunds.record"),
-    *("mails.retry", "db.upgrade", "secrets.reseal", "cells.create", "orgs.move"),
+    *("stripe.resolve", "mails.retry", "db.upgrade", "secrets.reseal", "cells.create", "orgs.move"),
 }
 """Commands that change rows in a state of their own. Their entry is written by the database that they open."""
 
@@ -132,6 +134,11 @@ def run_all(booking: Any, file: Path) -> None:
     with databases.connect(os.environ["BOOKING_DATABASE_URL"]) as connection:
         ((customer,),) = connection.execute("SELECT id FROM customers WHERE email LIKE 'canary.other%'").fetchall()
     run("customers", "anonymize", str(customer))
+    for name, secret in (("api", "sk_test_of_a_canary"), ("webhook", "whsec_of_a_canary")):
+        file.with_name(name).write_text(f"{secret}\n")
+    keys = ("--api-key-file", str(file.with_name("api")), "--webhook-secret-file", str(file.with_name("webhook")))
+    run("stripe", "set", *ORG, *keys, "--publishable-key", "pk_test_of_a_canary")
+    run("stripe", "remove", *ORG)
     run("db", "purge")
 
 

@@ -23,6 +23,7 @@ DEPARTURE = "0-departure"
 HOOK = "0-hook"
 PERSON = ("--name", "Ada", "--email", "ada@example.com")
 
+KEYS = "catalogue.json"
 CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     *((listing.name[:-1].replace("_", " "), (listing.path[1:], "get", UNKNOWN)) for listing in LISTINGS),
     (
@@ -80,6 +81,14 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("booking", ("storefront", "pay", UNKNOWN)),
+    ("departure", ("checkouts", "create", "--departure", UNKNOWN, "--guest", "adult=1", *PERSON)),
+    ("checkout", ("checkouts", "get", UNKNOWN)),
+    (
+        "organization",
+        ("stripe", "set", "--org", "nobody", *("--api-key-file", KEYS, "--webhook-secret-file", KEYS)),
+    ),
+    *(("organization", ("stripe", each, "--org", "nobody")) for each in ("show", "remove", "payments")),
+    ("booking", ("stripe", "resolve", UNKNOWN, "--note", "Refunded at Stripe")),
     ("organization", ("catalog", "validate", "--org", "nobody", "catalogue.json")),
     ("organization", ("departures", "list", "--org", "nobody")),
     *(("departure", ("departures", each, UNKNOWN)) for each in ("show", "manifest", "close", "reopen")),

@@ -10,7 +10,7 @@ from support.checkouts import actor_of, applied, configure, intent_row
 from support.operations import Operations
 from support.world import World
 
-from booking_core import checkouts, payments
+from booking_core import bookings, checkouts, payments
 from booking_core.checkouts import Applied, DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, rules
 from booking_core.clock import MINUTE
 from booking_core.db import tables
@@ -241,7 +241,7 @@ def settle_refund(shop: Shop, outcome: RefundOutcome = RefundOutcome.REFUNDED) -
     def work(tx: Any) -> None:
         (claimed,) = payments.claim(tx, world.org, [row["id"]], lease_s=30).results
         made = "re_1" if outcome is RefundOutcome.REFUNDED else None
-        payments.settle(tx, [RefundResult(claimed, outcome, made, None)])
+        bookings.settle_refunds(tx, [RefundResult(claimed, outcome, made, None)])
 
     world.database.write(work)
 

@@ -454,6 +454,17 @@ EVENTS = (
     ),
 )
 
+
+def lease_of(attempts: str, until: str, lost_leases: int = 0) -> str:
+    """Return a statement that inserts a lease of first attempts for each endpoint that is enabled."""
+    columns = "organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation"
+    return f"""INSERT INTO webhook_leases ({columns}, first_sequence, last_sequence, attempts)
+               SELECT e.organization_id, e.id, e.id, 'held', {until}, {lost_leases}, 1, 0, 1, 1, {attempts}
+                 FROM webhook_endpoints e WHERE e.status = 'enabled'"""
+
+
+SUCCEEDED = "(SELECT CAST(min(CAST(event_id AS text)) AS text) FROM deliveries WHERE status = 'succeeded')"
+SOON = "(SELECT max(created_at) FROM events)"
 LATER = "(SELECT max(event_sequence) FROM deliveries WHERE event_type = 'customer.updated')"
 
 DELIVERIES = (
@@ -469,6 +480,7 @@ DELIVERIES = (
                   (organization_id, endpoint_id, event_type, from_sequence, until_sequence, missed_at)
            SELECT d.organization_id, d.endpoint_id, d.event_type, d.event_sequence - 1, d.event_sequence, 1
              FROM deliveries d WHERE d.status = 'succeeded'""",
+        lease_of(SUCCEEDED, SOON),
     ),
     *corrupt(
         PLACE,
@@ -578,11 +590,13 @@ DELIVERIES = (
         DUE,
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
         "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
+        lease_of("'[]'", "1"),
     ),
     *corrupt(
         UNRECORDED,
         """UPDATE deliveries SET lease_until = next_attempt_at + 1, lease_token = 'held', lost_leases = 3
             WHERE status = 'queued'""",
+        lease_of("'[]'", SOON, lost_leases=3),
     ),
 )
 
@@ -756,6 +770,7 @@ TIME_LIMITS = (
         f"UPDATE bookings SET expires_at = {IN_2100} WHERE status = 'pending'",
         f"UPDATE deliveries SET next_attempt_at = {IN_2100} WHERE status = 'queued'",
         f"UPDATE deliveries SET lease_until = {IN_2100}, lease_token = 'held' WHERE status = 'queued'",
+        lease_of("'[]'", IN_2100),
         f"UPDATE refunds SET next_attempt_at = {IN_2100} WHERE status = 'requested'",
         f"UPDATE refunds SET lease_until = {IN_2100} WHERE status = 'requested'",
         f"UPDATE effects SET due_at = {IN_2100} WHERE status = 'queued'",

@@ -868,6 +868,19 @@ class Contract:
             client.webhooks.recover(endpoint.id, since=stage.now)
         assert caught.value.details[0].reason == "endpoint_not_enabled"
 
+    def test_any_event_is_delivered_again(self, stage: Stage) -> None:
+        client = stage.client()
+        endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+        book(client, stage.departure())
+        (queued,) = client.webhooks.deliveries(endpoint.id)
+        assert client.webhooks.redeliver(endpoint.id, queued.event_id).id == queued.id
+        (confirmed,) = client.events.list(types=["booking.confirmed"])
+        unasked = client.webhooks.redeliver(endpoint.id, confirmed.id)
+        assert (unasked.event_id, unasked.status, unasked.trigger) == (confirmed.id, "queued", "redeliver")
+        with pytest.raises(UnprocessableEntityError) as caught:
+            client.webhooks.redeliver(endpoint.id, NOWHERE)
+        assert caught.value.details[0].reason == "unknown_event"
+
     def test_changes_of_an_endpoint_appear_in_the_feed(self, stage: Stage) -> None:
         client = stage.client()
         endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])

@@ -9,8 +9,11 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
+from support import checkouts
 from support.api import Api, error_of
 from support.cells import OWN_DATABASE, settings_of_cells, world_in
+from support.checkouts import Webhooks
+from support.stripe_ledger import Ledger
 from support.world import FixedClock, World
 
 from booking_core import cells, tokens
@@ -148,6 +151,8 @@ def test_keys_links_cursors_and_answers_hold_after_the_organization_has_moved(
     booked = api.book(departure, key="before-the-move-0001")
     path = urlsplit(booked.json()["manage_url"]).path
     cursor = api.get("/events", limit=1, order="asc").json()["next_cursor"]
+    checkouts.configure(world)
+    stripe = Webhooks(Ledger(), world.org)
     for source, target in (("first", "c2"), ("c2", OWN_DATABASE), (OWN_DATABASE, "first")):
         move(source, target)
         replayed = api.book(departure, key="before-the-move-0001")
@@ -157,6 +162,8 @@ def test_keys_links_cursors_and_answers_hold_after_the_organization_has_moved(
         assert following[0]["sequence"] == 2
         assert client.get(path).status_code == 200
         assert api.book(departure).status_code == 201
+        event = stripe.of("customer.created", {})
+        assert stripe.send(client, event, now_s=system_clock() / 1e6).json() == {"received": True}
     assert [each["sequence"] for each in api.get("/events", order="asc").json()["data"]] == list(range(1, 10))
     assert error_of(Api(client, world, tokens.new_api_key("c2")).get("/me")) == (401, "api_key_invalid")
 

@@ -19,3 +19,12 @@ def test_every_page_behind_a_link_names_the_cell_and_the_organization_of_the_lin
 def test_a_path_that_is_no_link_names_no_cell(path: str) -> None:
     assert cell_named_by(path, []) == ""
     assert subject_of(path, []) is None
+
+
+def test_the_address_of_webhooks_of_stripe_names_the_organization_and_its_cell() -> None:
+    organization = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+    path = f"/stripe/webhooks/{organization}"
+    assert (cell_named_by(path, []), subject_of(path, [])) == ("", organization)
+    assert (cell_named_by(f"{path}-c2", []), subject_of(f"{path}-c2", [])) == ("c2", organization)
+    for other in ("/stripe/webhooks/", f"{path}/more", f"{path}-cell"):
+        assert (cell_named_by(other, []), subject_of(other, [])) == ("", None)
