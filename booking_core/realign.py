@@ -31,6 +31,7 @@ from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.arrivals import has_arrived
+from booking_core.db.due import clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
 from booking_core.db.tables import (
@@ -106,9 +107,21 @@ def _update(tx: Tx, target: Update, changes: Sequence[dict[str, Any]]) -> None:
         tx.update(target, **each)
 
 
-def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
-    """Select the rows whose timestamp is in the future by more than the delay."""
-    now = now_us(dialect)
+def _now_of(dialect: Dialect, table: Table) -> ColumnElement[int]:
+    """Return the present instant of a row's organization, whose clock is ahead if it is a sandbox."""
+    offset = clock_offset_of(table.c.organization_id).correlate(table).scalar_subquery()
+    return now_us(dialect) + func.coalesce(offset, literal_column("0"))
+
+
+def _select(
+    dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int], *, is_real: bool = False
+) -> Select[Any]:
+    """Select the rows whose timestamp is in the future by more than the delay.
+
+    Args:
+        is_real: the timestamp is of the real time for sandboxes too.
+    """
+    now = now_us(dialect) if is_real else _now_of(dialect, table)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
         .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
@@ -159,14 +172,14 @@ _DELIVERIES = _Ahead(Statement(_deliveries), Update("realign_delivery", deliveri
 _LEASE = bindparam("lease", type_=BigInteger)
 _LEASES = _Ahead(
     Statement(
-        lambda dialect: _select(dialect, deliveries, "id", "lease_until", _LEASE).where(
+        lambda dialect: _select(dialect, deliveries, "id", "lease_until", _LEASE, is_real=True).where(
             deliveries.c.lease_until.is_not(None)
         )
     ),
     Update("realign_lease", deliveries, sets=("lease_until",)),
 )
 _FIRST_ATTEMPTS = _Ahead(
-    Statement(lambda dialect: _select(dialect, webhook_leases, "id", "lease_until", _LEASE)),
+    Statement(lambda dialect: _select(dialect, webhook_leases, "id", "lease_until", _LEASE, is_real=True)),
     Update("realign_first_attempts", webhook_leases, sets=("lease_until",)),
 )
 
@@ -226,12 +239,12 @@ def _pending(dialect: Dialect) -> Select[Any]:
 
 def _holds(dialect: Dialect) -> Select[Any]:
     """Holds that were made later than now; each has its own length."""
-    now, length = now_us(dialect), holds.c.expires_at - holds.c.created_at
+    now, length = _now_of(dialect, holds), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
         .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None), has_arrived(holds.c.organization_id)))
         .limit(_LIMIT)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=holds, skip_locked=True)
     )
 
 

@@ -90,9 +90,12 @@ organizations = Table(
     Column("contact_phone", Text),
     Column("reply_to_email", Text),
     Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
+    # Microseconds by which the clock of a sandbox is ahead of the real one; null: the organization is live, for ever.
+    Column("clock_offset", BigInteger),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
+    _partial("ix_organizations_sandboxes", "id", "clock_offset", where="clock_offset IS NOT NULL"),
 )
 
 # Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so

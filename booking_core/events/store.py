@@ -29,6 +29,7 @@ from sqlalchemy import (
 
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.arrivals import has_arrived
+from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import (
@@ -258,6 +259,6 @@ _ORGANIZATIONS_BEFORE = Statement(
 )
 
 
-def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[tuple[str, bool]]:
+def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[Owner]:
     found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
-    return [(organization_id, bool(is_old)) for organization_id, is_old in found]
+    return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]

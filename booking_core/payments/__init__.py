@@ -43,6 +43,7 @@ from booking_core.payments.rules import (
     refund_amount,
 )
 from booking_core.payments.rules import release as release_of
+from booking_core.payments.sandbox_cards import SandboxCard, new_sandbox_intent, sandbox_card_of
 from booking_core.payments.service import (
     drop,
     expect,
@@ -76,6 +77,7 @@ __all__ = [
     "RefundResult",
     "Release",
     "Returned",
+    "SandboxCard",
     "claim",
     "drop",
     "expect",
@@ -90,6 +92,7 @@ __all__ = [
     "get_record",
     "get_refund",
     "lock",
+    "new_sandbox_intent",
     "next_refund_number",
     "organization_of_record",
     "outcome_of",
@@ -109,6 +112,7 @@ __all__ = [
     "reopen_refund",
     "request_refund",
     "return_late",
+    "sandbox_card_of",
     "settle",
     "settle_refund",
     "to_gateway",

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core.db.due import DueRows
+from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
@@ -206,6 +206,8 @@ class DueRefund(NamedTuple):
     at: int
     reopened_count: int
     number: int
+    clock_offset: int | None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
 
 
 def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
@@ -218,7 +220,12 @@ DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,
 
 def _lock_due(dialect: Dialect) -> Any:
     now = now_us(dialect)
-    of_others = {"payment_intent": payments.c.payment_intent, "customer_id": bookings.c.customer_id, "at": now}
+    of_others = {
+        "payment_intent": payments.c.payment_intent,
+        "customer_id": bookings.c.customer_id,
+        "at": now,
+        "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
+    }
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
     return (

@@ -54,11 +54,14 @@ class ClaimedDelivery:
     body: bytes = field(repr=False)
     lease_token: str
     at: int
-    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
+    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock, so
+    it is the real one for a sandbox too."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
+    ahead: int = 0
+    """Microseconds by which the clock of a sandbox was ahead of that instant."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
     lease_id: str | None = None
@@ -157,7 +160,7 @@ class _Batch:
     def _with_others(self, due: DueDelivery, sequence: int, attempt_id: str) -> str:
         """Lease the next event of an endpoint with those before it, and return the id of the lease."""
         lease = self._leased.setdefault((due.organization_id, due.endpoint_id), (tokens.new_id(), due, []))
-        created_at = min(due.created_at, due.at)
+        created_at = min(due.created_at, due.at + due.ahead)
         attempt = LeasedAttempt(sequence, due.event_id, due.event_type, due.resource_id, created_at, attempt_id)
         lease[2].append(attempt)
         return lease[0]
@@ -173,7 +176,7 @@ class _Batch:
                 lease_id=lease_id,
                 token=self._token,
                 until=due.at + self._length,
-                at=due.at,
+                at=due.at + due.ahead,
                 generation=due.generation,
             )
 
@@ -279,6 +282,7 @@ def _claimed(
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
         traceparent=due.traceparent,
+        ahead=due.ahead,
         after=after,
         lease_id=lease_id,
     )
@@ -304,7 +308,7 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
         id=claimed.delivery_id,
         lease_token=claimed.lease_token,
         lease_until=until,
-        last_attempt_at=claimed.at,
+        last_attempt_at=claimed.at + claimed.ahead,
     )
 
 
@@ -316,9 +320,9 @@ def _insert(tx: Tx, due: DueDelivery, delivery_id: str) -> None:
         due.endpoint_id,
         due.event_id,
         due.event_type,
-        created_at=min(due.created_at, due.at),
+        created_at=min(due.created_at, due.at + due.ahead),
         trigger=DeliveryTrigger.EVENT,
-        due_at=due.at,
+        due_at=due.at + due.ahead,
     )
     store.insert_delivery(
         tx,
@@ -338,7 +342,7 @@ def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
         delivery_id=claimed.delivery_id,
         number=claimed.number,
         trigger=claimed.trigger.value,
-        started_at=claimed.at,
+        started_at=claimed.at + claimed.ahead,
     )
 
 

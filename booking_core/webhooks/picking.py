@@ -31,6 +31,9 @@ class DueDelivery(NamedTuple):
     """Null: the event is no longer kept."""
     secrets: str | None
     at: int
+    """The instant of the claim, by the database's clock."""
+    ahead: int
+    """Microseconds by which the clock of a sandbox is ahead of it."""
     resource_id: str | None
     sequence: int | None
     """Of an event, which is no delivery yet."""

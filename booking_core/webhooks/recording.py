@@ -170,9 +170,9 @@ class _Batch:
         self.endpoints = dict(locked.endpoints)
         self.health: dict[Key, tuple[EndpointHealth, int]] = {}
 
-    @property
-    def at(self) -> int:
-        return self.locked.at
+    def at(self, organization_id: str) -> int:
+        """Return the present instant of an organization of the batch."""
+        return self.locked.organizations[organization_id].instant(self.locked.at)
 
     def log(self, result: DeliveryResult) -> None:
         """Write the result into the attempt's row, or the row of a first attempt."""
@@ -180,7 +180,7 @@ class _Batch:
         columns = {
             "organization_id": claimed.organization_id,
             "id": claimed.attempt_id,
-            "started_at": result.started_at,
+            "started_at": result.started_at + claimed.ahead,
             "duration_ms": result.duration_ms,
             "response_status": result.response_status,
             "response_excerpt": rules.excerpt(result.response_excerpt),
@@ -201,7 +201,11 @@ class _Batch:
         delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
         if delivery is None or delivery.lease_token != claimed.lease_token:
             return
-        state = rules.after_success(delivery, self.at) if error is None else self._after_failure(delivery)
+        state = (
+            rules.after_success(delivery, self.at(delivery.organization_id))
+            if error is None
+            else self._after_failure(delivery)
+        )
         self._keep(
             delivery,
             state,
@@ -212,21 +216,21 @@ class _Batch:
             self._assess((delivery.organization_id, delivery.endpoint_id), error)
 
     def _after_failure(self, delivery: LeasedDelivery) -> DeliveryState:
-        return rules.after_failure(delivery, self.at, self.retry_delays_s, self.jitter())
+        return rules.after_failure(delivery, self.at(delivery.organization_id), self.retry_delays_s, self.jitter())
 
     def _assess(self, key: Key, error: AttemptError | None) -> None:
-        before = self.endpoints[key]
+        before, at = self.endpoints[key], self.at(key[0])
         if error is None:
-            self.endpoints[key] = rules.endpoint_after_success(before, self.at)
+            self.endpoints[key] = rules.endpoint_after_success(before, at)
             if self.health.get(key, (EndpointHealth.HEALTHY, 0))[0] is EndpointHealth.FAILING:
                 del self.health[key]
             return
-        row = rules.endpoint_after_failure(before, self.at, timed_out=error is AttemptError.TIMEOUT)
-        health, hours = rules.assess(row, self.at, self.disable_after_s)
+        row = rules.endpoint_after_failure(before, at, timed_out=error is AttemptError.TIMEOUT)
+        health, hours = rules.assess(row, at, self.disable_after_s)
         if health is EndpointHealth.FAILING:
             row = row._replace(warned_hours=hours)
         if health is EndpointHealth.FAILED:
-            row = rules.disabled(row, self.at)
+            row = rules.disabled(row, at)
         if health is not EndpointHealth.HEALTHY:
             self.health[key] = health, hours
         self.endpoints[key] = row
@@ -241,11 +245,11 @@ class _Batch:
             lease, attempt = first
             columns = {"organization_id": lease.organization_id, "id": attempt.attempt_id}
             self._insert_attempt(delivery.id, columns | {"started_at": lease.claimed_at, **_NO_RESULT})
-        expired_leases = delivery.lost_leases + 1
+        expired_leases, at = delivery.lost_leases + 1, self.at(delivery.organization_id)
         is_failure = expired_leases >= rules.EXPIRED_LEASES_MAX
         self._keep(
             delivery,
-            self._after_failure(delivery) if is_failure else rules.after_expired_lease(delivery, self.at),
+            self._after_failure(delivery) if is_failure else rules.after_expired_lease(delivery, at),
             lost_leases=0 if is_failure else expired_leases,
             last_response_status=None if is_failure else delivery.last_response_status,
             last_error=None if is_failure else delivery.last_error,
@@ -267,10 +271,10 @@ class _Batch:
         self._write_deliveries(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
-            following.give_up(self.tx, owner, endpoint_id, self.at)
+            following.give_up(self.tx, owner, endpoint_id, self.at(owner))
         for owner, of_owner in new_events.items():
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
-                events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at)
+                events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at(owner))
         self._enqueue_mails()
         self._log_ends(disabled)
 
@@ -278,12 +282,12 @@ class _Batch:
         for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
             delivery = self.locked.deliveries[owner, delivery_id]
             if (owner, delivery.endpoint_id) in disabled:
-                state = rules.after_disable(state, self.at)
+                state = rules.after_disable(state, self.at(owner))
             columns = {
                 **state._asdict(),
                 **more,
                 "generation": delivery.generation if state.status == DeliveryStatus.QUEUED else 0,
-                "updated_at": self.at,
+                "updated_at": self.at(owner),
             }
             first = self.locked.first_attempts.get((owner, delivery_id))
             if first:
@@ -353,12 +357,12 @@ class _Batch:
 
     def _present(self, key: Key) -> bytes:
         zone = self.locked.organizations[key[0]].zone
-        return orjson.dumps(rules.present(self.endpoints[key], zone, self.at))
+        return orjson.dumps(rules.present(self.endpoints[key], zone, self.at(key[0])))
 
     def _enqueue_mails(self) -> None:
         for (owner, endpoint_id), (health, hours) in sorted(self.health.items()):
             if hours >= rules.WARNINGS_HOURS[0] and self.locked.organizations[owner].notify_staff:
-                _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at)
+                _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at(owner))
 
     def _log_ends(self, disabled: Sequence[Key]) -> None:
         """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""

@@ -89,6 +89,13 @@ CHANGES = (
         "Additive: `POST /checkouts` and `GET /checkouts/{id}`, a pending booking with its payment at Stripe; the "
         "scope `checkouts:write`",
     ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: sandboxes, whose keys begin with `svc_test_`; `GET /sandbox/clock`, `POST /sandbox/clock/advance` "
+        "and `GET /sandbox/mails`",
+    ),
 )
 """Oldest first."""
 

@@ -75,6 +75,7 @@ NEVER_BOTH = "a delivery has a row, or is still an event of the log, and never b
 PLACE = "an endpoint has its place in the log, and misses what occurs while it is disabled"
 MARKED = "an organization with events to be delivered is marked"
 KEYS = "an organization has at most 20 active keys"
+MIXED = "the keys of a sandbox are test keys, those of a live organization are not"
 ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
 EMAIL = "an e-mail address belongs to one customer"
@@ -602,6 +603,12 @@ DELIVERIES = (
 
 RECORDS = (
     *corrupt(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
+    *corrupt(
+        MIXED,
+        "UPDATE api_keys SET prefix = 'svc_test_3kPz9QwX'",
+        "UPDATE organizations SET clock_offset = 0",
+        "UPDATE organizations SET clock_offset = -1",
+    ),
     *corrupt(ANSWERS, "DELETE FROM idempotency WHERE key = 'healthy-1'", "DELETE FROM idempotency"),
     *corrupt(ANSWERS, "UPDATE idempotency SET created_at = created_at + 1 WHERE key = 'healthy-1'"),
     *corrupt(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
