@@ -24,7 +24,7 @@ from booking_core.outbox import OutboxKind
 _HIDDEN = frozenset(
     {
         *("organization_id", "email_key", "message", "lease_token", "lease_until", "generation", "lost_leases"),
-        *("code_hash", "code_sealed", "manage_key_id", "occurrence"),
+        *("code_hash", "code_sealed", "manage_key_id", "occurrence", "client_secret_sealed", "check_at", "check_count"),
     }
 )
 _JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data"})
@@ -45,9 +45,8 @@ class _Part:
         owner = self.table.c.organization_id == bindparam("organization_id", type_=Id)
         shown = [column for column in self.table.c if column.name not in _HIDDEN]
         order = self.table.c.started_at if "started_at" in self.table.c else self.table.c.created_at
-        return Statement(
-            lambda dialect: select(*shown).where(owner, self.condition(dialect)).order_by(order, self.table.c.id)
-        )
+        last = self.table.c.id if "id" in self.table.c else self.table.c.booking_id
+        return Statement(lambda dialect: select(*shown).where(owner, self.condition(dialect)).order_by(order, last))
 
     def rows(self, found: Sequence[Any], zone: Zone) -> list[dict[str, Any]]:
         names = [column.name for column in self.table.c if column.name not in _HIDDEN]
@@ -82,6 +81,7 @@ _OF_BOOKINGS = (
     _Part("payments", tables.payments, _among(tables.payments.c.booking_id)),
     _Part("payment_records", tables.payment_records, _among(tables.payment_records.c.booking_id)),
     _Part("refunds", tables.refunds, _among(tables.refunds.c.booking_id)),
+    _Part("payment_intents", tables.payment_intents, _among(tables.payment_intents.c.booking_id)),
     _Part("gift_card_entries", tables.gift_card_entries, _among(tables.gift_card_entries.c.booking_id)),
     _Part("mails", tables.mails, _OWN_MAILS),
 )

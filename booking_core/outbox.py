@@ -20,6 +20,8 @@ class OutboxKind(StrEnum):
     BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
     BOOKING_RESCHEDULING_MAIL = "booking_rescheduling_mail"
     """The payload holds previous_starts_at (an instant)."""
+    BOOKING_CHANGE_MAIL = "booking_change_mail"
+    """The party changed; the payload holds refund_minor and currency: what goes back to the guest or the gift card."""
     GIFT_CARD_MAIL = "gift_card_mail"
     """The subject is the gift card; the payload holds locale (null: the organization's language)."""
     STAFF_BOOKING_MAIL = "staff_booking_mail"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from booking_core.models.organizations import Me
     from booking_sdk.resources.availability import AsyncAvailability
     from booking_sdk.resources.bookings import AsyncBookings
+    from booking_sdk.resources.checkouts import AsyncCheckouts
     from booking_sdk.resources.customers import AsyncCustomers
     from booking_sdk.resources.departures import AsyncDepartures
     from booking_sdk.resources.events import AsyncEvents
@@ -218,6 +219,13 @@ class AsyncBookingClient(AsyncAPIClient):
         from booking_sdk.resources.holds import AsyncHolds
 
         return AsyncHolds(self)
+
+    @cached_property
+    def checkouts(self) -> "AsyncCheckouts":
+        """Checkouts with a payment by card: create and get."""
+        from booking_sdk.resources.checkouts import AsyncCheckouts
+
+        return AsyncCheckouts(self)
 
     @cached_property
     def customers(self) -> "AsyncCustomers":

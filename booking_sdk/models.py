@@ -8,8 +8,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import BookingChange as BookingChangeModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as CheckoutModel
 from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
 from booking_core.models.gift_cards import GiftCard as GiftCardModel
 from booking_core.models.money import Money
@@ -25,6 +28,19 @@ class Booking(BookingModel):
 
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
+
+
+class BookingChange(BookingChangeModel):
+    """A booking after its change, with the effect on its money; or the preview of it."""
+
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
+
+
+class Checkout(CheckoutModel):
+    """A booking of the storefront with its payment by card."""
+
+    booking: Booking
 
 
 class GiftCard(GiftCardModel):
@@ -81,6 +97,15 @@ class BookingRefundData(BookingUpdateData):
     """The amount that was returned now."""
     total_refunded: Money
     """The amount that was returned of the booking's payment in all."""
+
+
+class DepartureData(Resource):
+    """The data of `departure.updated`."""
+
+    object: Departure
+    """The departure with its seats at the time of the event."""
+    changes: dict[str, Any] | None = None
+    """The fields of `object` that differ from its last event, each with its value there; None in its first event."""
 
 
 class CustomerData(Resource):
@@ -256,6 +281,18 @@ class BookingRefunded(BookingEvent):
     data: BookingRefundData
 
 
+class DepartureEvent(Event):
+    """The base class of events about a departure."""
+
+    data: DepartureData  # type: ignore[assignment]
+
+
+class DepartureUpdated(DepartureEvent):
+    """The seats, the status or the time of a departure changed; at most one event in five seconds."""
+
+    type: Literal["departure.updated"]
+
+
 class CustomerEvent(Event):
     """The base class of events about a customer record."""
 
@@ -370,6 +407,7 @@ AnyEvent = (
     | BookingRescheduled
     | BookingUpdated
     | BookingRefunded
+    | DepartureUpdated
     | CustomerCreated
     | CustomerUpdated
     | GiftCardIssued
@@ -393,6 +431,7 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.BOOKING_RESCHEDULED: BookingRescheduled,
     EventType.BOOKING_UPDATED: BookingUpdated,
     EventType.BOOKING_REFUNDED: BookingRefunded,
+    EventType.DEPARTURE_UPDATED: DepartureUpdated,
     EventType.CUSTOMER_CREATED: CustomerCreated,
     EventType.CUSTOMER_UPDATED: CustomerUpdated,
     EventType.GIFT_CARD_ISSUED: GiftCardIssued,

@@ -38,6 +38,7 @@ from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.monitor import Monitor, Monitored
 from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
+from booking_server.stripe_webhooks import router as stripe_webhooks
 from booking_server.tracing.setup import open_tracing
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
@@ -156,6 +157,7 @@ async def of_service(
         if tracing:
             stack.push_async_callback(asyncio.to_thread, tracing.close)
         stack.push_async_callback(asyncio.to_thread, service.close)
+        stack.push_async_callback(service.payment_calls.aclose)
         await stack.enter_async_context(monitor.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))
         if worker:
@@ -248,7 +250,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
     )
     app.add_middleware(RequestContextMiddleware, observer=observer)
     errors.add_handlers(app)
-    for router in (*ROUTERS, guest_pages, reference, monitoring):
+    for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
         app.include_router(router)
     app.router.routes.insert(0, RouteTable(app.routes))
     app.openapi = document.generator(app)  # type: ignore[method-assign]

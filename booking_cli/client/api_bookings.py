@@ -63,8 +63,7 @@ def quote(cli: Cli, body: Json) -> None:
 
 def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run: bool, key_option: str | None) -> None:
     """Cancel a booking and write it. A dry run writes the booking and the request that would be sent."""
-    if refund == "full":
-        raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
+    _refuse_full(refund)
     body = {"refund": refund} | ({"reason": reason} if reason else {})
     with api_client.connect(cli) as client:
         booking_id = booking_search.resolve_id(client, reference)
@@ -87,6 +86,44 @@ def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str |
         with idempotency_key(cli, key_option) as key:
             attended = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
     cli.render.one(attended)
+
+
+def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_option: str | None) -> None:
+    """Move a booking to another departure and write it. A dry run writes the preview."""
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "reschedule")
+        _change(cli, client, path, {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
+
+
+def change_party(cli: Cli, reference: str, body: Json, *, refund: str, dry_run: bool, key_option: str | None) -> None:
+    """Change the party of a booking and write it. A dry run writes the preview."""
+    _refuse_full(refund)
+    with api_client.connect(cli) as client:
+        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "party")
+        _change(cli, client, path, body | {"refund": refund}, dry_run=dry_run, key_option=key_option)
+
+
+def _refuse_full(refund: str) -> None:
+    if refund == "full":
+        raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
+
+
+def _change(cli: Cli, client: "BookingClient", path: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:
+    """Send a change of a booking and write the booking, or write the preview of the change."""
+    if dry_run:
+        preview = api_client.request(client, "POST", f"{path}/preview", body=body).body
+        cli.render.one({**preview["booking"], "dry_run": True, "change": _without_booking(preview)})
+        for refusal in preview["refusals"]:
+            cli.render.note(f"It would be refused: {refusal['message']}")
+        cli.render.note("Nothing was changed (--dry-run).")
+        return
+    with idempotency_key(cli, key_option) as key:
+        changed = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+    cli.render.one(changed["booking"] | {"change": _without_booking(changed)})
+
+
+def _without_booking(change: Json) -> Json:
+    return {name: value for name, value in change.items() if name != "booking"}
 
 
 def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:

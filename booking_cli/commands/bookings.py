@@ -12,6 +12,7 @@ from booking_cli.client import api_bookings, api_client, booking_search, paginat
 from booking_cli.framework import options
 from booking_cli.framework.arguments import counts, day, identifier, texts_by_name
 from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import staff_bookings
 
@@ -71,6 +72,7 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
+UseApi = Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
 ReasonCode = Annotated[
@@ -291,6 +293,14 @@ def cancel(
         )
 
 
+def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:
+    """Record the attendance of a booking; `verb` is the end of the API's path."""
+    if org is not None:
+        staff_bookings.attend(cli, booking_id, verb, org=org, undo=undo)
+    else:
+        api_bookings.attend(cli, booking_id, verb, undo=undo, key_option=key_option)
+
+
 @command(
     app,
     "check-in",
@@ -311,10 +321,7 @@ def check_in(
 
     A booking that is checked in is shown unchanged.
     """
-    if org is not None:
-        staff_bookings.attend(ctx.obj, booking_id, "check_in", org=org, undo=undo)
-    else:
-        api_bookings.attend(ctx.obj, booking_id, "check-in", undo=undo, key_option=idempotency_key)
+    _attend(ctx.obj, booking_id, "check-in", undo, org, idempotency_key)
 
 
 @command(
@@ -337,10 +344,7 @@ def no_show(
 
     Seats and money stay as they are; `cancel` is another decision.
     """
-    if org is not None:
-        staff_bookings.attend(ctx.obj, booking_id, "record_no_show", org=org, undo=undo)
-    else:
-        api_bookings.attend(ctx.obj, booking_id, "no-show", undo=undo, key_option=idempotency_key)
+    _attend(ctx.obj, booking_id, "no-show", undo, org, idempotency_key)
 
 
 @command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)
@@ -355,6 +359,7 @@ def confirm(ctx: typer.Context, booking_id: BookingId, org: options.OrgOfBooking
     f"booking bookings reschedule {_ID} \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
     "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
+    "booking bookings reschedule 1017 --api --departure ID --dry-run     (over HTTP)",
     shape="booking",
     changes=True,
 )
@@ -363,7 +368,55 @@ def reschedule(
     booking_id: BookingId,
     departure: TargetDeparture,
     org: options.OrgOfBooking = None,
+    use_api: UseApi = False,
     dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
-    """Move a booking to another departure at the same price (operator)."""
-    staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
+    """Move a booking to another departure at the same price (operator).
+
+    With --api it is moved over HTTP, with an API key. --dry-run shows the booking as it would be, or why it would not
+    move, and changes nothing.
+    """
+    if use_api:
+        _refuse_org(org)
+        api_bookings.reschedule(ctx.obj, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
+    else:
+        staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
+
+
+@command(
+    app,
+    "change-party",
+    f"booking bookings change-party {_ID} --guest adult=3 --dry-run",
+    "booking bookings change-party 1017 --guest adult=1 --guest child=2 --add-on drysuit=1",
+    "booking bookings change-party 1017 --org fjord-tours --guest adult=1 --refund full     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def change_party(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    guest: options.Guests,
+    add_on: options.AddOns = None,
+    refund: Refund = "auto",
+    org: Org = None,
+    dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Change the party of a booking: all guests who come, and not only those who join.
+
+    Guests who stay keep their price, and those who join pay today's. What was paid for guests who leave is refunded by
+    the terms of a cancellation. Add-ons stay as they are unless --add-on is given. --dry-run shows the booking as it
+    would be, or why it would not change.
+    """
+    body: dict[str, Any] = {"guests": counts(guest, "tier_id")}
+    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
+    if org is not None:
+        staff_bookings.change_party(ctx.obj, booking_id, body, org=org, refund=refund, dry_run=dry_run)
+    else:
+        api_bookings.change_party(ctx.obj, booking_id, body, refund=refund, dry_run=dry_run, key_option=idempotency_key)
+
+
+def _refuse_org(org: str | None) -> None:
+    if org is not None:
+        raise CliError("--api and --org exclude each other.", hint="the API key belongs to one organization")

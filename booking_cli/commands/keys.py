@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCOPES = (
     *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
-    *("customers:write", "gift_cards:read", "webhooks:manage"),
+    *("customers:write", "gift_cards:read", "checkouts:write", "webhooks:manage"),
 )
 """The scopes of API v1 section 5. They are written here too, since the models import pydantic; a test compares both."""
 

@@ -12,6 +12,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "departures": ("booking_cli.commands.departures", "List, show, close, reopen and cancel departures."),
     "bookings": ("booking_cli.commands.bookings", "List, create, cancel, confirm and reschedule bookings."),
     "holds": ("booking_cli.commands.holds", "Hold seats of a departure for some minutes."),
+    "checkouts": ("booking_cli.commands.checkouts", "Create and show checkouts that are paid by card."),
     "customers": ("booking_cli.commands.customers", "List, create and update customers."),
     "gift-cards": ("booking_cli.commands.gift_cards", "List, issue and deactivate gift cards."),
     "events": ("booking_cli.commands.events", "List and follow events."),
@@ -27,6 +28,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "catalog": ("booking_cli.commands.catalog", "Import, export and validate catalogue files."),
     "storefront": ("booking_cli.commands.storefront", "Hold seats, check out and pay, as a guest does."),
     "payments": ("booking_cli.commands.payments", "Record payments made by hand, and list unpaid bookings."),
+    "stripe": ("booking_cli.commands.stripe", "Set Stripe accounts, and list payments that wait for a person."),
     "refunds": ("booking_cli.commands.refunds", "List, retry and settle refunds."),
     "mails": ("booking_cli.commands.mails", "List mails, and retry failed ones."),
     "audit": ("booking_cli.commands.audit", "List the changes by operator commands and API keys."),
@@ -42,6 +44,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
 
 _CLIENT = (
     *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "holds"),
+    "checkouts",
     *("customers", "gift-cards"),
     *("events", "webhooks", "api"),
 )

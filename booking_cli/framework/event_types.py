@@ -12,6 +12,7 @@ TYPES = (
     "booking.rescheduled",
     "booking.updated",
     "booking.refunded",
+    "departure.updated",
     "customer.created",
     "customer.updated",
     "gift_card.issued",

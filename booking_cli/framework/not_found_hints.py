@@ -9,6 +9,7 @@ LISTS: Mapping[str, str] = {
     "experience": "booking experiences list lists the experiences",
     "departure": "booking availability lists the departures",
     "booking": "booking bookings list lists the bookings",
+    "checkout": "booking bookings list --status pending lists the bookings that wait for a payment",
     "customer": "booking customers list lists the customers",
     "gift card": "booking gift-cards list lists the gift cards",
     "event": "booking events list lists the events, which are kept for 90 days",
@@ -22,8 +23,9 @@ LISTS: Mapping[str, str] = {
 """The hint for each noun."""
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
-    ("POST", r"/(bookings|bookings/quote|holds)", "departure"),
+    ("POST", r"/(bookings|bookings/quote|checkouts|holds)", "departure"),
     (".*", r"/holds/.*", "hold"),
+    (".*", r"/checkouts/.*", "checkout"),
     (".*", r"/bookings/.*", "booking"),
     (".*", r"/departures/.*", "departure"),
     (".*", r"/events/.*", "event"),

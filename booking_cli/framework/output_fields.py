@@ -20,7 +20,7 @@ _SETTINGS = (
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "booking": (
         *("bookings", "Booking"),
-        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*"),
+        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available", "metadata.*", "change.*"),
     ),
     "staff_departure": (
         *("departures", "Departure"),
@@ -79,6 +79,11 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     "resealed": ("kind", "resealed", "lost"),
     "restored": ("file", "bytes", "revision", "database_revision", "findings"),
     "revision": ("cell", "previous", "revision"),
+    "stripe_account": ("organization", "api_key", "webhook_secret", "publishable_key", "webhook_url"),
+    "stripe_payment": (
+        *("booking_id", "booking_number", "booking_status", "payment_status", "payment_intent", "status", "reason"),
+        *("amount.*", "refunded_elsewhere.*", "dispute.*", "updated_at"),
+    ),
 }
 
 

@@ -240,14 +240,40 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
 
 
 def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
-    """Check a booking in, or record a no-show, and write it; `verb` is the function of `booking_core.bookings`."""
+    """Check a booking in, or record a no-show, and write it; `verb` is the end of the API's path."""
     from booking_core import bookings
 
+    record = {"check-in": bookings.check_in, "no-show": bookings.record_no_show}[verb]
+
     def change(tx: "Tx", actor: "Actor") -> bytes:
-        written: bytes = getattr(bookings, verb)(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
-        return written
+        return record(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
+
+
+def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str, refund: str, dry_run: bool) -> None:
+    """Change the party of a booking and write it with the effect on its money. A dry run rolls back.
+
+    Args:
+        body: the body of the API's request, which is validated by the API's rules.
+    """
+    from booking_core import bookings
+    from booking_core.bookings import Party
+    from booking_core.models.bookings import BookingPartyChange, RefundMode
+
+    request = validation.parse_request(BookingPartyChange, body)
+    mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
+    party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
+
+    def change(tx: "Tx", actor: "Actor") -> Json:
+        booking_id = bookings.resolve_id(tx, actor, reference)
+        changed: Json = json.loads(bookings.change_party(tx, actor, booking_id, party))
+        return changed
+
+    changed = transactions.change(cli, by_slug(org), change, dry_run=dry_run)
+    effect = {name: value for name, value in changed.items() if name != "booking"}
+    cli.render.one({**changed["booking"], "change": effect} | ({"dry_run": True} if dry_run else {}))
+    note_dry_run(cli, dry_run)
 
 
 def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:

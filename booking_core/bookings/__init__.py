@@ -28,11 +28,12 @@ from booking_core.bookings.departure_queries import (
 )
 from booking_core.bookings.drafts import BookingRequest
 from booking_core.bookings.moves import Move, find_moves, move, moves_until
+from booking_core.bookings.party import Party, change_party, preview_party
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.recorded_payments import record_payment, void_payment
-from booking_core.bookings.refunds import record_refund, settle_refund, settle_refunds
-from booking_core.bookings.reschedule import reschedule
+from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
+from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
 __all__ = [
@@ -47,13 +48,16 @@ __all__ = [
     "LiveBookingCount",
     "LockWait",
     "Move",
+    "Party",
     "Search",
     "abandon",
+    "apply_reschedule",
     "cancel",
     "cancel_departure",
     "cancel_departure_batch",
     "cancel_next_batch",
     "cancel_under_minimum",
+    "change_party",
     "check_in",
     "confirm",
     "count_live_bookings",
@@ -74,7 +78,10 @@ __all__ = [
     "organization_of",
     "parse_number",
     "pay",
+    "preview_party",
+    "preview_reschedule",
     "quote",
+    "record_elsewhere",
     "record_no_show",
     "record_payment",
     "record_refund",

@@ -4,15 +4,32 @@ Staff may correct itself at any time: the last word counts, and each one stands 
 `booking.updated`.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 from booking_core import timeline
-from booking_core.bookings import changes, queries, store
+from booking_core.bookings import changes, queries, rules, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict
-from booking_core.models.bookings import BookingStatus
 from booking_core.timeline import TimelineKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Attendance:
+    """The column that a record of staff sets, the one that it clears, and its entries of the timeline."""
+
+    column: str
+    other: str
+    kind: TimelineKind
+    undone: TimelineKind
+
+
+_CHECK_IN = _Attendance(
+    "checked_in_at", "no_show_at", TimelineKind.BOOKING_CHECKED_IN, TimelineKind.BOOKING_CHECK_IN_UNDONE
+)
+_NO_SHOW = _Attendance("no_show_at", "checked_in_at", TimelineKind.BOOKING_NO_SHOW, TimelineKind.BOOKING_NO_SHOW_UNDONE)
 
 
 def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> bytes:
@@ -25,15 +42,7 @@ def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> by
         NotFound: the organization has no such booking.
         Conflict: `booking_cancelled` or `booking_pending`.
     """
-    booking = queries.lock(tx, actor, booking_id)
-    row, at = booking.row, _write_instant(actor, booking)
-    if undo:
-        row = row._replace(checked_in_at=None)
-    else:
-        _require_confirmed(row)
-        row = row._replace(checked_in_at=row.checked_in_at or at, no_show_at=None)
-    kind = TimelineKind.BOOKING_CHECK_IN_UNDONE if undo else TimelineKind.BOOKING_CHECKED_IN
-    return _write(tx, actor, booking, row, kind, at)
+    return _attend(tx, actor, booking_id, _CHECK_IN, undo=undo)
 
 
 def record_no_show(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> bytes:
@@ -48,26 +57,19 @@ def record_no_show(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False)
         NotFound: the organization has no such booking.
         Conflict: `booking_cancelled` or `booking_pending`.
     """
+    return _attend(tx, actor, booking_id, _NO_SHOW, undo=undo)
+
+
+def _attend(tx: Tx, actor: Actor, booking_id: str, attendance: _Attendance, *, undo: bool) -> bytes:
     booking = queries.lock(tx, actor, booking_id)
-    row, at = booking.row, _write_instant(actor, booking)
+    row, at = booking.row, max(actor.at, booking.row.updated_at)  # never back, when the clock steps back
     if undo:
-        row = row._replace(no_show_at=None)
+        changes: dict[str, Any] = {attendance.column: None}
     else:
-        _require_confirmed(row)
-        row = row._replace(no_show_at=row.no_show_at or at, checked_in_at=None)
-    kind = TimelineKind.BOOKING_NO_SHOW_UNDONE if undo else TimelineKind.BOOKING_NO_SHOW
-    return _write(tx, actor, booking, row, kind, at)
-
-
-def _write_instant(actor: Actor, booking: LockedBooking) -> int:
-    return max(actor.at, booking.row.updated_at)  # never back, when the clock steps back
-
-
-def _require_confirmed(row: BookingRow) -> None:
-    if row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking is cancelled.")
-    if row.status == BookingStatus.PENDING:
-        raise Conflict("booking_pending", "The booking is not confirmed yet.")
+        rules.require_confirmed(row)
+        changes = {attendance.column: getattr(row, attendance.column) or at, attendance.other: None}
+    kind = attendance.undone if undo else attendance.kind
+    return _write(tx, actor, booking, row._replace(**changes), kind, at)
 
 
 def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, kind: TimelineKind, at: int) -> bytes:

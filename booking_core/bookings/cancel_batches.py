@@ -6,7 +6,7 @@ Each batch is bounded and has a transaction of its own, so that no lock is held 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import departures, organizations
+from booking_core import departure_touches, departures, organizations
 from booking_core.bookings import queries, store
 from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows, write_instant
 from booking_core.bookings.queries import LockedBooking
@@ -150,6 +150,7 @@ def _cancel_batch(
         updated_at=write_instant(actor, locked),
         seats_taken=-seats,
     )
+    departure_touches.touch(tx, organization_id, [row.id], at=actor.at)
     return rows, remaining
 
 

@@ -16,17 +16,33 @@ from booking_core.models.base import email_key
 
 def refusals(departure: LockedDeparture, organization: Organization, at: int) -> list[Conflict]:
     """Return each reason why a departure cannot be booked at an instant, in the order of decision B4."""
-    found = []
-    lead = organization.hours_before_booking_closes
-    if departure.status == "cancelled":
-        found.append(Conflict("departure_cancelled", "The departure is cancelled."))
+    found = _cancelled(departure)
     if departure.status == "closed":
         found.append(Conflict("departure_closed", "The departure is closed for booking."))
-    if at >= departure.starts_at:
-        found.append(Conflict("departure_started", "The departure has started."))
-    elif at >= departures.closes_at(departure.starts_at, departure.hours_before_booking_closes, lead):
+    started, lead = _started(departure, at), organization.hours_before_booking_closes
+    if not started and at >= departures.closes_at(departure.starts_at, departure.hours_before_booking_closes, lead):
         found.append(Conflict("departure_closed", "Booking of this departure has closed."))
-    return found
+    return found + started
+
+
+def _cancelled(departure: LockedDeparture) -> list[Conflict]:
+    is_cancelled = departure.status == "cancelled"
+    return [Conflict("departure_cancelled", "The departure is cancelled.")] if is_cancelled else []
+
+
+def _started(departure: LockedDeparture, at: int) -> list[Conflict]:
+    has_started = at >= departure.starts_at
+    return [Conflict("departure_started", "The departure has started.")] if has_started else []
+
+
+def require_ahead(departure: LockedDeparture, at: int) -> None:
+    """Check that a departure will take place, after an instant.
+
+    Raises:
+        Conflict: `departure_cancelled` or `departure_started`.
+    """
+    for refusal in _cancelled(departure) + _started(departure, at):
+        raise refusal
 
 
 def require_bookable(departure: LockedDeparture, organization: Organization, at: int) -> None:

@@ -45,6 +45,8 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     redeemed = _redeem(tx, actor, draft, booking_id, due_minor)
     if redeemed:
         draft.gift_card_minor = redeemed.amount_minor
+    if request.check_due is not None:
+        request.check_due(due_minor - draft.gift_card_minor, draft.departure.currency)
     return _write(tx, actor, draft, booking_id, redeemed)
 
 

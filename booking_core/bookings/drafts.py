@@ -3,7 +3,7 @@
 Shared by the batch of the API (`batch`) and the single bookings of staff and storefront (`create`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -61,6 +61,8 @@ class BookingRequest:
     external_reference: str | None = None
     external_reference_unique: bool | None = None
     metadata: Mapping[str, str] | None = None
+    check_due: Callable[[int, str], None] | None = None
+    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
 
 
 @dataclass(slots=True)

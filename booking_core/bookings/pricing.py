@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from booking_core import experiences
-from booking_core.bookings.rules import LockedDeparture, money
+from booking_core.bookings.rules import BookingRow, LockedDeparture, money
 from booking_core.context import Organization
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.experiences import Tier
@@ -63,10 +63,7 @@ def offer(currency: str, tiers: Mapping[str, Tier], add_ons: str) -> Offer:
 
 def offer_of(departure: LockedDeparture) -> Offer:
     """Return the offer of a departure."""
-    tiers = experiences.tiers(
-        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
-    )
-    return offer(departure.currency, tiers, departure.add_ons)
+    return offer(departure.currency, tiers_of(departure), departure.add_ons)
 
 
 def price(
@@ -81,6 +78,16 @@ def price(
         Unprocessable: a line is not offered, or the sum exceeds 64 bits.
     """
     return quote(organization, offer_of(departure), guests, add_ons or ())
+
+
+def add_ons_of(departure: LockedDeparture) -> Mapping[str, AddOn]:
+    """Return the add-ons that the experience of a departure sells."""
+    return _add_ons(departure.add_ons)
+
+
+def tiers_of(departure: LockedDeparture) -> Mapping[str, Tier]:
+    """Return the tiers that a departure sells, at its prices."""
+    return experiences.tiers(departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices)
 
 
 def quote(
@@ -111,6 +118,22 @@ def evaluate(
     return priced, problems
 
 
+def list_price(row: BookingRow, departure: LockedDeparture) -> int | None:
+    """Return the price of a booking's lines by the present prices of a departure.
+
+    It is None where the departure has another currency, or does not offer one of the tiers and add-ons.
+    """
+    tiers = tiers_of(departure)
+    known = {f"tier {tier_id}": tier.price_minor for tier_id, tier in tiers.items()}
+    known |= {f"add-on {each}": add_on.price_minor for each, add_on in _add_ons(departure.add_ons).items()}
+    wanted = [(f"tier {line['tier_id']}", line["count"]) for line in orjson.loads(row.guests)]
+    wanted += [(f"add-on {line['id']}", line["count"]) for line in orjson.loads(row.add_ons)]
+    if departure.currency != row.currency or any(name not in known for name, _ in wanted):
+        return None
+    total: int = sum(known[name] * count for name, count in wanted)
+    return total
+
+
 def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
     """Return the amount that is due after the discount.
 
@@ -128,7 +151,7 @@ def apply_discount(subtotal_minor: int, discount_minor: int) -> int:
 _LISTED_MAX = 10
 
 
-def _unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
+def unknown_line(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
     """Return the error for a tier or add-on that the experience does not have. Its message lists the known ones."""
     listed = ", ".join(sorted(offered)[:_LISTED_MAX]) + (", ..." if len(offered) > _LISTED_MAX else "")
     hint = f"; it has {listed}" if offered else ""
@@ -143,7 +166,7 @@ def _guest_lines(
     for i, line in enumerate(lines):
         tier = offered.tiers.get(line.tier_id)
         if tier is None:
-            problems.append(_unknown(f"guests.{i}.tier_id", "price tier", offered.tiers))
+            problems.append(unknown_line(f"guests.{i}.tier_id", "price tier", offered.tiers))
             continue
         amount += tier.price_minor * line.count
         seats += tier.seats_per_unit * line.count
@@ -163,7 +186,7 @@ def _add_on_lines(
     for i, line in enumerate(lines):
         add_on = offered.add_ons.get(line.id)
         if add_on is None:
-            problems.append(_unknown(f"add_ons.{i}.id", "add-on", offered.add_ons))
+            problems.append(unknown_line(f"add_ons.{i}.id", "add-on", offered.add_ons))
             continue
         amount += add_on.price_minor * line.count
         price = money(add_on.price_minor, offered.currency)

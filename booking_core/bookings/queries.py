@@ -25,7 +25,7 @@ from booking_core.models.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class LockedBooking:
-    """A booking that is locked until the transaction ends."""
+    """A booking that is about to change: locked until the transaction ends, except for a preview."""
 
     row: BookingRow
     details: BookingDetails
@@ -136,6 +136,19 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
     """
     details = store.lock(tx, actor.organization.id, booking_id)
     # Read after the lock, so that the row has the changes of the previous holder.
+    row = store.get(tx, actor.organization.id, booking_id) if details else None
+    if details is None or row is None:
+        raise NotFound("There is no such booking.")
+    return LockedBooking(row, details)
+
+
+def read_unlocked(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
+    """Return a booking as `lock` does, without a lock, for a preview of its change.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    details = store.get_details(tx, actor.organization.id, booking_id)
     row = store.get(tx, actor.organization.id, booking_id) if details else None
     if details is None or row is None:
         raise NotFound("There is no such booking.")

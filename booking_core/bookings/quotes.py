@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from booking_core import departures, holds
-from booking_core.bookings import capacity, pricing, references, store
+from booking_core.bookings import capacity, previews, pricing, references, store
 from booking_core.bookings.pricing import Quote
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import LockedDeparture, money
@@ -79,7 +79,7 @@ def _present(
     lead = departure.hours_before_booking_closes, organization.hours_before_booking_closes
     return {
         "is_bookable": not refusals,
-        "refusals": list(map(_present_refusal, refusals)),
+        "refusals": previews.present_refusals(refusals),
         "experience": {"id": departure.experience_id, "title": departure.title, "slug": departure.slug},
         "departure": {
             "id": departure.id,
@@ -99,14 +99,3 @@ def _totals(subtotal_minor: int, currency: str) -> dict[str, Any]:
     """Present the totals of a booking of the API, which has neither discount nor gift card."""
     subtotal, nothing = money(subtotal_minor, currency), money(0, currency)
     return {"subtotal": subtotal, "discount": nothing, "gift_card": nothing, "total": subtotal}
-
-
-def _present_refusal(refusal: BookingError) -> dict[str, Any]:
-    detail = next(iter(refusal.details), None)
-    return {
-        "code": str(refusal.code),
-        "reason": detail.reason if detail else None,
-        "field": detail.field if detail else None,
-        "message": str(refusal),
-        "seats_available": refusal.seats_available if isinstance(refusal, InsufficientCapacity) else None,
-    }

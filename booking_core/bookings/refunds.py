@@ -14,7 +14,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
-from booking_core.payments import Refund, RefundResult, Returned
+from booking_core.payments import Recorded, Refund, RefundResult, Returned
 
 
 def settle_refunds(
@@ -43,6 +43,15 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
     return payments.get_refund(tx, actor.organization, returned.refund.id)
 
 
+def record_elsewhere(
+    tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
+) -> Recorded:
+    """Record what the gateway has refunded as `payments.record_elsewhere` does, and return the result."""
+    recorded = payments.record_elsewhere(tx, actor, booking_id, gateway_minor, provider_refund_id)
+    _publish(tx, recorded.returned)
+    return recorded
+
+
 def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
     """Publish what was returned, the organizations in the order of their ids: their counters are locked together."""
     of = sorted((each for each in returned if each.amount_minor), key=lambda each: each.refund.organization_id)
@@ -64,7 +73,8 @@ def _new_events(tx: Tx, organization: Organization, returned: Sequence[Returned]
 def _refunded(organization: Organization, row: BookingRow, returned: Returned) -> NewEvent:
     """Return the event of a booking that was marked as refunded."""
     refund = returned.refund
-    before = row._replace(payment_status=refund.payment_status)
+    is_marked = returned.payment_status != refund.payment_status
+    before = row._replace(payment_status=refund.payment_status) if is_marked else row
     amounts = {"refunded_amount": returned.amount_minor, "total_refunded": returned.total_minor}
     return events.updated(
         EventType.BOOKING_REFUNDED,

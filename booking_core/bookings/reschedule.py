@@ -1,13 +1,17 @@
 """Reschedule a booking to another departure, in one transaction. Its price stays as sold."""
 
+from collections.abc import Iterator
+from functools import partial
+
 from booking_core import departures, events, outbox, timeline
-from booking_core.bookings import capacity, queries, store
+from booking_core.bookings import capacity, previews, pricing, queries, rules, store
+from booking_core.bookings.previews import Change, ChangedMoney, Check
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound, Unprocessable
-from booking_core.models.bookings import BookingStatus
+from booking_core.errors import NotFound, Unprocessable
+from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
 from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
@@ -25,15 +29,69 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
         Unprocessable: `currency_mismatch`.
         InsufficientCapacity: the other departure has fewer available seats.
     """
+    return queries.show(actor, _reschedule(tx, actor, booking_id, departure_id).row)
+
+
+def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
+    """Reschedule a booking as `reschedule` does, and return the change as JSON."""
+    return previews.render(actor, _reschedule(tx, actor, booking_id, departure_id))
+
+
+def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
+    """Return the change that `apply_reschedule` would make now, with each reason to refuse it. Nothing is locked.
+
+    Raises:
+        NotFound: the organization has no such booking, or no such departure.
+    """
+    booking = queries.read_unlocked(tx, actor, booking_id)
+    found = store.find_target(tx, actor.organization.id, departure_id, at=actor.at)
+    if found is None:
+        raise NotFound("There is no such departure.")
+    target, seats_held = found
+    is_moved = booking.row.departure_id != departure_id
+    checks = _checks(actor, booking, target, actor.at, seats_held) if is_moved else _own_checks(booking)
+    if refused := previews.refusals(checks):
+        return previews.render(actor, Change(booking.row, booking.details.seats, None, refused))
+    row = _rescheduled_row(booking.row, target, _write_instant(actor, booking)) if is_moved else booking.row
+    return previews.render(actor, _change(booking, row, target))
+
+
+def _reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> Change:
     booking = queries.lock(tx, actor, booking_id)
-    if booking.row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking is cancelled.")
-    if booking.row.departure_id == departure_id:
-        return queries.show(actor, booking.row)
+    previews.require(_own_checks(booking))
     target = _lock_target(tx, actor, booking, departure_id)
-    row = _rescheduled_row(booking.row, target, max(actor.at, booking.row.updated_at))
+    if booking.row.departure_id == departure_id:
+        return _change(booking, booking.row, target)
+    row = _rescheduled_row(booking.row, target, _write_instant(actor, booking))
     _write(tx, actor, booking, row)
-    return queries.show(actor, row)
+    return _change(booking, row, target)
+
+
+def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) -> Change:
+    """Return the change with its money: the price stays as sold, so that nothing is settled."""
+    money = ChangedMoney(
+        settlement=ChangeSettlement.PRICE_KEPT,
+        list_price=pricing.list_price(row, target),
+        balance_due=rules.unpaid_minor(row, booking.details.recorded_minor),
+    )
+    return Change(row, booking.details.seats, money)
+
+
+def _own_checks(booking: LockedBooking) -> Iterator[Check]:
+    yield partial(rules.require_live, booking.row)
+
+
+def _checks(actor: Actor, booking: LockedBooking, target: LockedDeparture, at: int, seats_held: int) -> Iterator[Check]:
+    """Yield the checks of a move to another departure, in the order of their refusals."""
+    yield from _own_checks(booking)
+    yield partial(capacity.require_bookable, target, actor.organization, at)
+    yield partial(_require_currency, booking.row, target)
+    yield partial(capacity.require_seats, target, booking.details.seats, seats_held=seats_held)
+
+
+def _require_currency(row: BookingRow, target: LockedDeparture) -> None:
+    if target.currency != row.currency:
+        raise Unprocessable.at("departure_id", f"The departure is sold in {target.currency}.", "currency_mismatch")
 
 
 def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture:
@@ -46,12 +104,14 @@ def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str
     target = store.lock_departures(tx, wanted).get(wanted[0])
     if target is None:
         raise NotFound("There is no such departure.")
-    context = store.get_context(tx, organization.id, departure_id)
-    capacity.require_bookable(target, organization, context.at)
-    if target.currency != booking.row.currency:
-        raise Unprocessable.at("departure_id", f"The departure is sold in {target.currency}.", "currency_mismatch")
-    capacity.require_seats(target, booking.details.seats, seats_held=context.seats_held)
+    if booking.row.departure_id != departure_id:
+        context = store.get_context(tx, organization.id, departure_id)
+        previews.require(_checks(actor, booking, target, context.at, context.seats_held))
     return target
+
+
+def _write_instant(actor: Actor, booking: LockedBooking) -> int:
+    return max(actor.at, booking.row.updated_at)  # never back, when the clock steps back
 
 
 def _rescheduled_row(row: BookingRow, target: LockedDeparture, at: int) -> BookingRow:

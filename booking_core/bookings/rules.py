@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import MINUTE, Zone
-from booking_core.models.bookings import PaymentSource, PaymentStatus
+from booking_core.errors import Conflict
+from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""
@@ -78,15 +79,40 @@ def money(amount_minor: int, currency: str) -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
+def require_live(row: BookingRow) -> None:
+    """Check that a booking is not cancelled.
+
+    Raises:
+        Conflict: `booking_cancelled`.
+    """
+    if row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled.")
+
+
+def require_confirmed(row: BookingRow) -> None:
+    """Check that a booking is confirmed.
+
+    Raises:
+        Conflict: `booking_cancelled` or `booking_pending`.
+    """
+    require_live(row)
+    if row.status == BookingStatus.PENDING:
+        raise Conflict("booking_pending", "The booking is not confirmed yet.")
+
+
 def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:
     """Return the amount that is still due, given the sum of the payments that staff recorded."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING)
     return row.total_minor - recorded_minor if is_open else 0
 
 
+_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+"""Somebody may have refunded a part at the gateway; the rest is refunded with the cancellation."""
+
+
 def is_paid_by_card(row: BookingRow) -> bool:
-    """Return whether the card of the booking was charged, and nothing of it was refunded."""
-    return row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+    """Return whether the card of the booking was charged, and not all of it was refunded."""
+    return row.payment_source == PaymentSource.STRIPE and row.payment_status in _REFUNDABLE
 
 
 def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from booking_core import departure_seats, gift_codes, tokens
+from booking_core import departure_seats, departure_touches, gift_codes, tokens
 from booking_core.catalog import changes, ownership, present, rules, store
 from booking_core.catalog.batches import KINDS, Batch, Tally, split
 from booking_core.catalog.changes import Changes, Counts
@@ -330,6 +330,9 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
     yield _update(tx, tables.departures, organization_id, decided, rest, now)
     new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]
     yield from _insert(tx, tables.departures, organization_id, new, now)
+    for chunk in _chunks([*changed, *new]):
+        departure_touches.touch(tx, organization_id, (row["id"] for row in chunk), at=now)
+        tx.flush()
 
 
 def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterable[int]:

@@ -23,7 +23,8 @@ BATCH = 1_000
 _OF_MOVES = ("cell_moves", "cell_changes", "cell_arrivals", "cell_forwards")
 AT_ONCE = (
     *("api_keys", "counters", "parked_work", "webhook_endpoints", "webhook_secrets", "webhook_subscriptions"),
-    *("webhook_cursors", "webhook_ranges", "webhook_recoveries"),
+    *("webhook_cursors", "webhook_ranges", "webhook_recoveries", "departure_followers", "departure_touches"),
+    "stripe_accounts",
 )
 """Tables that are copied when the organization leaves: they let clients in, and lead workers to its rows."""
 _DUE = {
@@ -37,9 +38,14 @@ _DUE = {
 _HELD_BACK = {
     "bookings": {"expires_at": "CASE WHEN status = 'pending' THEN NULL ELSE expires_at END"},
     "departures": {"cancelling": "NULL", "minimum_checked_at": "coalesce(minimum_checked_at, 0)"},
+    "payment_intents": {"check_at": "NULL"},
 }
 """Columns that workers act on, of rows that others refer to: copied with these values first."""
-_UNFINISHED = {"bookings": "status = 'pending'", "departures": "cancelling IS NOT NULL OR minimum_checked_at IS NULL"}
+_UNFINISHED = {
+    "bookings": "status = 'pending'",
+    "departures": "cancelling IS NOT NULL OR minimum_checked_at IS NULL",
+    "payment_intents": "check_at IS NOT NULL",
+}
 """The rows that differ by that."""
 
 

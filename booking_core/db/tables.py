@@ -349,7 +349,8 @@ gift_cards = Table(
     _partial("ix_gift_cards_used_up", "organization_id", "id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
-# The ledger of a card: balance = initial + sum of amounts. A booking redeems once and is restored at most once.
+# The ledger of a card: balance = initial + sum of amounts. A booking redeems once. Its cancellation restores at most
+# once, with number 0; each change of its party may restore a part before, with number 1 and so on.
 gift_card_entries = Table(
     "gift_card_entries",
     metadata,
@@ -361,8 +362,9 @@ gift_card_entries = Table(
     Column("amount_minor", Minor, nullable=False),  # negative: taken from the card
     Column("created_at", At, nullable=False),
     _own("gift_cards", "gift_card_id"),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
-    UniqueConstraint("organization_id", "booking_id", "kind"),
+    Index(None, "organization_id", "booking_id", "kind", "number", unique=True),
     CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name="kind"),
     Index(None, "organization_id", "gift_card_id"),
 )
@@ -370,7 +372,8 @@ gift_card_entries = Table(
 # Money -----------------------------------------------------------------------------------------------------------
 
 # One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
-# then its amount is the sum of those records.
+# then its amount is the sum of those records. A change of party moves what was paid for guests who no longer come from
+# amount_minor to released_minor, so that the former is what pays for the booking as it is.
 payments = Table(
     "payments",
     metadata,
@@ -384,6 +387,7 @@ payments = Table(
     Column("status", Text, nullable=False),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("released_minor", Minor, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
@@ -414,8 +418,9 @@ payment_records = Table(
     Index(None, "organization_id", "booking_id"),
 )
 
-# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again. Staff
-# may reopen it, which gives it another key, or settle it by hand.
+# One refund per cancellation, for life, with number 0, and one per change of party, with number 1 and so on. Its id is
+# the gateway's idempotency key, and the row is never made again. Staff may reopen it, which gives it another key, or
+# settle it by hand.
 refunds = Table(
     "refunds",
     metadata,
@@ -439,15 +444,64 @@ refunds = Table(
     Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
     Column("settled_note", Text),
     Column("settled_at", At),
+    Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     _own("payments", "payment_id"),
-    UniqueConstraint("organization_id", "booking_id"),
+    Index(None, "organization_id", "booking_id", "number", unique=True),
     CheckConstraint("amount_minor > 0", name="amount"),
     CheckConstraint(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
     ),
     CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
     _partial("ix_refunds_due", "organization_id", "next_attempt_at", "id", where="status IN ('requested', 'sending')"),
+)
+
+# The organization's own account at Stripe. Its credentials are sealed as one JSON text: {api_key, webhook_secret}.
+# Neither this table nor the next has a foreign key: making one locks the other table against writers.
+stripe_accounts = Table(
+    "stripe_accounts",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("credentials_sealed", Text, nullable=False),
+    Column("publishable_key", Text),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+)
+
+# The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status
+# only moves on, so that events of Stripe may come late, twice and in any order.
+payment_intents = Table(
+    "payment_intents",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("booking_id", Id, primary_key=True),
+    Column("intent_id", Text),  # Stripe's; null: Stripe has not answered yet
+    Column("client_secret_sealed", Text),
+    Column("status", Text, nullable=False),
+    Column("last_error", Text),  # Stripe's code, or the reason of a review
+    Column("amount_minor", Minor, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("expires_at", At),  # of the booking, when the intent was made; null: the booking was paid without a checkout
+    Column("refunded_minor", Minor, nullable=False, server_default=text("0")),  # all that Stripe has refunded
+    Column("returned_minor", Minor, nullable=False, server_default=text("0")),  # of that, outside of the refund's row
+    Column("dispute_id", Text),
+    Column("dispute_status", Text),
+    Column("dispute_reason", Text),
+    Column("disputed_minor", Minor),
+    Column("disputed_at", At),
+    Column("dispute_closed_at", At),
+    Column("check_at", At),  # then Stripe is asked for the state of the intent
+    Column("check_count", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    UniqueConstraint("organization_id", "intent_id"),
+    CheckConstraint(
+        "status IN ('requested', 'open', 'succeeded', 'canceled', 'refused', 'needs_review', 'resolved')",
+        name="status",
+    ),
+    CheckConstraint("refunded_minor >= 0 AND returned_minor >= 0", name="refunds"),
+    CheckConstraint("(dispute_id IS NULL) = (dispute_status IS NULL)", name="dispute"),
+    _partial("ix_payment_intents_check", "organization_id", "check_at", "booking_id", where="check_at IS NOT NULL"),
 )
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -472,6 +526,26 @@ events = Table(
     Index(None, "organization_id", "created_at"),
 )
 events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
+
+# Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
+# noted the departures of their bookings. Apart from the counters, which every booking writes.
+departure_followers = Table(
+    "departure_followers",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("followed_sequence", BigInteger, nullable=False),
+)
+
+# Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
+departure_touches = Table(
+    "departure_touches",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("departure_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("due_at", At, nullable=False),
+    Index("ix_departure_touches_due", "organization_id", "due_at", "departure_id"),
+)
 
 # Webhooks --------------------------------------------------------------------------------------------------------
 

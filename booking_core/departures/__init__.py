@@ -1,9 +1,11 @@
 """Departures: availability, and the changes of staff (close, reopen, set the number of seats).
 
-The package also exports the rules that bookings share with availability, so that the two always agree. A departure is
-cancelled in `bookings`, because its bookings are cancelled with it.
+`announcing` is the worker's part: it publishes departures that have changed. The package also exports the rules that
+bookings share with availability, so that the two always agree. A departure is cancelled in `bookings`, because its
+bookings are cancelled with it.
 """
 
+from booking_core.departures.announcing import FOLLOWING, TOUCHED, announce, follow
 from booking_core.departures.holds import SEATS_HELD, select_seats_held
 from booking_core.departures.holds import is_live as hold_is_live
 from booking_core.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
@@ -19,12 +21,16 @@ from booking_core.departures.service import (
 )
 
 __all__ = [
+    "FOLLOWING",
     "SEATS_HELD",
+    "TOUCHED",
     "DepartureRow",
+    "announce",
     "close",
     "closes_at",
     "ends_at",
     "find_available",
+    "follow",
     "get",
     "hold_is_live",
     "lock",

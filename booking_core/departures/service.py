@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from booking_core import departure_seats
+from booking_core import departure_seats, departure_touches
 from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
@@ -102,6 +102,7 @@ def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus
     if row.status != status:
         key = {"organization_id": actor.organization.id, "id": departure_id}
         tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return render(actor, row._replace(status=str(status)))
 
 
@@ -125,6 +126,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
         departure_seats.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return render(actor, row._replace(seats_total=seats_total))
 
 

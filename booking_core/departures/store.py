@@ -100,11 +100,15 @@ _OFFERED = and_(
 _OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
 _COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
-_GET = Statement(
-    select(*(_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields))
-    .join_from(departures, experiences, _OFFERED)
-    .where(_THIS)
-)
+
+
+def select_rows() -> Select[tuple[object, ...]]:
+    """Select `DepartureRow`s of departures, with the seats that are held at `at`."""
+    columns = (_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields)
+    return select(*columns).join_from(departures, experiences, _OFFERED)
+
+
+_GET = Statement(select_rows().where(_THIS))
 
 
 def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:

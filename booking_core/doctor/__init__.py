@@ -20,6 +20,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.doctor import (
     amounts,
+    announcements,
     bookings,
     deliveries,
     events,
@@ -52,6 +53,7 @@ CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (
     *amounts.CHECKS,
     *payment_states.CHECKS,
     *events.CHECKS,
+    *announcements.CHECKS,
     *deliveries.CHECKS,
     *records.CHECKS,
     *time_limits.CHECKS,

@@ -42,6 +42,10 @@ CHECKS = (
         SQL.text("refunds_of_bookings"),
     ),
     Check(
+        "a payment has released at least what was refunded for guests who left",
+        SQL.text("released_payments"),
+    ),
+    Check(
         "a payment's refunded amount agrees with its refund",
         SQL.text("refunded_amounts"),
     ),

@@ -14,15 +14,19 @@ SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' of ' || g.ini
                 OR g.balance_minor < 0 OR g.balance_minor > g.initial_minor)
 
 -- name: gift_card_redemptions
--- Select ledger entries whose amount or currency is not that of their booking.
--- Cost: one pass over the ledger, with a look-up of its booking for each entry.
+-- Select ledger entries whose amount, less what changes of the party restored, or whose currency is not that of their
+-- booking.
+-- Cost: one pass over the ledger, with a look-up of its booking and of its restored parts for each entry.
 SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking says ' || b.gift_card_minor
        || ' in ' || b.currency
   FROM gift_card_entries n
   JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
   JOIN gift_cards g ON g.organization_id = n.organization_id AND g.id = n.gift_card_id
  WHERE [n] AND n.kind = 'redeem'
-   AND (-n.amount_minor <> b.gift_card_minor OR n.amount_minor >= 0 OR g.currency <> b.currency)
+   AND (-n.amount_minor - coalesce((SELECT sum(r.amount_minor) FROM gift_card_entries r
+                                     WHERE r.organization_id = n.organization_id AND r.booking_id = n.booking_id
+                                       AND r.kind = 'restore' AND r.number > 0), 0) <> b.gift_card_minor
+        OR n.amount_minor >= 0 OR g.currency <> b.currency)
 
 -- name: redemptions_without_entry
 -- Select bookings paid by a gift card that have no entry in its ledger.
@@ -41,9 +45,9 @@ SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken 
   FROM gift_card_entries n
   JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
   LEFT JOIN gift_card_entries r ON r.organization_id = n.organization_id AND r.booking_id = n.booking_id
-   AND r.kind = 'restore' AND r.gift_card_id = n.gift_card_id
+   AND r.kind = 'restore' AND r.number = 0 AND r.gift_card_id = n.gift_card_id
  WHERE [n] AND n.kind = 'redeem'
-   AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN -n.amount_minor ELSE 0 END
+   AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN b.gift_card_minor ELSE 0 END
 UNION ALL
 SELECT r.organization_id, '' || r.id, r.amount_minor || ' were restored, but never taken'
   FROM gift_card_entries r
@@ -54,7 +58,7 @@ SELECT r.organization_id, '' || r.id, r.amount_minor || ' were restored, but nev
 UNION ALL
 SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' for booking ' || n.booking_id
   FROM gift_card_entries n WHERE [n] AND n.booking_id IS NOT NULL
- GROUP BY n.organization_id, n.booking_id, n.kind HAVING count(*) > 1
+ GROUP BY n.organization_id, n.booking_id, n.kind, n.number HAVING count(*) > 1
 
 -- name: payments_of_bookings
 -- Select payments that do not fit their booking, and card bookings without one payment.
@@ -78,7 +82,7 @@ SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' |
   FROM payments p WHERE [p] GROUP BY p.organization_id, p.booking_id HAVING count(*) > 1
 
 -- name: recorded_payments
--- Select bookings whose recorded payments do not add up.
+-- Select bookings whose recorded payments, less what was released for guests who left, do not add up.
 -- Cost: one pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
 SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', the booking says '
        || b.recorded_minor || ', the payment ' || coalesce(p.amount_minor, 0)
@@ -90,7 +94,8 @@ SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', t
                     min(m.currency) AS currency, max(m.currency) AS another
                FROM payment_records m WHERE [m] GROUP BY m.organization_id, m.booking_id) m
     ON m.organization_id = b.organization_id AND m.booking_id = b.id
- WHERE [b] AND (b.recorded_minor <> coalesce(m.amount, 0) OR b.recorded_minor <> coalesce(p.amount_minor, 0)
+ WHERE [b] AND (b.recorded_minor <> coalesce(m.amount, 0) - coalesce(p.released_minor, 0)
+                OR b.recorded_minor <> coalesce(p.amount_minor, 0)
                 OR m.currency <> b.currency OR m.another <> b.currency)
 
 -- name: payment_statuses
@@ -109,7 +114,8 @@ SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking 
                    (p.refunded_minor > 0 AND p.refunded_minor < p.amount_minor))
 
 -- name: refunds_of_bookings
--- Select refunds that do not fit their payment or their booking.
+-- Select refunds that do not fit their payment or their booking. The refund of a cancellation has the number 0, and is
+-- of the payment; those of changes of the party are of what the payment released.
 -- Cost: one pass over the refunds, with a look-up of its payment and booking for each.
 SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' ' || r.currency || ' of '
        || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
@@ -117,24 +123,38 @@ SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' ' || r.
   FROM refunds r
   JOIN payments p ON p.organization_id = r.organization_id AND p.id = r.payment_id
   JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
- WHERE [r] AND (r.amount_minor > p.amount_minor OR r.amount_minor <= 0 OR r.currency <> p.currency
-                OR p.booking_id <> r.booking_id OR b.status <> 'cancelled'
-                OR (b.payment_source <> 'stripe' AND b.recorded_minor = 0)
+ WHERE [r] AND (r.amount_minor <= 0 OR r.currency <> p.currency OR p.booking_id <> r.booking_id OR r.number < 0
+                OR r.amount_minor > CASE WHEN r.number = 0 THEN p.amount_minor ELSE p.released_minor END
+                OR (r.number = 0 AND b.status <> 'cancelled')
+                OR (r.number = 0 AND b.payment_source <> 'stripe' AND b.recorded_minor = 0)
                 OR p.status IN ('pending', 'failed'))
 UNION ALL
 SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' || r.booking_id
-  FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id HAVING count(*) > 1
+  FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id, r.number HAVING count(*) > 1
+
+-- name: released_payments
+-- Select payments that changes of the party have released less of than was refunded for them.
+-- Cost: one pass over the refunds of changes of the party, grouped by payment, with a look-up of it for each group.
+SELECT p.organization_id, p.id, 'released ' || p.released_minor || ', refunds of it are ' || coalesce(s.refunds, 0)
+  FROM payments p
+  LEFT JOIN (SELECT r.organization_id, r.payment_id, sum(r.amount_minor) AS refunds FROM refunds r
+              WHERE [r] AND r.number > 0 GROUP BY r.organization_id, r.payment_id) s
+    ON s.organization_id = p.organization_id AND s.payment_id = p.id
+ WHERE [p] AND (p.released_minor < 0 OR p.amount_minor < 0 OR p.released_minor < coalesce(s.refunds, 0))
 
 -- name: refunded_amounts
--- Select payments whose refunded amount is not that of their refund.
--- Cost: one pass over the payments, with a look-up of its refund for each; and over the refunds, with one of its
+-- Select payments whose refunded amount is not that of their refund and of what was refunded elsewhere.
+-- Cost: one pass over the payments, with a look-up of its refund and intent for each; and over the refunds, with one of its
 -- booking.
 SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ', its refund is '
        || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
+       || ', and refunded elsewhere were ' || coalesce(i.returned_minor, 0)
   FROM payments p
-  LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id
- WHERE [p] AND p.refunded_minor <> CASE r.status WHEN 'succeeded' THEN r.amount_minor
-                                                 WHEN 'settled' THEN r.settled_minor ELSE 0 END
+  LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0
+  LEFT JOIN payment_intents i ON i.organization_id = p.organization_id AND i.booking_id = p.booking_id
+ WHERE [p] AND p.refunded_minor <> coalesce(i.returned_minor, 0)
+                                   + CASE r.status WHEN 'succeeded' THEN r.amount_minor
+                                                   WHEN 'settled' THEN r.settled_minor ELSE 0 END
 UNION ALL
 SELECT r.organization_id, r.id, 'succeeded, and it has no id of the gateway' FROM refunds r
  WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL

@@ -100,14 +100,13 @@ def _content_mismatch(event: CheckedEvent, data: dict[str, Any], shown: dict[str
 def _expected_of(event: CheckedEvent) -> dict[str, Any]:
     """Return the fields that the body of a booking's event must show.
 
-    An event after which the booking was updated may show other lines, amounts and contact details. The newest event
+    An event after which the booking was updated may show other lines, amounts, methods of payment and contact
+    details. The newest event
     must also show the fields that other events change. A payment's status may change without an event.
     """
     constant: dict[str, Any] = {
         "booking_number": event.booking_number,
         "source": event.source,
-        "payment.method": event.payment_method,
-        "payment.source": event.payment_source,
     }
     if event.updated is not None and event.sequence < event.updated:
         return constant
@@ -117,6 +116,8 @@ def _expected_of(event: CheckedEvent) -> dict[str, Any]:
         "totals.discount": _money(event.discount_minor, event.currency),
         "totals.gift_card": _money(event.gift_card_minor, event.currency),
         "totals.total": _money(event.total_minor, event.currency),
+        "payment.method": event.payment_method,
+        "payment.source": event.payment_source,
     }
     if event.sequence != event.newest:
         return constant

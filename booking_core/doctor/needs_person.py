@@ -25,6 +25,19 @@ CHECKS = (
         remedy="booking refunds list --org {org} --status failed, then booking refunds settle ID --note TEXT",
     ),
     Check(
+        "payments that do not fit their booking wait for a person",
+        SQL.text("payments_to_review"),
+        kind=_PERSON,
+        remedy="booking stripe payments --org {org} --state needs_review, then refund it at Stripe,"
+        " or booking storefront pay BOOKING --payment-intent PI, then booking stripe resolve BOOKING --note TEXT",
+    ),
+    Check(
+        "disputes of payments wait for a person",
+        SQL.text("open_disputes"),
+        kind=_PERSON,
+        remedy="booking stripe payments --org {org} --state disputed, then answer the dispute at Stripe",
+    ),
+    Check(
         "dead deliveries wait for their receiver to be fixed",
         SQL.text("dead_deliveries"),
         kind=_PERSON,

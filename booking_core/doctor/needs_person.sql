@@ -15,6 +15,21 @@ SELECT r.organization_id, max('' || r.id), 'refunds that failed: ' || count(*) |
        || sum(r.amount_minor) || ' minor units of ' || r.currency || ', the newest is ' || max('' || r.id)
   FROM refunds r WHERE [r] AND r.status = 'failed' GROUP BY r.organization_id, r.currency
 
+-- name: payments_to_review
+-- Count the payments at Stripe that do not fit their booking.
+-- Cost: one pass over the payment intents.
+SELECT i.organization_id, max('' || i.booking_id), 'payments at Stripe that need a review: ' || count(*)
+       || ', the booking of one is ' || max('' || i.booking_id)
+  FROM payment_intents i WHERE [i] AND i.status = 'needs_review' GROUP BY i.organization_id
+
+-- name: open_disputes
+-- Count the disputes that are open.
+-- Cost: one pass over the payment intents.
+SELECT i.organization_id, max('' || i.booking_id), 'open disputes: ' || count(*) || ', the booking of one is '
+       || max('' || i.booking_id)
+  FROM payment_intents i
+ WHERE [i] AND i.dispute_id IS NOT NULL AND i.dispute_closed_at IS NULL GROUP BY i.organization_id
+
 -- name: dead_deliveries
 -- Count the dead deliveries of each enabled endpoint.
 -- Cost: one pass over the dead deliveries of enabled endpoints, in an index.

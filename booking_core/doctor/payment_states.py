@@ -16,6 +16,22 @@ CHECKS = (
         remedy="look up the payment at the gateway: it paid only one of the bookings",
     ),
     Check(
+        "a payment intent agrees with the payment of its booking",
+        SQL.text("intents_without_payment"),
+        remedy="look up the payment at Stripe; if it succeeded, booking storefront pay {subject} --payment-intent PI",
+    ),
+    Check(
+        "a payment intent pays for its own booking",
+        SQL.text("intents_of_two_bookings"),
+        remedy="look up the payment at Stripe: its metadata has the booking that it was made for",
+    ),
+    Check(
+        "a payment is looked up at Stripe when it is due",
+        SQL.text("overdue_checks"),
+        remedy="check that a worker is running, and that it reaches Stripe",
+        needs_worker=True,
+    ),
+    Check(
         "payments and refunds in the timeline exist",
         SQL.text("timeline_without_payment"),
         remedy="look up the payment at the gateway, then booking refunds record {subject} --amount A --note TEXT",

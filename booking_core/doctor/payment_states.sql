@@ -3,7 +3,7 @@
 
 -- name: payment_states
 -- Select bookings whose payment status does not fit their payment method.
--- Cost: one pass over the bookings.
+-- Cost: one pass over the bookings, with a look-up for each that is not cancelled and refunded.
 SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
        || '), ' || b.payment_status || ', total ' || b.total_minor || CASE WHEN b.invoice_due
        THEN ', invoice due' ELSE '' END
@@ -17,10 +17,17 @@ SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || 
                 WHEN b.payment_method IN ('pay_on_site', 'invoice')
                 THEN b.payment_status NOT IN ('unpaid', 'paid', 'partially_refunded', 'refunded')
                 ELSE b.payment_status <> 'paid' END
-        OR (b.status <> 'cancelled' AND b.payment_status IN ('failed', 'partially_refunded', 'refunded'))
+        OR (b.status <> 'cancelled' AND b.payment_status = 'failed')
+        OR (b.status <> 'cancelled' AND b.payment_status IN ('partially_refunded', 'refunded')
+            AND NOT EXISTS (SELECT 1 FROM payment_intents i
+                             WHERE i.organization_id = b.organization_id AND i.booking_id = b.id
+                               AND i.returned_minor > 0))
         OR (b.status = 'cancelled' AND b.payment_status = 'pending')
         OR (b.status = 'pending' AND (b.payment_method <> 'card' OR b.payment_status <> 'pending'))
-        OR (b.total_minor = 0) <> (b.payment_method IN ('gift_card', 'free'))
+        OR (b.total_minor > 0 AND b.payment_method IN ('gift_card', 'free'))
+        OR (b.total_minor = 0 AND b.payment_method NOT IN ('gift_card', 'free')
+            AND NOT EXISTS (SELECT 1 FROM payments p  -- of which a change of party released all
+                             WHERE p.organization_id = b.organization_id AND p.booking_id = b.id))
         OR (b.payment_method = 'gift_card' AND b.gift_card_minor = 0)
         OR (b.payment_method = 'free' AND b.gift_card_minor > 0)
         OR (b.invoice_due AND (b.payment_method <> 'invoice' OR b.payment_status = 'paid'))
@@ -66,7 +73,7 @@ SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.c
   LEFT JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
  WHERE [p] AND p.status IN ('paid', 'unpaid') AND p.amount_minor >= 100 AND b.status = 'cancelled'
    AND NOT EXISTS (SELECT 1 FROM refunds r
-                    WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id)
+                    WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0)
    AND (b.cancel_reason = 'abandoned'  -- the payment arrived later, and is refunded in full
         OR EXISTS (SELECT 1 FROM timeline t
                     WHERE t.organization_id = b.organization_id AND t.customer_id = b.customer_id
@@ -79,3 +86,36 @@ SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.c
                            AND (b.cancelled_at <= d.starts_at
                                 - CAST(o.refund_full_until_hours AS BIGINT) * 3600000000
                                 OR p.amount_minor / 100 * o.refund_late_percent >= 100)))))
+
+-- name: intents_without_payment
+-- Select payment intents whose state contradicts their booking or its payment.
+-- Cost: one pass over the intents, with a look-up of its booking and payment for each.
+SELECT i.organization_id, i.booking_id, 'the intent ' || coalesce(i.intent_id, 'without an id') || ' is ' || i.status
+       || ', the payment is ' || coalesce(p.status, 'gone') || ' by ' || coalesce(p.payment_intent, 'no intent')
+       || ', the booking is ' || coalesce(b.status, 'gone')
+  FROM payment_intents i
+  LEFT JOIN bookings b ON b.organization_id = i.organization_id AND b.id = i.booking_id
+  LEFT JOIN payments p ON p.organization_id = i.organization_id AND p.booking_id = i.booking_id
+ WHERE [i] AND (b.id IS NULL OR (i.status IN ('requested', 'open', 'succeeded') AND p.id IS NULL)
+                OR (i.status = 'succeeded' AND (p.status IN ('pending', 'failed') OR b.status = 'pending'
+                                                OR coalesce(p.payment_intent, '') <> coalesce(i.intent_id, '')))
+                OR (i.status = 'requested' AND i.intent_id IS NOT NULL)
+                OR (i.status IN ('open', 'succeeded', 'canceled', 'needs_review')
+                    AND i.expires_at IS NOT NULL AND i.intent_id IS NULL)
+                OR (p.status = 'paid' AND p.payment_intent = i.intent_id AND i.status = 'canceled'))
+
+-- name: intents_of_two_bookings
+-- Select payment intents that pay for another booking than their own.
+-- Cost: one pass over the intents, with a look-up along an index of payments for each.
+SELECT i.organization_id, i.booking_id, 'the intent ' || i.intent_id || ' has paid for the booking ' || p.booking_id
+  FROM payment_intents i
+  JOIN payments p ON p.organization_id = i.organization_id AND p.payment_intent = i.intent_id
+ WHERE [i] AND i.intent_id IS NOT NULL AND p.booking_id <> i.booking_id
+
+-- name: overdue_checks
+-- Select payment intents whose check is due since before the limit.
+-- Cost: a partial index holds the intents that are to be checked.
+SELECT i.organization_id, i.booking_id, 'the intent ' || coalesce(i.intent_id, 'without an id') || ' is ' || i.status
+       || ', to be checked since ' || i.check_at
+  FROM payment_intents i
+ WHERE [i] AND i.check_at IS NOT NULL AND i.check_at < :overdue

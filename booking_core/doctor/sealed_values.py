@@ -60,6 +60,24 @@ KINDS = (
         "key",
     ),
     SealedKind("mail", "mail", "mails", "mails", "message", ("organization_id", "id"), "id", "x.status = 'queued'"),
+    SealedKind(
+        "stripe_account",
+        "stripe_account",
+        "Stripe accounts",
+        "stripe_accounts",
+        "credentials_sealed",
+        ("organization_id",),
+        "organization_id",
+    ),
+    SealedKind(
+        "client_secret",
+        "client_secret",
+        "client secrets of payments",
+        "payment_intents",
+        "client_secret_sealed",
+        ("organization_id", "booking_id"),
+        "booking_id",
+    ),
 )
 
 

@@ -9,6 +9,9 @@
 SELECT h.organization_id, h.id, 'in holds: holds its seats until ' || h.expires_at FROM holds h
  WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :hold_until
 UNION ALL
+SELECT t.organization_id, t.departure_id, 'in departure_touches: to be announced at ' || t.due_at
+  FROM departure_touches t WHERE [t] AND t.due_at > :hold_until
+UNION ALL
 SELECT b.organization_id, b.id, 'in bookings: may be paid until ' || b.expires_at
   FROM bookings b JOIN organizations o ON o.id = b.organization_id
  WHERE [b] AND b.status = 'pending'

@@ -228,23 +228,32 @@ def redeem(
 
 @dataclass(frozen=True, slots=True)
 class Redemption:
-    """An amount that a booking took from a card and that was not given back yet, and the card, which is locked."""
+    """An amount that goes back from a booking to its card, which is locked."""
 
     booking_id: str
     restored: LockedCard
     """The card with the amount given back."""
     amount_minor: int
+    number: int
+    """Of the entry in the card's ledger: 0 for a cancellation, 1 and so on for changes of the party."""
 
 
-def lock_redemption(tx: Tx, actor: Actor, booking_id: str) -> Redemption | None:
-    """Lock the card that paid for a booking, whose row the caller has locked; none when no amount is to be restored."""
+def lock_redemption(tx: Tx, actor: Actor, booking_id: str, *, part_minor: int | None = None) -> Redemption | None:
+    """Lock the card that paid for a booking, whose row the caller has locked; none when no amount is to be restored.
+
+    Args:
+        part_minor: goes back now, while the rest stays in force; all that was not given back yet unless said.
+    """
     redeemed = store.redeemed(tx, actor.organization.id, booking_id)
     if redeemed is None:
         return None
     card = store.lock(tx, actor.organization.id, redeemed.gift_card_id, actor.at)
     assert card is not None
-    restored = card.changed(actor.at, balance_minor=card.shown.balance_minor + redeemed.amount_minor)
-    return Redemption(booking_id, store.with_status(tx, restored, actor.at), redeemed.amount_minor)
+    number, amount = 0, redeemed.amount_minor
+    if part_minor is not None:
+        number, amount = redeemed.restored_count + 1, part_minor
+    restored = card.changed(actor.at, balance_minor=card.shown.balance_minor + amount)
+    return Redemption(booking_id, store.with_status(tx, restored, actor.at), amount, number)
 
 
 def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> NewEvent:
@@ -257,7 +266,7 @@ def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | 
         customer_id: the customer whose timeline gets an entry; none: no entry.
     """
     card, amount, booking_id = redemption.restored, redemption.amount_minor, redemption.booking_id
-    _move(tx, actor, card, booking_id, "restore", amount)
+    _move(tx, actor, card, booking_id, "restore", amount, number=redemption.number)
     # The balance also says that the release that wrote the entry published it (see doctor/events.sql).
     balance = {"balance_minor": card.shown.balance_minor}
     _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount, **balance)
@@ -265,7 +274,9 @@ def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | 
     return NewEvent(EventType.GIFT_CARD_RESTORED, card.shown.id, _shown(actor, card), extra)
 
 
-def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
+def _move(
+    tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int, *, number: int = 0
+) -> None:
     """Write a line of the ledger, and change the card's balance by its amount."""
     organization_id, gift_card_id = actor.organization.id, card.shown.id
     tx.insert(
@@ -277,6 +288,7 @@ def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, am
         kind=kind,
         amount_minor=amount_minor,
         created_at=card.updated_at,
+        number=number,
     )
     change = {"organization_id": organization_id, "id": gift_card_id, "updated_at": card.updated_at}
     tx.update(store.MOVE, **change, balance_minor=amount_minor)

@@ -242,16 +242,23 @@ class Redeemed(NamedTuple):
 
     gift_card_id: str
     amount_minor: int
+    """Less the amounts that changes of the party have restored."""
+    restored_count: int
+    """The number of these."""
 
 
 def _redeemed() -> Select[Any]:
     entry, restored = gift_card_entries.c, gift_card_entries.alias("restored").c
-    again = exists().where(
+    same = and_(
         restored.organization_id == entry.organization_id,
         restored.booking_id == entry.booking_id,
         restored.kind == "restore",
     )
-    return select(entry.gift_card_id, -entry.amount_minor).where(
+    again = exists().where(same, restored.number == 0)
+    total = cast(func.coalesce(func.sum(restored.amount_minor), literal_column("0")), BigInteger)
+    parts = select(total).where(same).scalar_subquery()
+    count = select(func.count()).select_from(restored.amount_minor.table).where(same).scalar_subquery()
+    return select(entry.gift_card_id, -entry.amount_minor - parts, count).where(
         and_(
             entry.organization_id == _organization_id,
             entry.booking_id == bindparam("booking_id", type_=Id),

@@ -1,4 +1,4 @@
-"""A booking, and the two requests that create and cancel one."""
+"""A booking, and the requests that create, change and cancel one."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -219,6 +219,71 @@ class Booking(Resource):
     and where a booking is created or changed."""
 
 
+class ChangeSettlement(StrEnum):
+    """price_kept: the price stays as sold; balance_due: the guest has more to pay; less_due: the guest has less to pay,
+    and gets nothing back; refunded: money goes back, to the payer or to the gift card; kept: the policy, or the caller,
+    keeps what was paid for guests who no longer come; elsewhere: it was paid outside the service, and the difference is
+    settled there."""
+
+    PRICE_KEPT = "price_kept"
+    BALANCE_DUE = "balance_due"
+    LESS_DUE = "less_due"
+    REFUNDED = "refunded"
+    KEPT = "kept"
+    ELSEWHERE = "elsewhere"
+
+
+ChangeSettlementName = Literal["price_kept", "balance_due", "less_due", "refunded", "kept", "elsewhere"]
+
+
+class ChangeRefusal(Resource):
+    """A reason for which a change would be refused, as the change itself would answer it."""
+
+    code: str
+    """The code of the error, such as `conflict` or `insufficient_capacity`."""
+    reason: str | None
+    """The reason of its first detail, such as `departure_closed`."""
+    field: str | None
+    """The field of the body that it is about."""
+    message: str
+    seats_available: int | None
+    """The seats that are left, where there are not enough."""
+
+
+class ChangeMoney(Resource):
+    """The effect of a change on the money of a booking."""
+
+    settlement: Open[ChangeSettlement, ChangeSettlementName]
+    price_difference: Money
+    """The new price of the booking less the former one, after the discount."""
+    list_price: Money | None
+    """The price of the same lines by today's prices of the departure, without a discount; null where the departure does
+    not offer one of them."""
+    refund: Money
+    """Goes back to the payer: to the card, or by hand where staff recorded a payment."""
+    gift_card_refund: Money
+    """Goes back to the gift card."""
+    kept: Money
+    """Was paid for guests who no longer come, and is kept."""
+    balance_due: Money
+    """The amount that is left to pay after the change."""
+
+
+class BookingChange(Resource):
+    """A booking after its change, with the effect on its money. A preview has the same shape, and changes nothing."""
+
+    allowed: bool
+    """False only in a preview: the change would be refused."""
+    refusals: list[ChangeRefusal]
+    """In a preview, each reason to refuse the change, in the order of the checks: the change answers the first."""
+    booking: Booking
+    """The booking after the change; the booking as it is where the change would be refused."""
+    seats: int
+    """The seats of the booking."""
+    money: ChangeMoney | None
+    """Null where the change would be refused."""
+
+
 class GuestLineInput(Request):
     tier_id: LineId
     count: Count
@@ -334,3 +399,21 @@ class BookingAttendance(Request):
 
     undo: bool | None = None
     """True to take the check-in or the no-show back."""
+
+
+class BookingReschedule(Request):
+    """Body of `POST /api/v1/bookings/{id}/reschedule` and of its preview."""
+
+    departure_id: InputId
+    """The departure to move to, from availability; it may be one of another experience."""
+
+
+class BookingPartyChange(Request):
+    """Body of `POST /api/v1/bookings/{id}/party` and of its preview: the whole party, with counts and never amounts."""
+
+    guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
+    """Every guest who comes, and not only those who join."""
+    add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
+    """Every add-on; without it they stay as they are."""
+    refund: RefundMode | None = None
+    """Default auto: what was paid for guests who leave is refunded by the terms of a cancellation. `none` keeps it."""

@@ -11,12 +11,13 @@ from booking_core.models.scopes import Scope
 
 class ResourceType(StrEnum):
     BOOKING = "booking"
+    DEPARTURE = "departure"
     CUSTOMER = "customer"
     GIFT_CARD = "gift_card"
     WEBHOOK = "webhook"
 
 
-ResourceTypeName = Literal["booking", "customer", "gift_card", "webhook"]
+ResourceTypeName = Literal["booking", "departure", "customer", "gift_card", "webhook"]
 
 
 class EventType(StrEnum):
@@ -26,6 +27,7 @@ class EventType(StrEnum):
     BOOKING_RESCHEDULED = "booking.rescheduled"
     BOOKING_UPDATED = "booking.updated"
     BOOKING_REFUNDED = "booking.refunded"
+    DEPARTURE_UPDATED = "departure.updated"
     CUSTOMER_CREATED = "customer.created"
     CUSTOMER_UPDATED = "customer.updated"
     GIFT_CARD_ISSUED = "gift_card.issued"
@@ -53,6 +55,7 @@ EventTypeName = Literal[
     "booking.rescheduled",
     "booking.updated",
     "booking.refunded",
+    "departure.updated",
     "customer.created",
     "customer.updated",
     "gift_card.issued",
@@ -69,6 +72,7 @@ EventTypeName = Literal[
 
 READ_SCOPE = {
     ResourceType.BOOKING: Scope.BOOKINGS_READ,
+    ResourceType.DEPARTURE: Scope.AVAILABILITY_READ,
     ResourceType.CUSTOMER: Scope.CUSTOMERS_READ,
     ResourceType.GIFT_CARD: Scope.GIFT_CARDS_READ,
     ResourceType.WEBHOOK: Scope.WEBHOOKS_MANAGE,
@@ -82,6 +86,7 @@ UPDATES = frozenset(
         EventType.BOOKING_RESCHEDULED,
         EventType.BOOKING_UPDATED,
         EventType.BOOKING_REFUNDED,
+        EventType.DEPARTURE_UPDATED,
         EventType.CUSTOMER_UPDATED,
     }
 )

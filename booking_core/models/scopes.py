@@ -14,6 +14,7 @@ class Scope(StrEnum):
     CUSTOMERS_READ = "customers:read"
     CUSTOMERS_WRITE = "customers:write"
     GIFT_CARDS_READ = "gift_cards:read"
+    CHECKOUTS_WRITE = "checkouts:write"
     WEBHOOKS_MANAGE = "webhooks:manage"
 
 
@@ -25,6 +26,7 @@ ScopeName = Literal[
     "customers:read",
     "customers:write",
     "gift_cards:read",
+    "checkouts:write",
     "webhooks:manage",
 ]
 

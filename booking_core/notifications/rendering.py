@@ -118,6 +118,8 @@ def _subject_for_guest(kind: OutboxKind, about: Summary, wording: Language) -> s
         return _("Booking confirmed: %(title)s, %(day)s", **names)
     if kind is OutboxKind.BOOKING_CANCELLATION_MAIL:
         return _("Booking cancelled: %(title)s, %(day)s", **names)
+    if kind is OutboxKind.BOOKING_CHANGE_MAIL:
+        return _("Booking changed: %(title)s, %(day)s", **names)
     return _("New time for your booking: %(title)s, %(day)s", **names)
 
 
@@ -226,4 +228,6 @@ def _facts(organization: Organization, payload: Mapping[str, Any], wording: Lang
             facts[name] = f"{wording.moment(zone, facts[name])} ({zone_name(zone, facts[name])})"
     if "amount_minor" in facts:
         facts["amount"] = money(facts["amount_minor"], facts["currency"])
+    refund = facts.get("refund_minor")
+    facts["refund"] = wording.money(refund, facts["currency"]) if refund else None
     return facts

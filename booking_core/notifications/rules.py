@@ -15,6 +15,7 @@ GUEST_KINDS = frozenset(
         OutboxKind.BOOKING_CONFIRMATION_MAIL,
         OutboxKind.BOOKING_CANCELLATION_MAIL,
         OutboxKind.BOOKING_RESCHEDULING_MAIL,
+        OutboxKind.BOOKING_CHANGE_MAIL,
     }
 )
 TO_GUESTS = GUEST_KINDS | {OutboxKind.GIFT_CARD_MAIL}

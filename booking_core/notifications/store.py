@@ -123,7 +123,8 @@ def _bookings(dialect: Dialect) -> Any:
         payments.c.booking_id == bookings.c.id,
         payments.c.status == literal_column("'paid'"),
     )
-    refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id)
+    of_cancellation = refunds.c.number == literal_column("0")
+    refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id, of_cancellation)
     restored = and_(
         gift_card_entries.c.organization_id == owner,
         gift_card_entries.c.booking_id == bookings.c.id,

@@ -145,7 +145,7 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
     current = listing.get_record(tx, actor.organization.id, found.id)  # read again under the lock of the payment
     if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
-    if payment.has_refund:
+    if payment.has_refund or payment.released_minor:
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
     _adjust(tx, actor, payment, -found.amount_minor, PaymentStatus.UNPAID)
     key = {"organization_id": actor.organization.id, "id": found.id}
@@ -178,7 +178,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     if refund.status not in WAITING and not never_sent:
         raise _not_waiting(refund)
     amount = refund.amount_minor if amount_minor is None else amount_minor
-    _check_refundable(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
+    _check_refundable(amount, refund.left_minor, refund.currency)
     tx.update(
         store.SETTLE_BY_HAND,
         organization_id=actor.organization.id,
@@ -220,8 +220,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
 
 def _reopened(refund: LeasedRefund) -> dict[str, Any]:
     is_failed = refund.status == RefundStatus.FAILED
-    left = refund.paid_minor - refund.refunded_minor
-    sendable = rules.returnable(refund.amount_minor, refund.currency, left) or refund.amount_minor
+    sendable = rules.returnable(refund.amount_minor, refund.currency, refund.left_minor) or refund.amount_minor
     return {
         "status": RefundStatus.REQUESTED.value,
         # An older release may have left an amount that the gateway refuses.

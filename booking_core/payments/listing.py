@@ -34,6 +34,7 @@ from booking_core.refund_states import WAITING, RefundState, RefundStatus
 
 _LIMIT = bindparam("limit", type_=Integer)
 _ORGANIZATION = bindparam("organization_id", type_=Id)
+_CANCELLATION = literal_column(str(rules.CANCELLATION), Integer)
 
 
 def _money(amount_minor: int, currency: str) -> dict[str, Any]:
@@ -158,7 +159,9 @@ def _owned(row: Row) -> OwnedRefund:
 
 
 _BY_ID = Statement(
-    _refunds(or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id)))
+    _refunds(
+        or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id))
+    ).order_by(*_NEWEST)
 )
 _IN_ORGANIZATION = Statement(
     _refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.id == bindparam("id", type_=Id))
@@ -166,7 +169,7 @@ _IN_ORGANIZATION = Statement(
 
 
 def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
-    """Return the refund with that id, or of the booking with that id, of any organization.
+    """Return the refund with that id, or the newest of the booking with that id, of any organization.
 
     Raises:
         NotFound: there is none.
@@ -460,6 +463,7 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
         gift_card_entries.c.organization_id == bookings.c.organization_id,
         gift_card_entries.c.booking_id == bookings.c.id,
         gift_card_entries.c.kind == literal_column("'restore'"),
+        gift_card_entries.c.number == _CANCELLATION,
     )
     returned = {"restored_minor": func.coalesce(gift_card_entries.c.amount_minor, 0)}
     columns = (returned[name] if name in returned else bookings.c[name] for name in _Paid._fields)
@@ -473,7 +477,9 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
 _OUTCOMES = Statement(_outcomes)
 _OF_BOOKINGS_AMONG = Statement(
     lambda dialect: _refunds(
-        refunds.c.organization_id == _ORGANIZATION, in_rows(dialect, refunds.c.booking_id, "wanted", "id")
+        refunds.c.organization_id == _ORGANIZATION,
+        in_rows(dialect, refunds.c.booking_id, "wanted", "id"),
+        refunds.c.number == _CANCELLATION,
     )
 )
 
@@ -509,6 +515,9 @@ def _outcome(paid: _Paid, refund: Refund | None) -> MoneyOutcome:
     return MoneyOutcome(state, amount, paid.currency, restored, refund and refund.id, sentence)
 
 
+_REFUNDED = frozenset({PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED})
+
+
 def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.status != BookingStatus.CANCELLED:
         return MoneyState.NOT_CANCELLED, 0, "The booking is not cancelled."
@@ -521,6 +530,8 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.payment_source == PaymentSource.STRIPE and paid.payment_status == PaymentStatus.PAID:
         amount_text = formatted(paid.total_minor, paid.currency)
         return MoneyState.KEPT, 0, f"Nothing is returned of the {amount_text} that was paid by card."
+    if paid.payment_source == PaymentSource.STRIPE and paid.payment_status in _REFUNDED:
+        return MoneyState.KEPT, 0, "Somebody refunded the payment at the gateway; nothing more is returned."
     if paid.payment_source == PaymentSource.STRIPE:
         return MoneyState.NOTHING_PAID, 0, "No card was charged, so nothing is returned."
     if paid.payment_method == PaymentMethod.EXTERNAL_PAID:
@@ -533,7 +544,11 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
 
 def _left(dialect: Dialect) -> Select[Any]:
     booked = and_(bookings.c.organization_id == payments.c.organization_id, bookings.c.id == payments.c.booking_id)
-    owed = and_(refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id)
+    owed = and_(
+        refunds.c.organization_id == payments.c.organization_id,
+        refunds.c.booking_id == payments.c.booking_id,
+        refunds.c.number == _CANCELLATION,
+    )
     left: Any = payments.c.amount_minor - payments.c.refunded_minor
     awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
     return (

@@ -4,7 +4,8 @@
 records the results. A worker that dies leaves a lease that expires. The refund is then sent again with the same
 idempotency key, so that the gateway makes it once.
 
-requested -> sending -> succeeded | failed | needs_review. A booking has one refund row. Staff reopens or settles a
+requested -> sending -> succeeded | failed | needs_review. A cancellation has one refund
+row, and so has each change of party that refunds. Staff reopens or settles a
 refund that failed or needs a review (see `by_hand`).
 """
 
@@ -125,7 +126,7 @@ def _settle(tx: Tx, refund: LeasedRefund, result: RefundResult, delay_s: float) 
     provider_refund_id = result.provider_refund_id or refund.provider_refund_id
     if result.outcome is RefundOutcome.REFUNDED:
         _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
-        return [record_returned(tx, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))]
+        return [record_returned(tx, refund, min(refund.amount_minor, refund.left_minor))]
     if result.outcome in _STATUS_FOR_STAFF:
         status, reason = _STATUS_FOR_STAFF[result.outcome], result.reason or result.outcome
         _close(tx, refund, status, provider_refund_id, reason)
@@ -181,13 +182,38 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> Returned:
+def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
+    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
+    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+
+
+def record_returned(
+    tx: Tx,
+    refund: LeasedRefund,
+    amount_minor: int,
+    *,
+    kind: TimelineKind = TimelineKind.REFUND_SETTLED,
+    **data: object,
+) -> Returned:
     """Record returned money in the payment, the booking and the guest's timeline.
 
     Args:
         amount_minor: the returned amount; with 0 the statuses of payment and booking stay.
+        kind: of the timeline entry.
         data: more data of the timeline entry.
     """
+    status = refund.payment_status
+    if refund.number == rules.CANCELLATION:  # else the money has left the payment before
+        status = _mark_returned(tx, refund, amount_minor)
+    returned = Returned(refund, amount_minor, status)
+    # The total also says that the release that wrote the entry published it (see doctor/events.sql).
+    total = {"total_refunded_minor": returned.total_minor} if amount_minor else {}
+    note(tx, refund, kind, **({"amount_minor": amount_minor} | total | data))
+    return returned
+
+
+def _mark_returned(tx: Tx, refund: LeasedRefund, amount_minor: int) -> str:
+    """Change the payment and its booking, and return their status."""
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
     status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
     tx.update(
@@ -200,10 +226,7 @@ def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: obj
     )
     updated_at = max(refund.at, refund.booking_updated_at)
     tx.update(store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at)
-    # The total also says that the release that wrote the entry published it (see doctor/events.sql).
-    total = {"total_refunded_minor": returned} if amount_minor else {}
-    note(tx, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | total | data))
-    return Returned(refund, amount_minor, status)
+    return status
 
 
 _KINDS = {
@@ -231,7 +254,7 @@ def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus
         refund.booking_id,
         at=refund.at,
         payload={"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason},
-        occurrence=str(refund.reopened_count or ""),
+        occurrence=rules.mail_occurrence(refund.number, refund.reopened_count),
     )
     note(tx, refund, kind, reason=reason, was_sent=was_sent)
 

@@ -8,6 +8,9 @@ from booking_core.clock import SECOND
 from booking_core.context import Organization
 from booking_core.models.bookings import PaymentStatus
 
+CANCELLATION = 0
+"""The number of the refund of a cancellation. Those of changes of the party are counted from 1."""
+
 # How much --------------------------------------------------------------------------------------------------------
 
 
@@ -74,9 +77,58 @@ def refund_amount(
     return RefundAmount(amount, min(wanted, left) - amount)
 
 
+class Release(NamedTuple):
+    """Money that was paid for guests who no longer come."""
+
+    amount_minor: int
+    refund_minor: int
+
+    @property
+    def kept_minor(self) -> int:
+        return self.amount_minor - self.refund_minor
+
+
+def release(
+    organization: Organization,
+    amount_minor: int,
+    *,
+    currency: str,
+    starts_at: int,
+    at: int,
+    is_kept: bool = False,
+    in_full: bool = False,
+    by_hand: bool = False,
+) -> Release:
+    """Return the refund of a part of a payment, by the terms of a cancellation at that instant.
+
+    Args:
+        is_kept: nothing is refunded.
+        in_full, by_hand: as `refund_amount`.
+    """
+    if is_kept:
+        return Release(amount_minor, 0)
+    refund = refund_amount(
+        organization,
+        paid_minor=amount_minor,
+        refunded_minor=0,
+        currency=currency,
+        starts_at=starts_at,
+        at=at,
+        in_full=in_full,
+        by_hand=by_hand,
+    )
+    return Release(amount_minor, refund.amount_minor)
+
+
 def status_after(amount_minor: int, refunded_minor: int) -> PaymentStatus:
     """Return the status of a payment and its booking after so much was refunded."""
     return PaymentStatus.REFUNDED if refunded_minor >= amount_minor else PaymentStatus.PARTIALLY_REFUNDED
+
+
+def mail_occurrence(number: int, reopened_count: int = 0) -> str:
+    """Return the part of an outbox key that tells the mails about the refunds of one booking apart."""
+    reopened = str(reopened_count or "")
+    return reopened if number == CANCELLATION else f"{number}-{reopened}"
 
 
 # Retry delays ----------------------------------------------------------------------------------------------------
@@ -198,6 +250,15 @@ class LeasedRefund(NamedTuple):
     payment_intent: str | None
     payment_source: str
     payment_status: str
+    number: int = CANCELLATION
+    parts_returned_minor: int = 0
+    """The amount that refunds of changes of the party have returned, but for this one."""
+
+    @property
+    def left_minor(self) -> int:
+        """Return the amount that may still be returned: of the payment, or of the part that a change of party released,
+        which has left the payment."""
+        return self.paid_minor - self.refunded_minor if self.number == CANCELLATION else self.amount_minor
 
 
 class Returned(NamedTuple):
@@ -212,8 +273,8 @@ class Returned(NamedTuple):
 
     @property
     def total_minor(self) -> int:
-        """Return what was returned of the payment in all."""
-        return self.refund.refunded_minor + self.amount_minor
+        """Return the amount that was returned for the booking in all."""
+        return self.refund.refunded_minor + self.refund.parts_returned_minor + self.amount_minor
 
 
 class Settled(NamedTuple):

@@ -14,7 +14,7 @@ from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import PaymentStatus
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
-from booking_core.payments.rules import RefundAmount
+from booking_core.payments.rules import RefundAmount, Release
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
@@ -203,18 +203,71 @@ def request_refund(
     return amount
 
 
+def release(
+    tx: Tx,
+    actor: Actor,
+    payment: PaymentRow,
+    released: Release,
+    *,
+    booking_id: str,
+    number: int,
+    status: PaymentStatus,
+    customer_id: str | None,
+    by_hand: bool,
+) -> None:
+    """Take money out of a payment that was paid for guests who no longer come, and request its refund.
+
+    Args:
+        number: of the refund, from `next_refund_number`.
+        status: of the payment from now on.
+        by_hand: as `request_refund`.
+    """
+    tx.update(
+        store.RELEASE,
+        organization_id=actor.organization.id,
+        id=payment.id,
+        status=status.value,
+        updated_at=max(actor.at, payment.updated_at),
+        amount_minor=-released.amount_minor,
+        released_minor=released.amount_minor,
+    )
+    amount = released.refund_minor
+    if amount and by_hand:
+        _request_by_hand(tx, actor, payment, booking_id, amount, customer_id, number=number)
+    elif amount:
+        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=0, number=number)
+
+
+def next_refund_number(tx: Tx, actor: Actor, booking_id: str) -> int:
+    """Return the number of the next refund of a change of party of a booking, whose row the caller has locked."""
+    return store.last_refund_number(tx, actor.organization.id, booking_id) + 1
+
+
+def get(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
+    """Return the payment of a booking without a lock; none when it has none."""
+    return store.get_payment(tx, actor.organization.id, booking_id)
+
+
 def _request_by_hand(
-    tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, amount: int, customer_id: str | None
+    tx: Tx,
+    actor: Actor,
+    payment: PaymentRow,
+    booking_id: str,
+    amount: int,
+    customer_id: str | None,
+    *,
+    number: int = rules.CANCELLATION,
 ) -> None:
     """Insert the refund that staff makes, with a mail to staff and a timeline entry."""
     reason = RefundReason.PAID_BY_HAND
-    refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
+    refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason, number=number)
     fields = {"organization_id": actor.organization.id, "refund_id": refund_id, "booking_id": booking_id}
     text = "refund %s of booking %s waits for a person (%s)"
     log.warning(text, refund_id, booking_id, reason, extra=fields | {"reason": str(reason)})
     payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
     kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
-    outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload)
+    occurrence = rules.mail_occurrence(number)
+    outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload, occurrence=occurrence)
     noted = {"reason": reason, "was_sent": False}
     _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
 
@@ -228,6 +281,7 @@ def _request(
     customer_id: str | None,
     *,
     kept_minor: int,
+    number: int = rules.CANCELLATION,
 ) -> None:
     """Insert the refund that the worker sends, and its timeline entry.
 
@@ -235,7 +289,7 @@ def _request(
         kept_minor: the amount that rounding for the gateway leaves out, for the timeline; negative: the guest gets
             more.
     """
-    _insert(tx, actor, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None)
+    _insert(tx, actor, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None, number=number)
     noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
     _note(tx, actor, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment, **noted)
 
@@ -248,6 +302,8 @@ def _insert(
     amount_minor: int,
     status: RefundStatus,
     reason: str | None,
+    *,
+    number: int,
 ) -> str:
     """Insert the row of a refund, and return its id."""
     refund_id = tokens.new_id()
@@ -264,6 +320,7 @@ def _insert(
         last_error=reason,
         created_at=actor.at,
         updated_at=actor.at,
+        number=number,
     )
     return refund_id
 

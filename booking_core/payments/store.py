@@ -10,6 +10,8 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
+    cast,
     exists,
     func,
     literal_column,
@@ -25,6 +27,7 @@ from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
+from booking_core.payments import rules
 from booking_core.payments.rules import LeasedRefund
 
 # Payments --------------------------------------------------------------------------------------------------------
@@ -40,11 +43,15 @@ class PaymentRow(NamedTuple):
     status: str
     updated_at: int
     payment_intent: str | None
+    released_minor: int
     has_refund: bool
+    """Of the cancellation of its booking."""
 
 
 _HAS_REFUND = exists().where(
-    refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id
+    refunds.c.organization_id == payments.c.organization_id,
+    refunds.c.booking_id == payments.c.booking_id,
+    refunds.c.number == literal_column(str(rules.CANCELLATION)),
 )
 _COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields]
 _LOCK_PAYMENT = Statement(
@@ -55,6 +62,20 @@ _LOCK_PAYMENT = Statement(
     )
     .with_for_update(key_share=True, of=payments)
 )
+
+
+_GET_PAYMENT = Statement(
+    select(*_COLUMNS).where(
+        payments.c.organization_id == bindparam("organization_id", type_=Id),
+        payments.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def get_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
+    """Return the payment of the booking, without a lock."""
+    row = tx.first(_GET_PAYMENT, organization_id=organization_id, booking_id=booking_id)
+    return PaymentRow._make(row) if row else None
 
 
 def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
@@ -119,6 +140,21 @@ def _drop(dialect: Dialect, name: str) -> dml.Update:
 
 DROP = InsertFromSelect("dropped_payments", _drop)
 
+RELEASE = Update("release_payment", payments, sets=("status", "updated_at"), adds=("amount_minor", "released_minor"))
+_LAST_NUMBER = Statement(
+    select(func.max(refunds.c.number)).where(
+        refunds.c.organization_id == bindparam("organization_id", type_=Id),
+        refunds.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def last_refund_number(tx: Tx, organization_id: str, booking_id: str) -> int:
+    """Return the highest number of the refunds of a booking; 0 without any."""
+    row = tx.first(_LAST_NUMBER, organization_id=organization_id, booking_id=booking_id)
+    return int(row[0] or 0) if row else 0
+
+
 ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
 VOID = Update("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
 
@@ -169,6 +205,7 @@ class DueRefund(NamedTuple):
     customer_id: str | None
     at: int
     reopened_count: int
+    number: int
 
 
 def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
@@ -226,7 +263,30 @@ LEASE = Update(
 # Refunds that were sent ------------------------------------------------------------------------------------------
 
 _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
+
+
+def _returned_by_parts(of: Any) -> Select[Any]:
+    """Select the sum of what refunds of changes of the party have returned."""
+    returned = case((of.status == literal_column("'succeeded'"), of.amount_minor), else_=of.settled_minor)
+    return select(cast(func.coalesce(func.sum(returned), literal_column("0")), BigInteger)).where(
+        of.number > literal_column(str(rules.CANCELLATION)),
+        of.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
+    )
+
+
+_other = refunds.alias("other").c
+_PARTS = (
+    _returned_by_parts(_other)
+    .where(
+        _other.organization_id == refunds.c.organization_id,
+        _other.booking_id == refunds.c.booking_id,
+        _other.id != refunds.c.id,
+    )
+    .correlate(refunds)
+    .scalar_subquery()
+)
 _OF_OTHERS = {
+    "parts_returned_minor": _PARTS,
     "paid_minor": payments.c.amount_minor,
     "refunded_minor": payments.c.refunded_minor,
     "payment_intent": payments.c.payment_intent,
@@ -307,6 +367,42 @@ def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | 
     """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
     row = tx.first(_LOCK_REFUND, organization_id=organization_id, id=refund_id)
     return LeasedRefund._make(row) if row else None
+
+
+def _lock_refunds_of_booking(dialect: Dialect) -> Any:
+    return (
+        _joined(dialect)
+        .where(
+            refunds.c.organization_id == bindparam("organization_id", type_=Id),
+            refunds.c.booking_id == bindparam("booking_id", type_=Id),
+        )
+        .order_by(refunds.c.number)
+        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+    )
+
+
+_LOCK_REFUNDS_OF_BOOKING = Statement(_lock_refunds_of_booking)
+
+
+def lock_refunds_of_booking(tx: Tx, organization_id: str, booking_id: str) -> list[LeasedRefund]:
+    """Lock the refunds of a booking, as `lock_refund`, that of its cancellation first."""
+    found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=organization_id, booking_id=booking_id)
+    return list(map(LeasedRefund._make, found))
+
+
+_PARTS_RETURNED = Statement(
+    _returned_by_parts(refunds.c).where(
+        refunds.c.organization_id == bindparam("organization_id", type_=Id),
+        refunds.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def parts_returned(tx: Tx, organization_id: str, booking_id: str) -> int:
+    """Return the amount that refunds of changes of the party have returned for a booking."""
+    row = tx.first(_PARTS_RETURNED, organization_id=organization_id, booking_id=booking_id)
+    assert row is not None
+    return int(row[0])
 
 
 SETTLE = Update(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Table, bindparam, literal_column, or_
 from sqlalchemy.types import BigInteger
 
-from booking_core import gift_codes, idempotency
+from booking_core import checkouts, gift_codes, idempotency, stripe_accounts
 from booking_core.db import tables
 from booking_core.notifications import SEALED_FOR as SEALED_FOR_MAIL
 from booking_core.webhooks import SECRET_PURPOSE
@@ -82,6 +82,24 @@ KINDS = (
         ("next_attempt_at",),
         # In the words of its index: queued is what is still to be sent.
         tables.mails.c.status == literal_column("'queued'"),
+    ),
+    Kind(
+        "stripe_account",
+        "Stripe accounts",
+        tables.stripe_accounts,
+        "credentials_sealed",
+        stripe_accounts.SEALED_FOR,
+        ("organization_id",),
+        ("organization_id",),
+    ),
+    Kind(
+        "client_secret",
+        "client secrets of payments",
+        tables.payment_intents,
+        "client_secret_sealed",
+        checkouts.SEALED_FOR,
+        ("organization_id", "booking_id"),
+        ("organization_id", "booking_id"),
     ),
     Kind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",), ("key_id",)),
 )

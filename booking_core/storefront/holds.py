@@ -5,7 +5,7 @@ They are the holds of the storefront, with a shorter duration and a bound on the
 
 from typing import Any
 
-from booking_core import bookings, holds, tokens
+from booking_core import bookings, departure_touches, holds, tokens
 from booking_core.clock import SECOND
 from booking_core.context import Actor
 from booking_core.db import tables
@@ -36,6 +36,7 @@ def create_hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: i
     length = (HOLD_S_DEFAULT if for_s is None else for_s) * SECOND
     hold = Hold(tokens.new_id(), departure_id, seats, actor.at, actor.at + length, None, None)
     tx.insert(tables.holds, organization_id=actor.organization.id, **hold._asdict())
+    departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return holds.present(hold, actor.organization.zone, actor.at)
 
 
@@ -60,6 +61,7 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
         raise Conflict("hold_booked", "A booking has taken over the hold.")
     if hold.ended_at is None:
         tx.update(store.END, organization_id=actor.organization.id, id=hold.id, ended_at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [hold.departure_id], at=actor.at)
 
 
 def _found(hold: Hold | None) -> Hold:

@@ -1,12 +1,12 @@
 """Operations of the storefront: hold seats, check out, pay. Ids are canonical UUIDs in lower case."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from booking_core import bookings, holds, tokens
+from booking_core import bookings, departure_touches, holds, tokens
 from booking_core.bookings import BookingRequest
 from booking_core.clock import SECOND
 from booking_core.context import Actor, Organization
@@ -34,6 +34,7 @@ def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HO
     bookings.lock_seats(tx, actor, departure_id, seats)
     row = HoldRow(tokens.new_id(), departure_id, seats, actor.at + for_s * SECOND, None)
     tx.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
+    departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return rules.present(row, actor.organization.zone)
 
 
@@ -46,6 +47,7 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     row = _lock(tx, actor, hold_id)
     if row.ended_at is None:
         _end(tx, actor, row)
+        departure_touches.touch(tx, actor.organization.id, [row.departure_id], at=actor.at)
     return rules.present(row, actor.organization.zone)
 
 
@@ -103,11 +105,16 @@ class Checkout:
     """The hold of this checkout, if it has one: the checkout ends it and takes its seats."""
 
 
-def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
+def check_out(
+    tx: Tx, actor: Actor, checkout: Checkout, *, check_due: Callable[[int, str], None] | None = None
+) -> bytes:
     """Create the booking of a checkout and return it as JSON.
 
     It is pending until its card is charged, and confirmed at once when nothing is left to pay. With an expired hold the
     booking takes seats that are free.
+
+    Args:
+        check_due: called with the amount in minor units and the currency that are left to pay; it may refuse them.
 
     Raises:
         NotFound: the organization has no such departure, or no such hold.
@@ -128,6 +135,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
         gift_card_code=checkout.gift_card_code,
         locale=checkout.locale,
         hold_id=checkout.hold_id,
+        check_due=check_due,
     )
     booking = bookings.create(tx, actor, draft)
     if held:

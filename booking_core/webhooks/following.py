@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, null, 
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core import events
+from booking_core import departure_touches, events
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
@@ -31,6 +31,7 @@ from booking_core.db.tables import (
     webhook_subscriptions,
 )
 from booking_core.db.unit_of_work import InsertFromSelect, Update
+from booking_core.models.events import EventType
 
 _ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
 _ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}
@@ -75,7 +76,7 @@ _FOLLOWED = Update("has_webhooks", counters, sets=("has_webhooks",), keys=("orga
 _MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("organization_id", "endpoint_id"))
 
 
-def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str], last: int) -> None:
+def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
     """Let a new endpoint follow the log from behind that sequence."""
     tx.insert(
         webhook_cursors,
@@ -88,8 +89,10 @@ def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str], 
     tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
-def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str], last: int) -> None:
+def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
     """Subscribe the endpoint to the types from behind that sequence."""
+    if EventType.DEPARTURE_UPDATED in types:
+        departure_touches.follow(tx, organization_id, last)
     for kind in sorted(types):
         tx.insert(
             webhook_subscriptions,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from booking_core.models.organizations import Me
     from booking_sdk._sync.resources.availability import Availability
     from booking_sdk._sync.resources.bookings import Bookings
+    from booking_sdk._sync.resources.checkouts import Checkouts
     from booking_sdk._sync.resources.customers import Customers
     from booking_sdk._sync.resources.departures import Departures
     from booking_sdk._sync.resources.events import Events
@@ -217,6 +218,13 @@ class BookingClient(APIClient):
         from booking_sdk._sync.resources.holds import Holds
 
         return Holds(self)
+
+    @cached_property
+    def checkouts(self) -> "Checkouts":
+        """Checkouts with a payment by card: create and get."""
+        from booking_sdk._sync.resources.checkouts import Checkouts
+
+        return Checkouts(self)
 
     @cached_property
     def customers(self) -> "Customers":

@@ -1,4 +1,4 @@
-"""Bookings: list, get, create, cancel, check in."""
+"""Bookings: list, get, create, cancel, move, change the party, check in."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -10,7 +10,7 @@ from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Booking
+from booking_sdk.models import Booking, BookingChange
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
 from booking_sdk.params import (
@@ -29,6 +29,7 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
+    idempotent_change,
     path_segment,
     post_with_key,
     read_with_post,
@@ -83,11 +84,16 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
-def _attendance_spec(
-    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
-) -> RequestSpec:
-    body = {"undo": True} if undo else {}
-    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
+def _party_body(
+    guests: Sequence[GuestLineInput | GuestLineParam],
+    add_ons: Sequence[AddOnInput | AddOnParam] | None,
+    refund: RefundParam,
+) -> dict[str, Any]:
+    return without_none(
+        guests=body_lines("guests", guests),
+        add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+        refund=None if refund == "auto" else refund,
+    )
 
 
 @scrub_tracebacks
@@ -365,6 +371,121 @@ class AsyncBookings:
         )
         return await self._client._execute(spec, parser_for(Booking))
 
+    async def reschedule(
+        self,
+        booking_id: str | UUID,
+        *,
+        departure_id: str | UUID,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Move a booking to another departure. Its price stays as sold.
+
+            change = await client.bookings.reschedule(booking.id, departure_id=departure.id)
+            print(change.booking.departure.starts_at)
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, or the departure is closed, cancelled or has left; `details` names
+                the reason.
+            NotFoundError: No booking or no departure has this id.
+            UnprocessableEntityError: The departure is sold in another currency.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "bookings",
+            path_segment("booking_id", booking_id),
+            "reschedule",
+            body={"departure_id": str(departure_id)},
+            key=idempotency_key,
+            options=options,
+        )
+        return await self._client._execute(spec, parser_for(BookingChange))
+
+    async def preview_reschedule(
+        self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
+    ) -> BookingChange:
+        """Return what `reschedule` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking or no departure has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
+        spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        return await self._client._execute(spec, parser_for(BookingChange))
+
+    async def change_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Change the party of a booking. Guests who stay keep their price, and those who join pay today's.
+
+            change = await client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 3}])
+            print(change.money.settlement, change.money.balance_due)
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier, and not only of those who join.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, pending, checked in or paid by card and would cost more, or the
+                departure has left, or is closed for more guests; `details` names the reason.
+            NotFoundError: No booking has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party")
+        body = _party_body(guests, add_ons, refund)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return await self._client._execute(spec, parser_for(BookingChange))
+
+    async def preview_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Return what `change_party` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
+        spec = idempotent_change("POST", *path, body=_party_body(guests, add_ons, refund), options=options)
+        return await self._client._execute(spec, parser_for(BookingChange))
+
     async def check_in(
         self,
         booking_id: str | UUID,
@@ -385,8 +506,7 @@ class AsyncBookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._attend(booking_id, "check-in", undo, idempotency_key, options)
 
     async def no_show(
         self,
@@ -408,5 +528,13 @@ class AsyncBookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
-        return await self._client._execute(spec, parser_for(Booking))
+        return await self._attend(booking_id, "no-show", undo, idempotency_key, options)
+
+    async def _attend(
+        self, booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+    ) -> Booking:
+        body = {"undo": True} if undo else {}
+        path = ("bookings", path_segment("booking_id", booking_id), verb)
+        return await self._client._execute(
+            post_with_key(*path, body=body, key=key, options=options), parser_for(Booking)
+        )

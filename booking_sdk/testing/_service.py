@@ -14,9 +14,12 @@ from booking_core.models.bookings import (
     BookingAttendance,
     BookingCancel,
     BookingCreate,
+    BookingPartyChange,
     BookingQuoteRequest,
+    BookingReschedule,
     BookingStatus,
 )
+from booking_core.models.checkouts import CheckoutCreate
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.holds import HoldCreate
@@ -27,7 +30,8 @@ from booking_core.models.organizations import ApiKey, Me
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
-from booking_sdk.testing import _events, _quotes
+from booking_sdk.testing import _changes, _events, _party, _quotes
+from booking_sdk.testing._checkouts import Checkouts
 from booking_sdk.testing._http import (
     FakeRequest,
     Query,
@@ -70,6 +74,7 @@ class FakeService:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.webhooks = Webhooks(store)
+        self.checkouts = Checkouts(store)
         self.keys: dict[str, Key] = {}
         self._answers: dict[str, tuple[str, Response]] = {}
 
@@ -87,6 +92,7 @@ class FakeService:
 
     def _execute(self, request: FakeRequest, request_id: str) -> Response:
         operation, ids = _route(request)
+        self.checkouts.abandon_expired()
         key = self._authenticate(request)
         if operation.scope and operation.scope not in key.scopes:
             message = f"The API key lacks the scope {operation.scope}."
@@ -224,6 +230,25 @@ class FakeService:
     def _cancel_booking(self, call: _Call) -> Response:
         return _ok(self._visible(self.store.cancel(call.ids[0]), call))
 
+    def _reschedule(self, call: _Call) -> Response:
+        body = validated(BookingReschedule, call.request.body)
+        return self._changed(_changes.reschedule(self.store, call.ids[0], body.departure_id), call)
+
+    def _preview_reschedule(self, call: _Call) -> Response:
+        body = validated(BookingReschedule, call.request.body)
+        return self._changed(_changes.preview_reschedule(self.store, call.ids[0], body.departure_id), call)
+
+    def _change_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.change_party(self.store, call.ids[0], body), call)
+
+    def _preview_party(self, call: _Call) -> Response:
+        body = validated(BookingPartyChange, call.request.body)
+        return self._changed(_party.preview_party(self.store, call.ids[0], body), call)
+
+    def _changed(self, change: Row, call: _Call) -> Response:
+        return _ok({**change, "booking": shown(self._visible(change["booking"], call))})
+
     def _check_in(self, call: _Call) -> Response:
         body = validated(BookingAttendance, call.request.body)
         return _ok(self._visible(self.store.attend(call.ids[0], "checked_in_at", "no_show_at", bool(body.undo)), call))
@@ -234,6 +259,13 @@ class FakeService:
 
     def _get_manifest(self, call: _Call) -> Response:
         return _ok(self.store.manifest(self.store.get(self.store.departures, call.ids[0])))
+
+    def _create_checkout(self, call: _Call) -> Response:
+        return _ok(self.checkouts.create(validated(CheckoutCreate, call.request.body)), 201)
+
+    def _get_checkout(self, call: _Call) -> Response:
+        checkout = self.checkouts.get(call.ids[0])
+        return _ok({**checkout, "booking": self._read(self.store.bookings[call.ids[0]], call)})
 
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
@@ -349,9 +381,15 @@ _OPERATIONS = (
     _op("GET", "/holds/{id}", _S._get_hold, Scope.BOOKINGS_READ),
     _op("DELETE", "/holds/{id}", _S._delete_hold, Scope.BOOKINGS_WRITE),
     _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
+    _op("POST", "/bookings/{id}/reschedule", _S._reschedule, Scope.BOOKINGS_WRITE, "required", BookingReschedule),
+    _op("POST", "/bookings/{id}/reschedule/preview", _S._preview_reschedule, Scope.BOOKINGS_WRITE),
+    _op("POST", "/bookings/{id}/party", _S._change_party, Scope.BOOKINGS_WRITE, "required", BookingPartyChange),
+    _op("POST", "/bookings/{id}/party/preview", _S._preview_party, Scope.BOOKINGS_WRITE),
     _op("POST", "/bookings/{id}/check-in", _S._check_in, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("POST", "/bookings/{id}/no-show", _S._no_show, Scope.BOOKINGS_WRITE, "optional", BookingAttendance),
     _op("GET", "/departures/{id}/manifest", _S._get_manifest, Scope.BOOKINGS_READ),
+    _op("POST", "/checkouts", _S._create_checkout, Scope.CHECKOUTS_WRITE, "required", CheckoutCreate),
+    _op("GET", "/checkouts/{id}", _S._get_checkout, Scope.CHECKOUTS_WRITE),
     _op("GET", "/customers", _S._list_customers, Scope.CUSTOMERS_READ),
     _op("GET", "/customers/{id}", _S._get_customer, Scope.CUSTOMERS_READ),
     _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),
@@ -424,7 +462,8 @@ def _check_body(request: FakeRequest) -> None:
 
 
 _TAGGED = re.compile(
-    "/api/v1/(experiences|availability|departures|(experiences|departures|bookings|holds|customers|gift-cards|events)/[^/]+)"
+    "/api/v1/(experiences|availability|departures"
+    "|(experiences|departures|bookings|checkouts|holds|customers|gift-cards|events)/[^/]+)"
 )
 """The paths whose responses have an ETag."""
 

@@ -21,6 +21,7 @@ from booking_core.models.bookings import (
     BookedExperience,
     BookingCreate,
     BookingOrder,
+    BookingPartyChange,
     BookingStatus,
     CancellationTerms,
     Guest,
@@ -49,6 +50,13 @@ _PAYMENTS = {
     "external_paid": resource_fields(Payment, method="external_paid", source="external", status="paid"),
 }
 _FREE = resource_fields(Payment, method="free", source="external", status="paid")
+
+
+def payment_after(payment: Row, total: int) -> Row:
+    """Return the payment of a booking whose total has changed."""
+    if not total:
+        return _FREE
+    return _PAYMENTS["pay_on_site"] if payment["method"] == "free" else payment
 
 
 def shown(row: Row) -> Row:
@@ -255,7 +263,14 @@ class Store:
     # Bookings ------------------------------------------------------------------------------------------------------
 
     def create_booking(self, request: BookingCreate) -> Row:
-        """Create a booking and its events. The checks run in the order of the service."""
+        """Create a booking and its events."""
+        row = self.insert_booking(request)
+        self.publish("booking.created", row)
+        self.publish("booking.confirmed", row)
+        return row
+
+    def insert_booking(self, request: BookingCreate) -> Row:
+        """Create a booking without its events. The checks run in the order of the service."""
         departure = self.get(self.departures, request.experience_date_id)
         self.check_reference(request)
         self.check_bookable(departure)
@@ -273,8 +288,6 @@ class Store:
         row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
         row |= {"_seats": seats, "_customer_id": owner["id"]}
         self.holds.take_over(request.hold_id, row["id"])
-        self.publish("booking.created", row)
-        self.publish("booking.confirmed", row)
         return row
 
     def check_seats(self, departure: Row, seats: int, hold_id: str | None = None) -> None:
@@ -301,7 +314,9 @@ class Store:
         if departure["_closes_at"] <= self.clock.now:
             raise conflict("departure_closed", "Booking of this departure has closed.")
 
-    def guest_lines(self, departure: Row, request: BookingOrder, problems: list[Refusal]) -> tuple[list[Row], int]:
+    def guest_lines(
+        self, departure: Row, request: BookingOrder | BookingPartyChange, problems: list[Refusal]
+    ) -> tuple[list[Row], int]:
         """Return the lines of tiers that are offered, and their seats; add a refusal for each other line."""
         tiers = {tier["id"]: tier for tier in departure["_tiers"]}
         lines, seats = [], 0
@@ -323,7 +338,9 @@ class Store:
             seats += line.count * int(tier["seats_per_unit"])
         return lines, seats
 
-    def add_on_lines(self, experience: Row, request: BookingOrder, problems: list[Refusal]) -> list[Row]:
+    def add_on_lines(
+        self, experience: Row, request: BookingOrder | BookingPartyChange, problems: list[Refusal]
+    ) -> list[Row]:
         """Return the lines of add-ons that are offered; add a refusal for each other line."""
         if request.add_ons and not self.add_ons_app:
             problems.append(unprocessable("add_ons", "The Add-ons app is off.", "add_ons_app_disabled"))

@@ -218,6 +218,7 @@ _EXTRA: dict[str, dict[str, Any]] = {
         "total_refunded": money(178000),
         "changes": {"payment": {"method": "card", "source": "stripe", "status": "paid"}},
     },
+    "departure.updated": {"changes": {"seats_available": 10}},
     "customer.updated": {"changes": {"phone": None}},
     "gift_card.redeemed": {"redeemed_amount": money(50000), "booking_id": new_id()},
     "gift_card.restored": {"restored_amount": money(50000), "booking_id": new_id()},
@@ -232,6 +233,8 @@ def object_fields(event_type: str) -> dict[str, Any]:
     if resource == "booking":
         has_ended = event_type in ("booking.cancelled", "booking.refunded")
         return booking_fields(status="cancelled" if has_ended else "confirmed")
+    if resource == "departure":
+        return departure_fields()
     if resource == "customer":
         return customer_fields()
     if resource == "gift_card":

@@ -22,7 +22,7 @@ from booking_sdk.client import AsyncBookingClient
 from booking_sdk.event_parsing import parse_event
 from booking_sdk.models import AnyEvent, Booking, GiftCard
 from booking_sdk.options import ClientOptions
-from booking_sdk.testing import factories
+from booking_sdk.testing import _changes, factories
 from booking_sdk.testing._http import FakeRequest, Refusal, refused
 from booking_sdk.testing._service import FakeService, Key
 from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
@@ -309,13 +309,14 @@ class FakeBookingAPI:
         """Cancel a booking as staff or the guest would, and write the event."""
         return Booking.model_validate(shown(self._store.cancel(booking_id, reason)))
 
+    def pay_checkout(self, checkout_id: str) -> Booking:
+        """Pay for a checkout as its guest would, and confirm its booking. A booking that was cancelled stays so."""
+        return Booking.model_validate(shown(self._service.checkouts.pay(checkout_id)))
+
     def reschedule_booking(self, booking_id: str, departure_id: str) -> Booking:
         """Reschedule a booking as staff would, and write the event."""
         row, to = self._store.bookings[booking_id], self._store.departures[departure_id]
-        before = {name: row["departure"][name] for name in ("id", "starts_at")}
-        departure = {name: to[name] for name in ("id", "starts_at", "ends_at")}
-        changed = {"departure": departure, "checked_in_at": None, "no_show_at": None}
-        self._store.update("booking.rescheduled", row, changed, previous_departure=before)
+        _changes.move(self._store, row, to)
         return Booking.model_validate(shown(row))
 
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:

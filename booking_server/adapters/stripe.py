@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import stripe
 
-from booking_core.models.money import minor_digits
-from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, to_gateway
 from booking_core.refund_states import RefundReason
 
 log = logging.getLogger("booking.refunds")
@@ -21,9 +20,6 @@ _PAGE = 100
 _REFUND_ID = "refund_id"
 _REOPENED = "reopened"
 _GIVEN_UP = frozenset({"failed", "canceled"})
-
-_DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
-"""Currencies whose minor unit differs from ISO 4217 (docs.stripe.com/currencies, special cases): 5 ISK are 500."""
 
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
 """Error codes of requests that had no effect, whatever their HTTP status."""
@@ -130,10 +126,7 @@ def _amount(claimed: ClaimedRefund) -> int:
 
     It was rounded to this unit when it became owed; an amount from an older release is rounded half up here.
     """
-    ours = minor_digits(claimed.currency)
-    theirs = _DIGITS.get(claimed.currency, ours)
-    amount: int = (2 * claimed.amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
-    return amount
+    return to_gateway(claimed.amount_minor, claimed.currency)
 
 
 def _refund_id(refund: stripe.Refund) -> str | None:

@@ -4,7 +4,7 @@ FastAPI resolves dependencies in the order of a path operation's parameters, bef
 With the caller first and the command second, that is the order of checks of decision R1.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -231,6 +231,19 @@ class Command:
 
     async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Response:
         """Run the work in a transaction, or replay the answer that is stored for the key, and respond."""
+
+        async def finish(answer: Answer) -> Answer:
+            return answer
+
+        return await self.write_then(caller, work, finish)
+
+    async def write_then(
+        self, caller: Caller, work: Callable[[Tx], Answer], finish: Callable[[Answer], Awaitable[Answer]]
+    ) -> Response:
+        """Run the work as `write` does, and respond with what `finish` makes of its answer.
+
+        It runs behind the transaction, while the key is in use still, and again with each replay.
+        """
         body = await self.keyed.request.body()
         assert isinstance(body, RequestBody)
         once = self.keyed.once(body)
@@ -239,12 +252,12 @@ class Command:
             return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
 
         if not once:
-            return respond(await self._run(caller, execute, is_once=not self.takes_key))
+            return respond(await finish(await self._run(caller, execute, is_once=not self.takes_key)))
         mark = mark_of(self.keyed.request)
         if mark in self.service.running:
             raise IdempotencyInProgress
         with self.service.marked(mark):
-            return respond(await self._run(caller, execute, is_once=False))
+            return respond(await finish(await self._run(caller, execute, is_once=False)))
 
     async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
         return await self.service.write(execute, organization_id=caller.organization.id, is_once=is_once)

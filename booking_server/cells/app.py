@@ -23,7 +23,7 @@ from booking_server.api.observer import STATE
 from booking_server.app import compose, monitor_of, observer_of, of_process, of_service, open_service, tracing_of
 from booking_server.cells.following import Directory, Replayed, Withheld
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import GUEST_PAGES, cell_named_by, subject_of
+from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by, subject_of
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution import key_usage
 from booking_server.execution.rate_limit import Limiter, open_limiter
@@ -92,7 +92,7 @@ class CellsApp:
         subject = subject_of(path, scope["headers"])
         if subject is None:
             await self._dispatch(slot, scope, receive, send)
-        elif path.startswith(GUEST_PAGES):
+        elif path.startswith(NAMED_BY_PATH):
             await self._dispatch(await self._directory.cell_of_link(slot, subject), scope, receive, send)
         else:
             await self._respond_to_key(subject, slot, scope, Replayed(receive), send)
@@ -129,7 +129,7 @@ class CellsApp:
         if named:
             return named
         first, *others = self.slots.values()
-        has_caller = path.startswith(GUEST_PAGES) or any(name == b"authorization" for name, _ in scope["headers"])
+        has_caller = path.startswith(NAMED_BY_PATH) or any(name == b"authorization" for name, _ in scope["headers"])
         if first.opened or has_caller:
             return first
         return next((slot for slot in others if slot.opened), first)

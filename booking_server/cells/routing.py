@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable
 
-from booking_core import cells, guest_links, tokens
+from booking_core import cells, guest_links, stripe_accounts, tokens
 from booking_core.errors import BookingError
 from booking_server.execution.authenticator import bearer_token
 
 GUEST_PAGES = ("/manage/", "/gift-card/")
+STRIPE_WEBHOOKS = stripe_accounts.WEBHOOK_PATH
+NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
+"""Paths that name an organization and the cell where their address was made."""
 
 
 def subject_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return what a cell would forward: the organization of the guest's link in the path, or the hash of the key."""
-    if path.startswith(GUEST_PAGES):
-        named = _named_by_link(path)
+    """Return what a cell would forward: the organization that the path names, or the hash of the key."""
+    if path.startswith(NAMED_BY_PATH):
+        named = _named_by_path(path)
         return named and named[0]
     try:
         return cells.subject_of_key(bearer_token(headers))
@@ -21,9 +24,9 @@ def subject_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the cell that the guest's link in the path, or the key, names; empty for none."""
-    if path.startswith(GUEST_PAGES):
-        named = _named_by_link(path)
+    """Return the cell that the path, or the key, names; empty for none."""
+    if path.startswith(NAMED_BY_PATH):
+        named = _named_by_path(path)
         return named[1] if named else ""
     try:
         return tokens.cell_of_api_key(bearer_token(headers))
@@ -31,7 +34,10 @@ def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         return ""
 
 
-def _named_by_link(path: str) -> tuple[str, str] | None:
-    """Return the organization and the cell of a guest's link, whose token is followed by the name of a page."""
+def _named_by_path(path: str) -> tuple[str, str] | None:
+    """Return the organization and the cell of a guest's link, whose token is followed by the name of a page, or of the
+    address of Stripe's webhooks."""
+    if path.startswith(STRIPE_WEBHOOKS):
+        return stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
     _, _, token, *_ = path.split("/")
     return guest_links.organization_and_cell(token)

@@ -14,10 +14,12 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard
+from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, counted
 from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor, BatchTracer
 from booking_server.execution.key_usage import KeyUsage
+from booking_server.execution.payment_calls import PaymentCalls
 from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
@@ -93,6 +95,7 @@ class Service:
         )
         self.creations = Creations(database, self.authenticator)
         # Apart from the writes, which on SQLite all wait for one thread: a write must not wait for another one's DNS.
+        self.payment_calls = PaymentCalls(StripeIntents(settings.stripe_base_url))
         self._look_ups: BatchExecutor[Callable[[], Any], Any] = BatchExecutor(
             "look-up", _call_each, threads=_LOOK_UP_THREADS, batch=1
         )

@@ -153,6 +153,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("bookings", "cancel"): lambda it: (it.pending(), "--yes"),
     ("bookings", "check-in"): lambda it: (it.on_site(),),
     ("bookings", "no-show"): lambda it: (it.on_site(),),
+    ("bookings", "change-party"): lambda it: (it.on_site(), "--guest", "adult=1"),
     ("bookings", "confirm"): lambda it: (it.pending(),),
     ("bookings", "reschedule"): lambda it: (it.pending(), "--departure", it.later),
     ("holds", "create"): lambda it: ("--departure", it.departure, "--seats", "1"),

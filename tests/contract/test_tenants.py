@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.api import Api, booking_body, error_of, fresh_key
 from support.endpoints import OPERATIONS, Operation
+from support.operations import Operations
 from support.refusals import field_of, nothing_changes, refused
 from support.resources import LISTINGS, Listing
 from support.world import World
@@ -90,6 +91,11 @@ def _hold(api: Api, url: str) -> dict[str, str]:
     return {"id": api.post("/holds", body).json()["id"]}
 
 
+def _checkout(api: Api, _: str) -> dict[str, str]:
+    departure = api.world.departure(api.world.experience())
+    return {"id": Operations(api.world).check_out(departure)["id"]}
+
+
 def _row(listing: Listing) -> Create:
     return lambda api, url: {"id": listing.filled(api.world, url, [api.world.clock()])[0]}
 
@@ -98,6 +104,7 @@ OWNED: dict[str, Create] = {
     **{f"{listing.path}/{{id}}": _row(listing) for listing in LISTINGS},
     "/departures/{id}": _departure,
     "/holds/{id}": _hold,
+    "/checkouts/{id}": _checkout,
     "/webhooks/{id}": _endpoint,
     "/webhooks/{id}/deliveries/{deliveryId}": _delivery,
 }
@@ -106,6 +113,10 @@ OWNED: dict[str, Create] = {
 BODIES: dict[str, Any] = {
     "change_webhook": {"event_types": ["booking.created"]},
     "recover_webhook": {"since": "2026-11-20T00:00:00Z"},
+    "reschedule_booking": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
+    "change_party": {"guests": [{"tier_id": "adult", "count": 1}]},
+    "preview_party": {"guests": [{"tier_id": "adult", "count": 1}]},
+    "preview_reschedule": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+from support.operations import Operations
 from support.receivers import hang, wait_until
 
 from isolation import bulk, processes
@@ -187,6 +188,23 @@ def _until_enabled(scene: Scene, endpoint: str) -> None:
     wait_until(lambda: bulk.value(scene.url, enabled) == "enabled", "the endpoint is switched on again")
 
 
+@contextmanager
+def _moves(scene: Scene) -> Iterator[None]:
+    """Move eight bookings between two departures, and change their parties, from all clients at once."""
+    ops, departures = Operations(scene.offender.world), scene.offender.departures[:2]
+    requests = []
+    for booked in [ops.book(departures[0])["id"] for _ in range(8)]:
+        for departure in departures:
+            move = json.dumps({"departure_id": departure}).encode()
+            requests.append(scene.send("POST", f"/bookings/{booked}/reschedule", move))
+            requests.append(scene.send("POST", f"/bookings/{booked}/reschedule/preview", move))
+        for count in (1, 2):
+            party = json.dumps({"guests": [{"tier_id": "adult", "count": count}]}).encode()
+            requests.append(scene.send("POST", f"/bookings/{booked}/party", party))
+    with scene.crowd(requests, 32):
+        yield
+
+
 MISBEHAVIOURS = (
     Misbehaviour("rush", "500 clients book one departure at the same moment", _rush),
     Misbehaviour("steady-load", "64 clients book without a pause", _steady_load),
@@ -203,6 +221,7 @@ MISBEHAVIOURS = (
         on_sqlite=READS,
     ),
     Misbehaviour("same-key", "32 clients send one booking with one Idempotency-Key", _same_key),
+    Misbehaviour("moves", "32 clients move eight bookings to and fro, and change their parties", _moves),
     Misbehaviour("huge-notes", "32 clients book with the longest note", _huge_notes),
     Misbehaviour("holds", "32 clients hold seats, and book with holds that do not exist", _holds),
     Misbehaviour("one-new-customer", "32 clients create the same customer", _one_new_customer),

@@ -100,6 +100,9 @@ def unbind(url: str, tables: Sequence[str]) -> None:
             )
             for (name,) in connection.execute(query, (table,)).fetchall():
                 connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name} CASCADE")
+            unique = "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = %s::regclass AND indisunique"
+            for (name,) in connection.execute(unique, [table]).fetchall():
+                connection.execute(f"DROP INDEX {name}")
 
 
 def departure_held(url: str, departure_id: str) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from booking_core import bookings, customers, departures, gift_cards, storefront
-from booking_core.bookings import BookingRequest
+from booking_core.bookings import BookingRequest, Party
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID, DueRow, DueWork, Page, Processed
@@ -132,6 +132,18 @@ class Operations:
 
     def reschedule(self, booking_id: str, departure_id: str) -> Booking:
         return self.act(lambda tx, actor: bookings.reschedule(tx, actor, booking_id, departure_id))
+
+    def preview_reschedule(self, booking_id: str, departure_id: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor: bookings.preview_reschedule(tx, actor, booking_id, departure_id))
+
+    def change_party(self, booking_id: str, count: int, **over: Any) -> dict[str, Any]:
+        """Change the party to so many adults, and return the change."""
+        party = Party(guests=lines(count), **over)
+        return self.act(lambda tx, actor: bookings.change_party(tx, actor, booking_id, party))
+
+    def preview_party(self, booking_id: str, count: int, **over: Any) -> dict[str, Any]:
+        party = Party(guests=lines(count), **over)
+        return self.act(lambda tx, actor: bookings.preview_party(tx, actor, booking_id, party))
 
     def update_customer(self, customer_id: str, **changes: str) -> dict[str, Any]:
         return self.act(lambda tx, actor: customers.update(tx, actor, customer_id, **changes))

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from booking_core import gift_cards, gift_codes, notifications, secret_keys
-from booking_core.context import Installation
+from booking_core import gift_cards, gift_codes, notifications, secret_keys, stripe_accounts
+from booking_core.context import Actor, Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.idempotency import Answer
@@ -24,7 +24,11 @@ PURPOSES = {
     tables.gift_cards: ("gift_card_code", "code_sealed"),
     tables.idempotency: ("idempotency", "body_sealed"),
     tables.mails: ("mail", "message"),
+    tables.stripe_accounts: ("stripe_account", "credentials_sealed"),
+    tables.payment_intents: ("client_secret", "client_secret_sealed"),
 }
+ACCOUNT = {"api_key": "sk_test_of_sealed", "webhook_secret": "whsec_of_sealed"}
+CLIENT_SECRET = b"pi_1_secret_of_a_guest"
 
 
 @dataclass
@@ -77,7 +81,25 @@ class Sealed:
         while Mails(world).write():  # tests that share the database may have left mails to be written
             pass
         self.mail = self.opened_mail()
+        self._fill_payment()
         return self
+
+    def _fill_payment(self) -> None:
+        """Seal the keys of a Stripe account, and the client secret of a payment."""
+        world, now = self.world, self.world.clock()
+        actor = Actor(installation=world.installation, organization=world.organization, at=now)
+        self.database.write(lambda tx: stripe_accounts.configure(tx, actor, **ACCOUNT))
+        sealed = world.installation.secret_keys.seal("client_secret", CLIENT_SECRET, world.org, self.booking)
+        world.insert(
+            tables.payment_intents,
+            booking_id=self.booking,
+            client_secret_sealed=sealed,
+            status="resolved",
+            amount_minor=1,
+            currency="NOK",
+            created_at=now,
+            updated_at=now,
+        )
 
     def book(self, key: str) -> Answer:
         """Make a booking, or replay it."""
@@ -97,6 +119,13 @@ class Sealed:
         assert self.opened_mail() == self.mail
         assert self.live_secrets() == [self.secret]
         assert self.opened() == self.booking
+        keys = world.installation.secret_keys
+        account = self.database.read(lambda tx: stripe_accounts.find(tx, keys, world.org))
+        assert account is not None
+        assert (account.api_key, account.webhook_secret) == (ACCOUNT["api_key"], ACCOUNT["webhook_secret"])
+        (intent,) = world.rows(tables.payment_intents)
+        opened = keys.open("client_secret", intent["client_secret_sealed"], world.org, intent["booking_id"])
+        assert opened == CLIENT_SECRET
 
     def opened_mail(self) -> bytes:
         """Return the guest's confirmation of the first booking, as it will be sent."""
@@ -141,5 +170,7 @@ def bound_to(table: Any, row: dict[str, Any]) -> tuple[str, ...]:
     names = {
         tables.webhook_secrets: ("organization_id", "endpoint_id", "id"),
         tables.idempotency: ("organization_id", "key"),
+        tables.stripe_accounts: ("organization_id",),
+        tables.payment_intents: ("organization_id", "booking_id"),
     }
     return tuple(row[name] for name in names.get(table, ("organization_id", "id")))

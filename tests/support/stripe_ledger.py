@@ -31,7 +31,10 @@ from booking_server.worker.worker import Worker as RealWorker
 from support.receivers import Worker
 
 KEY = "sk_test_of_ours"
+OTHER_KEY = "sk_test_of_neighbours"
 KEY_LIFETIME_S = 24 * 3600
+MINIMUM = 50
+"""The smallest amount that is charged."""
 _GIVE_UP_S = 20
 _TESTS = Path(__file__).parents[1]
 Reply = tuple[int, dict[str, Any]]
@@ -85,12 +88,16 @@ class Ledger:
     kinds: Sequence[Fault] = USUAL
     chance: random.Random = field(default_factory=lambda: random.Random(7))
     charges: dict[str, Charge] = field(default_factory=dict)
+    intents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The PaymentIntents, by id, as Stripe shows them."""
     refusals: dict[str, str] = field(default_factory=dict)
     """By payment intent: the code that every refund of it is refused with."""
     born: str = "succeeded"
     """The status of a new refund."""
     next_faults: list[Fault | None] = field(default_factory=list)
     """The faults of the next requests, before random ones."""
+    hanging: set[str] = field(default_factory=set)
+    """Values of the Authorization header of requests that are never answered."""
     in_between: tuple[int, bytes] | None = None
     """The response of a proxy before it to every request, status and body."""
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -146,8 +153,10 @@ class Ledger:
                 self.met[met] += 1
             return met
 
-    def create(self, key: str, given: dict[str, str], *, store_error: bool) -> Reply:
-        """Create a refund, or return the response stored for the key."""
+    def create(
+        self, key: str, given: dict[str, str], *, store_error: bool, make: Callable[[dict[str, str]], Reply]
+    ) -> Reply:
+        """Make a refund or an intent, or return the response stored for the key."""
         with self._lock:
             self.requests.append(("create", key))
             if key in self._under_way:
@@ -157,7 +166,7 @@ class Ledger:
                 return known[2] if known[1] == given else _error(400, "idempotency_error", None, "Another request.")
             self._under_way.add(key)
         try:
-            reply = self._create(given)
+            reply = make(given)
             if reply[0] < 500 and reply[0] != 429:
                 stored = _error(500, "api_error", None) if store_error else reply
                 self._answers[key] = (self.now_s, given, stored)
@@ -165,7 +174,7 @@ class Ledger:
             self._under_way.discard(key)
         return reply
 
-    def _create(self, given: dict[str, str]) -> Reply:
+    def refund(self, given: dict[str, str]) -> Reply:
         intent, amount = given["payment_intent"], int(given["amount"])
         with self._lock:
             charge = self.charges.get(intent)
@@ -193,6 +202,80 @@ class Ledger:
         }
         self.charges[intent].refunds.insert(0, refund)
         return dict(refund)
+
+    # PaymentIntents --------------------------------------------------------------------------------------------
+
+    def make_intent(self, given: dict[str, str]) -> Reply:
+        with self._lock:
+            if int(given["amount"]) < MINIMUM:
+                return _refusal("amount_too_small")
+            self._number += 1
+            metadata = {name[9:-1]: value for name, value in given.items() if name.startswith("metadata[")}
+            intent_id = f"pi_{self._number:06}"
+            self.intents[intent_id] = {
+                "id": intent_id,
+                "object": "payment_intent",
+                "amount": int(given["amount"]),
+                "amount_received": 0,
+                "currency": given["currency"],
+                "status": "requires_payment_method",
+                "client_secret": f"{intent_id}_secret_{self._number}",
+                "metadata": metadata,
+                "last_payment_error": None,
+                "latest_charge": None,
+            }
+            return 200, dict(self.intents[intent_id])
+
+    def look_up_intent(self, intent_id: str) -> Reply:
+        with self._lock:
+            self.requests.append(("intent", intent_id))
+            if intent_id not in self.intents:
+                return _refusal("resource_missing", 404)
+            return 200, self.shown_intent(intent_id)
+
+    def shown_intent(self, intent_id: str) -> dict[str, Any]:
+        """Return an intent with its charge."""
+        intent = self.intents[intent_id]
+        return intent | {"latest_charge": self.shown_charge(intent_id) if intent_id in self.charges else None}
+
+    def shown_charge(self, intent_id: str) -> dict[str, Any]:
+        charge = self.charges[intent_id]
+        return {
+            "id": f"ch_{intent_id}",
+            "object": "charge",
+            "payment_intent": intent_id,
+            "amount": charge.amount,
+            "currency": self.intents[intent_id]["currency"] if intent_id in self.intents else "nok",
+            "amount_refunded": charge.refunded,
+            "refunded": charge.refunded >= charge.amount,
+        }
+
+    def cancel_intent(self, intent_id: str) -> Reply:
+        with self._lock:
+            self.requests.append(("cancel", intent_id))
+            intent = self.intents.get(intent_id)
+            if intent is None:
+                return _refusal("resource_missing", 404)
+            if intent["status"] in ("succeeded", "canceled"):
+                return _refusal("payment_intent_unexpected_state")
+            intent["status"] = "canceled"
+            return 200, dict(intent)
+
+    def pay(self, intent_id: str, amount: int | None = None) -> bool:
+        """Charge the card of a guest, unless the intent was canceled; return whether it was charged."""
+        with self._lock:
+            intent = self.intents[intent_id]
+            if intent["status"] == "canceled":
+                return False
+            received = intent["amount"] if amount is None else amount
+            intent |= {"status": "succeeded", "amount_received": received, "last_payment_error": None}
+            self.charges.setdefault(intent_id, Charge(received))
+            return True
+
+    def decline(self, intent_id: str, code: str = "insufficient_funds") -> None:
+        """Decline the card of a guest."""
+        with self._lock:
+            self.intents[intent_id]["last_payment_error"] = {"code": "card_declined", "decline_code": code}
 
     def read(self, refund_id: str) -> Reply:
         with self._lock:
@@ -252,6 +335,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("")
 
     def _serve(self, body: str) -> None:
+        if self.headers["Authorization"] in self.ledger.hanging:
+            self._wait_until_the_client_has_gone()
+            self.close_connection = True
+            return
         if self.ledger.in_between:
             self._send(*self.ledger.in_between)
             return
@@ -269,16 +356,29 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(shown).encode())
 
     def _done(self, body: str, *, store_error: bool) -> Reply:
-        if self.headers["Authorization"] != f"Bearer {KEY}":
+        if self.headers["Authorization"] not in (f"Bearer {KEY}", f"Bearer {OTHER_KEY}"):
             return _error(401, "invalid_request_error", None)
         address = urlsplit(self.path)
         if self.command == "POST" and address.path == "/v1/refunds":
             given = {name: values[0] for name, values in parse_qs(body).items()}
-            return self.ledger.create(self.headers["Idempotency-Key"], given, store_error=store_error)
+            key = self.headers["Idempotency-Key"]
+            return self.ledger.create(key, given, store_error=store_error, make=self.ledger.refund)
+        if address.path.startswith("/v1/payment_intents"):
+            return self._intent(address.path, body, store_error=store_error)
         if address.path == "/v1/refunds":
             asked = {name: values[0] for name, values in parse_qs(address.query).items()}
             return self.ledger.find(asked["payment_intent"], int(asked["limit"]), asked.get("starting_after"))
         return self.ledger.read(address.path.rpartition("/")[2])
+
+    def _intent(self, path: str, body: str, *, store_error: bool) -> Reply:
+        _, _, _, intent_id, verb, *_ = f"{path}//".split("/")
+        if verb == "cancel":
+            return self.ledger.cancel_intent(intent_id)
+        if intent_id:
+            return self.ledger.look_up_intent(intent_id)
+        given = {name: values[0] for name, values in parse_qs(body).items()}
+        key = self.headers["Idempotency-Key"]
+        return self.ledger.create(key, given, store_error=store_error, make=self.ledger.make_intent)
 
     def _wait_until_the_client_has_gone(self) -> None:
         try:

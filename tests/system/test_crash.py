@@ -12,7 +12,7 @@ from support.api import Api, booking_body
 from support.databases import departure_held
 from support.proxies import CommitCutter
 from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
-from support.world import SECRET, World
+from support.world import DAY, SECRET, World
 
 from booking_core import keys, storefront
 from booking_core.clock import HOUR
@@ -186,6 +186,32 @@ def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(fresh_d
             again = api.book(departure, key="cut-at-commit")
             assert (again.status_code, again.content) == (201, first.content)
         assert len(world.rows(tables.bookings)) == 1
+        assert world.examine() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_moves_and_changes_of_party_are_done_once_when_their_connection_is_cut_at_the_commit(
+    fresh_database_url: str, when: str
+) -> None:
+    if fresh_database_url.startswith("sqlite"):
+        pytest.skip("SQLite has no connection to cut")
+    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
+        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None)
+        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+            api, experience = Api(client, world), world.experience()
+            first, second = (world.departure(experience, starts_at=world.clock() + days * DAY) for days in (2, 3))
+            booking_id = api.book(first, count=3).json()["id"]
+            bodies = {"reschedule": {"departure_id": second}, "party": {"guests": [{"tier_id": "adult", "count": 1}]}}
+            for end, body in bodies.items():
+                cutter.cut(when)
+                answers = [api.post(f"/bookings/{booking_id}/{end}", body, key=f"cut-{end}") for _ in range(2)]
+                assert not cutter.is_armed
+                assert [each.status_code for each in answers] == [200, 200]
+                assert answers[0].content == answers[1].content
+        taken = [world.row(tables.departures, each)["seats_taken"] for each in (first, second)]
+        assert taken == [0, 1]
+        types = [row["type"] for row in world.rows(tables.events)]
+        assert (types.count("booking.rescheduled"), types.count("booking.updated")) == (1, 1)
         assert world.examine() == []
 
 

@@ -114,7 +114,11 @@ class Booking:
     card: Card | None
     from_card: int
     expires_at: int
+    suits: int = 0
+    discount: int = 0
     refunded: int = 0
+    refunds: list[int] = field(default_factory=list)
+    """Of changes of the party."""
 
     @property
     def is_live(self) -> bool:
@@ -498,7 +502,7 @@ class Machine(RuleBasedStateMachine):
         self.model.bookings.append(
             Booking(
                 shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
-                from_card, self.at + PENDING,
+                from_card, self.at + PENDING, suits, discount,
             )
         )  # fmt: skip
         assert shown["booking_number"] == len(self.model.bookings)
@@ -565,9 +569,67 @@ class Machine(RuleBasedStateMachine):
             refusal = unbookable(target, self.at)
             if refusal is None and booking.seats > self.model.available(target, self.at):
                 refusal = FULL
-        if self.attempt(refusal, self.ops.reschedule, booking.id, target.id) and booking.departure is not target:
+        preview = self.ops.preview_reschedule(booking.id, target.id)
+        moved = self.attempt(refusal, self.ops.reschedule, booking.id, target.id)
+        assert preview["allowed"] == (moved is not None)
+        if moved and booking.departure is not target:
+            assert moved == preview["booking"]
             booking.departure = target
             self.model.publish("booking.rescheduled", booking.id)
+
+    @rule(which=which, count=few, refund=st.sampled_from(list(RefundMode)))
+    @precondition(lambda self: self.model.bookings)
+    def change_party(self, which: int, count: int, refund: RefundMode) -> None:
+        booking = self.pick_booking(which, payment="stripe/paid")
+        preview = self.ops.preview_party(booking.id, count, refund=refund)
+        refusal = self._party_refusal(booking, count)
+        changed = self.attempt(refusal, self.ops.change_party, booking.id, count, refund=refund)
+        assert preview["allowed"] == (changed is not None)
+        if changed:
+            assert changed == preview
+            self._change_party(booking, count, refund is RefundMode.AUTO)
+
+    def _party_refusal(self, booking: Booking, count: int) -> Refusal:
+        departure, is_closed = booking.departure, unbookable(booking.departure, self.at)
+        if booking.status != "confirmed":
+            return "conflict", f"booking_{booking.status}"
+        if is_closed and is_closed[1] != "departure_closed":
+            return is_closed
+        if self.at >= departure.starts_at:
+            return "conflict", "departure_started"
+        if booking.payment == "stripe/pending":
+            return "conflict", "payment_pending"
+        if count > booking.seats and is_closed:
+            return is_closed
+        if booking.payment.startswith("stripe") and self._due(booking, count) > booking.total + booking.from_card:
+            return "conflict", "paid_by_card"
+        return FULL if count - booking.seats > self.model.available(departure, self.at) else None
+
+    def _due(self, booking: Booking, count: int) -> int:
+        subtotal = count * ADULT + booking.suits * SUIT
+        return subtotal - min(booking.discount, subtotal)
+
+    def _change_party(self, booking: Booking, count: int, refund: bool) -> None:
+        if count == booking.seats:
+            return
+        due, before = self._due(booking, count), booking.total
+        from_card = min(booking.from_card, due)
+        if booking.card:
+            booking.card.balance += booking.from_card - from_card
+        booking.discount = min(booking.discount, count * ADULT + booking.suits * SUIT)
+        booking.seats, booking.from_card, booking.total = count, from_card, due - from_card
+        excess = before - booking.total
+        if booking.payment == "stripe/paid" and excess and refund and booking.departure.starts_at - self.at >= DAY:
+            booking.refunds.append(excess)
+        if not booking.payment.startswith("stripe"):
+            booking.payment = self._payment_of(booking, before)
+        self.model.publish("booking.updated", booking.id)
+
+    @staticmethod
+    def _payment_of(booking: Booking, before: int) -> str:
+        if booking.total == 0:
+            return "external/paid"
+        return "on_site/unpaid" if before == 0 else booking.payment
 
     @rule(which=which, name=st.sampled_from(["Ada", "Grace"]))
     @precondition(lambda self: self.model.customers)
@@ -602,8 +664,15 @@ class Machine(RuleBasedStateMachine):
             payment = f"{row['payment_source']}/{row['payment_status']}"
             shown = (row["status"], row["departure_id"], row["seats"], row["source"], payment, row["total_minor"])
             assert shown == (each.status, each.departure.id, each.seats, each.source, each.payment, each.total)
-        refunds = {row["booking_id"]: row["amount_minor"] for row in self.world.rows(tables.refunds)}
+        rows = self.world.rows(tables.refunds)
+        refunds = {row["booking_id"]: row["amount_minor"] for row in rows if row["number"] == 0}
         assert refunds == {each.id: each.refunded for each in self.model.bookings if each.refunded}
+        numbered = {(row["booking_id"], row["number"]): row["amount_minor"] for row in rows if row["number"]}
+        assert numbered == {
+            (each.id, number): amount
+            for each in self.model.bookings
+            for number, amount in enumerate(each.refunds, start=1)
+        }
 
     @invariant()
     def cards_are_as_the_model_says(self) -> None:

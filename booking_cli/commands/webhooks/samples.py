@@ -166,6 +166,25 @@ def _refunded(source: Source) -> Json:
     }
 
 
+def _departure_updated(source: Source) -> Json:
+    departure = _departure(source, days=9)
+    shown = {
+        "id": departure["id"],
+        "experience_id": source.new_id(),
+        "starts_at": departure["starts_at"],
+        "starts_at_local": departure["starts_at"][: len("2026-12-24T10:00:00")],
+        "timezone": "Europe/Oslo",
+        "ends_at": departure["ends_at"],
+        "seats_total": 12,
+        "seats_available": 8,
+        "price": _money(_ADULT_MINOR),
+        "price_tiers": None,
+        "booking_closes_at": departure["starts_at"],
+        "status": "open",
+    }
+    return {"object": shown, "changes": {"seats_available": 10}}
+
+
 def _customer_created(source: Source) -> Json:
     return {"object": _customer(source)}
 
@@ -238,6 +257,7 @@ _DATA: Mapping[str, Callable[[Source], Json]] = {
     "booking.rescheduled": _rescheduled,
     "booking.updated": _updated,
     "booking.refunded": _refunded,
+    "departure.updated": _departure_updated,
     "customer.created": _customer_created,
     "customer.updated": _customer_updated,
     "gift_card.issued": _issued,

@@ -170,7 +170,7 @@ def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | 
 # Departures that a booking can be moved to -----------------------------------------------------------------------
 
 _AFTER = bindparam("after", type_=BigInteger)
-_OFFERED = Statement(
+_TARGETS = (
     select(
         *(departures.c[n] if n in departures.c else experiences.c[n] for n in LockedDeparture._fields),
         func.coalesce(
@@ -188,8 +188,11 @@ _OFFERED = Statement(
             experiences.c.id == departures.c.experience_id,
         ),
     )
-    .where(
-        departures.c.organization_id == bindparam("organization_id", type_=Id),
+    .where(departures.c.organization_id == bindparam("organization_id", type_=Id))
+)
+_TARGET = Statement(_TARGETS.where(departures.c.id == bindparam("id", type_=Id)))
+_OFFERED = Statement(
+    _TARGETS.where(
         departures.c.experience_id == bindparam("experience_id", type_=Id),
         departures.c.starts_at > _AFTER,
         departures.c.starts_at < bindparam("before", type_=BigInteger),
@@ -207,6 +210,12 @@ def find_offered(
     window = {"after": after, "before": before, "limit": limit}
     found = tx.all(_OFFERED, organization_id=organization_id, experience_id=experience_id, **window)
     return [(LockedDeparture._make(row[:-1]), row[-1]) for row in found]
+
+
+def find_target(tx: Tx, organization_id: str, departure_id: str, *, at: int) -> tuple[LockedDeparture, int] | None:
+    """Return a departure and its held seats at an instant, without a lock."""
+    row = tx.first(_TARGET, organization_id=organization_id, id=departure_id, after=at)
+    return None if row is None else (LockedDeparture._make(row[:-1]), row[-1])
 
 
 _SEATS = Statement(

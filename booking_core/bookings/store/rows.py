@@ -70,14 +70,11 @@ LOCKED = (
     bookings.c.cancel_reason,
     bookings.c.recorded_minor,
 )
-_LOCK = Statement(
-    select(*LOCKED)
-    .where(
-        bookings.c.organization_id == bindparam("organization_id", type_=Id),
-        bookings.c.id == bindparam("id", type_=Id),
-    )
-    .with_for_update(key_share=True)
+_DETAILS = select(*LOCKED).where(
+    bookings.c.organization_id == bindparam("organization_id", type_=Id), bookings.c.id == bindparam("id", type_=Id)
 )
+_GET_DETAILS = Statement(_DETAILS)
+_LOCK = Statement(_DETAILS.with_for_update(key_share=True))
 
 
 def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
@@ -107,6 +104,12 @@ class BookingDetails(NamedTuple):
 def lock(tx: Tx, organization_id: str, booking_id: str) -> BookingDetails | None:
     """Lock a booking until the transaction ends, and return its details."""
     row = tx.first(_LOCK, organization_id=organization_id, id=booking_id)
+    return BookingDetails._make(row) if row else None
+
+
+def get_details(tx: Tx, organization_id: str, booking_id: str) -> BookingDetails | None:
+    """Return the details of a booking, without a lock."""
+    row = tx.first(_GET_DETAILS, organization_id=organization_id, id=booking_id)
     return BookingDetails._make(row) if row else None
 
 

@@ -24,6 +24,15 @@ MOVE = Update(
     bookings,
     sets=("departure_id", "experience_id", "manage_expires_at", "checked_in_at", "no_show_at", "updated_at"),
 )
+CHANGE_PARTY = Update(
+    "change_party",
+    bookings,
+    sets=(
+        *("guests", "add_ons", "seats", "subtotal_minor", "discount_minor", "gift_card_minor", "total_minor"),
+        *("payment_method", "payment_source", "payment_status", "invoice_due", "on_site_fee_minor", "updated_at"),
+    ),
+    adds=("recorded_minor",),
+)
 ATTEND = Update("attend_booking", bookings, sets=("checked_in_at", "no_show_at", "updated_at"))
 CANCEL_DEPARTURE = Update(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)

@@ -1,5 +1,5 @@
 # Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
-"""Bookings: list, get, create, cancel, check in."""
+"""Bookings: list, get, create, cancel, move, change the party, check in."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -12,7 +12,7 @@ from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Booking
+from booking_sdk.models import Booking, BookingChange
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import (
     AddOnParam,
@@ -30,6 +30,7 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
+    idempotent_change,
     path_segment,
     post_with_key,
     read_with_post,
@@ -84,11 +85,16 @@ def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any)
     return post_with_key("bookings", body=body, key=key, options=options)
 
 
-def _attendance_spec(
-    booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
-) -> RequestSpec:
-    body = {"undo": True} if undo else {}
-    return post_with_key("bookings", path_segment("booking_id", booking_id), verb, body=body, key=key, options=options)
+def _party_body(
+    guests: Sequence[GuestLineInput | GuestLineParam],
+    add_ons: Sequence[AddOnInput | AddOnParam] | None,
+    refund: RefundParam,
+) -> dict[str, Any]:
+    return without_none(
+        guests=body_lines("guests", guests),
+        add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+        refund=None if refund == "auto" else refund,
+    )
 
 
 @scrub_tracebacks
@@ -366,6 +372,121 @@ class Bookings:
         )
         return self._client._execute(spec, parser_for(Booking))
 
+    def reschedule(
+        self,
+        booking_id: str | UUID,
+        *,
+        departure_id: str | UUID,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Move a booking to another departure. Its price stays as sold.
+
+            change = client.bookings.reschedule(booking.id, departure_id=departure.id)
+            print(change.booking.departure.starts_at)
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, or the departure is closed, cancelled or has left; `details` names
+                the reason.
+            NotFoundError: No booking or no departure has this id.
+            UnprocessableEntityError: The departure is sold in another currency.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "bookings",
+            path_segment("booking_id", booking_id),
+            "reschedule",
+            body={"departure_id": str(departure_id)},
+            key=idempotency_key,
+            options=options,
+        )
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_reschedule(
+        self, booking_id: str | UUID, *, departure_id: str | UUID, options: RequestOptions | None = None
+    ) -> BookingChange:
+        """Return what `reschedule` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            departure_id: The id of the other departure, from `availability`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking or no departure has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
+        spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def change_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Change the party of a booking. Guests who stay keep their price, and those who join pay today's.
+
+            change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 3}])
+            print(change.money.settlement, change.money.balance_due)
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier, and not only of those who join.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The booking is cancelled, pending, checked in or paid by card and would cost more, or the
+                departure has left, or is closed for more guests; `details` names the reason.
+            NotFoundError: No booking has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party")
+        body = _party_body(guests, add_ons, refund)
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
+    def preview_party(
+        self,
+        booking_id: str | UUID,
+        *,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        refund: RefundParam = "auto",
+        options: RequestOptions | None = None,
+    ) -> BookingChange:
+        """Return what `change_party` would return now, with each reason to refuse it. Nothing is changed.
+
+        Args:
+            booking_id: The id of the booking.
+            guests: The number of all guests per price tier.
+            add_ons: The number of each add-on; without it they stay as they are.
+            refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+        """
+        path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
+        spec = idempotent_change("POST", *path, body=_party_body(guests, add_ons, refund), options=options)
+        return self._client._execute(spec, parser_for(BookingChange))
+
     def check_in(
         self,
         booking_id: str | UUID,
@@ -386,8 +507,7 @@ class Bookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "check-in", undo, idempotency_key, options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._attend(booking_id, "check-in", undo, idempotency_key, options)
 
     def no_show(
         self,
@@ -409,5 +529,11 @@ class Bookings:
             NotFoundError: No booking has this id.
             ConflictError: The booking is cancelled or pending; `details` names the reason.
         """
-        spec = _attendance_spec(booking_id, "no-show", undo, idempotency_key, options)
-        return self._client._execute(spec, parser_for(Booking))
+        return self._attend(booking_id, "no-show", undo, idempotency_key, options)
+
+    def _attend(
+        self, booking_id: str | UUID, verb: str, undo: bool, key: str | None, options: RequestOptions | None
+    ) -> Booking:
+        body = {"undo": True} if undo else {}
+        path = ("bookings", path_segment("booking_id", booking_id), verb)
+        return self._client._execute(post_with_key(*path, body=body, key=key, options=options), parser_for(Booking))

@@ -60,9 +60,9 @@ CHANGES = (
         "2026-11-22",
         "2026-09-09",
         "additive",
-        "Additive: the events `booking.updated`, `booking.refunded`, `gift_card.restored` and `webhook.failing`; "
-        "`changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded` and `customer.updated`, "
-        "the former values of the fields that differ",
+        "Additive: the events `booking.updated`, `booking.refunded`, `departure.updated`, `gift_card.restored` and "
+        "`webhook.failing`; `changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded`, "
+        "`departure.updated` and `customer.updated`, the former values of the fields that differ",
     ),
     Change(
         "2026-11-22",
@@ -72,6 +72,21 @@ CHANGES = (
         "`external_reference` and `metadata` on the booking, the filter `external_reference` on bookings; "
         "`POST /holds`, `GET /holds/{id}`, `DELETE /holds/{id}`, and `hold_id` in the body of a new booking; "
         "`POST /bookings/quote`",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /bookings/{id}/reschedule`, and its preview at `POST /bookings/{id}/reschedule/preview`; "
+        "`POST /bookings/{id}/party`, which changes the guests of a booking, and its preview at `POST "
+        "/bookings/{id}/party/preview`",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: `POST /checkouts` and `GET /checkouts/{id}`, a pending booking with its payment at Stripe; the "
+        "scope `checkouts:write`",
     ),
 )
 """Oldest first."""

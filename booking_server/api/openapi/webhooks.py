@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, create_model
 from booking_core.models.base import Id, Open, Resource
 from booking_core.models.bookings import Booking, CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.money import Money
@@ -55,6 +56,17 @@ class BookingRefundedData(BookingUpdatedData):
     """The amount that was returned now."""
     total_refunded: Money
     """The amount that was returned of the booking's payment in all."""
+
+
+class DepartureUpdatedData(Resource):
+    object: Departure
+    changes: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="The fields of `object` that differ from its last event, each with its value there; null in the"
+            " first event of a departure."
+        ),
+    ]
 
 
 class CustomerEventData(Resource):
@@ -113,6 +125,7 @@ _DATA: dict[EventType, type[Resource]] = {
     EventType.BOOKING_RESCHEDULED: BookingRescheduledData,
     EventType.BOOKING_UPDATED: BookingUpdatedData,
     EventType.BOOKING_REFUNDED: BookingRefundedData,
+    EventType.DEPARTURE_UPDATED: DepartureUpdatedData,
     EventType.CUSTOMER_CREATED: CustomerEventData,
     EventType.CUSTOMER_UPDATED: CustomerUpdatedData,
     EventType.GIFT_CARD_ISSUED: GiftCardEventData,

@@ -6,6 +6,7 @@ from booking_server.api.openapi import router as description
 from booking_server.api.routers import (
     availability,
     bookings,
+    checkouts,
     customers,
     departures,
     events,
@@ -20,6 +21,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     me.router,
     bookings.router,
     holds.router,
+    checkouts.router,
     availability.router,
     departures.router,
     experiences.router,

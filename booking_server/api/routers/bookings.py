@@ -1,11 +1,12 @@
-"""`/api/v1/bookings`: list, get, quote, create, cancel, check-in and no-show."""
+"""`/api/v1/bookings`: list, get, quote, create, cancel, move, change of party, check-in and no-show."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Body, Query, Response, Security
 
 from booking_core import bookings
-from booking_core.bookings import CreateRequest
+from booking_core.bookings import CreateRequest, Party
 from booking_core.context import Caller
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
@@ -13,9 +14,12 @@ from booking_core.models.bookings import (
     Booking,
     BookingAttendance,
     BookingCancel,
+    BookingChange,
     BookingCreate,
+    BookingPartyChange,
     BookingQuote,
     BookingQuoteRequest,
+    BookingReschedule,
     BookingStatus,
     CancelReason,
     RefundMode,
@@ -23,6 +27,7 @@ from booking_core.models.bookings import (
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import (
+    Command,
     IdempotentCommand,
     Keyed,
     ListTx,
@@ -214,10 +219,117 @@ async def cancel_booking(
     )
 
 
+RescheduleBody = Annotated[
+    BookingReschedule,
+    JsonBody(),
+    Body(openapi_examples={"default": {"value": {"departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"}}}),
+]
+
+
+@router.post(
+    "/{id}/reschedule",
+    operation_id="reschedule_booking",
+    summary="Move a booking to another departure",
+    response_model=BookingChange,
+    response_description="The booking on its new departure.",
+    responses=refusals(
+        NotFound,
+        Conflict("departure_closed", "Booking of this departure has closed."),
+        InsufficientCapacity(1),
+        Unprocessable.at("departure_id", "The departure is sold in EUR.", "currency_mismatch"),
+    ),
+)
+async def reschedule_booking(
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: RescheduleBody
+) -> Response:
+    """Takes the seats of the new departure and gives back those of the former one, or does neither. Lines and totals
+    stay as sold, also at a departure of another experience; `list_price` says what they cost there today. A check-in
+    and a no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
+    departure already is answered unchanged. `details` gives the reason of a `conflict` (`booking_cancelled`,
+    `departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 (`currency_mismatch`)."""
+    return await command.write(
+        caller, lambda tx: Answer(200, bookings.apply_reschedule(tx, caller, booking_id, body.departure_id))
+    )
+
+
+@router.post(
+    "/{id}/reschedule/preview",
+    operation_id="preview_reschedule",
+    summary="Preview the move of a booking to another departure",
+    response_model=BookingChange,
+    response_description="The booking as it would be, or the reasons for which it would not move.",
+    responses=refusals(NotFound),
+)
+def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
+    """Answers what `POST /bookings/{id}/reschedule` would answer now, and changes nothing. `refusals` has each reason
+    for which it would be refused."""
+    return Answer(200, bookings.preview_reschedule(tx, caller, booking_id, body.departure_id))
+
+
+PartyBody = Annotated[
+    BookingPartyChange,
+    JsonBody(),
+    Body(openapi_examples={"default": {"value": {"guests": [{"tier_id": "adult", "count": 3}]}}}),
+]
+
+
+def _party(body: BookingPartyChange) -> Party:
+    return Party(guests=body.guests, add_ons=body.add_ons, refund=body.refund or RefundMode.AUTO)
+
+
+@router.post(
+    "/{id}/party",
+    operation_id="change_party",
+    summary="Change the party of a booking",
+    response_model=BookingChange,
+    response_description="The booking with its new party.",
+    responses=refusals(
+        NotFound,
+        Conflict("booking_checked_in", "The guests are checked in: take the check-in back first."),
+        InsufficientCapacity(1),
+        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+    ),
+)
+async def change_party(
+    caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
+) -> Response:
+    """Sets the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the price at
+    which they were sold, and those who join pay today's price of their tier. What was paid for guests who leave is
+    refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
+    `details` gives the reason of a `conflict` (`booking_cancelled`, `booking_pending`, `booking_checked_in`,
+    `booking_no_show`, `departure_cancelled`, `departure_started`; `departure_closed` for more guests;
+    `payment_pending`; `paid_by_card`: the price of a booking that a card has paid cannot rise) and of a 422
+    (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`, `currency_mismatch`)."""
+    party = _party(body)
+    return await command.write(caller, lambda tx: Answer(200, bookings.change_party(tx, caller, booking_id, party)))
+
+
+@router.post(
+    "/{id}/party/preview",
+    operation_id="preview_party",
+    summary="Preview a change of the party of a booking",
+    response_model=BookingChange,
+    response_description="The booking as it would be, or the reasons for which its party would not change.",
+    responses=refusals(NotFound),
+)
+def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
+    """Answers what `POST /bookings/{id}/party` would answer now, and changes nothing. `refusals` has each reason for
+    which it would be refused."""
+    return Answer(200, bookings.preview_party(tx, caller, booking_id, _party(body)))
+
+
 AttendanceBody = Annotated[
     BookingAttendance, JsonBody(is_optional=True), Body(openapi_examples={"default": {"value": {"undo": False}}})
 ]
 _NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled."))
+
+
+async def _attend(
+    verb: Callable[..., bytes], caller: Caller, command: Command, booking_id: str, body: BookingAttendance
+) -> Response:
+    """Run one of the two functions that record the attendance of a booking."""
+    undo = body.undo is True
+    return await command.write(caller, lambda tx: Answer(200, verb(tx, caller, booking_id, undo=undo)))
 
 
 @router.post(
@@ -237,8 +349,7 @@ async def check_in_booking(
     """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
     always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
     `booking_pending`. A move to another departure clears both."""
-    undo = body.undo is True
-    return await command.write(caller, lambda tx: Answer(200, bookings.check_in(tx, caller, booking_id, undo=undo)))
+    return await _attend(bookings.check_in, caller, command, booking_id, body)
 
 
 @router.post(
@@ -258,7 +369,4 @@ async def record_no_show(
     """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
     A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a
     `conflict`: `booking_cancelled` or `booking_pending`."""
-    undo = body.undo is True
-    return await command.write(
-        caller, lambda tx: Answer(200, bookings.record_no_show(tx, caller, booking_id, undo=undo))
-    )
+    return await _attend(bookings.record_no_show, caller, command, booking_id, body)

@@ -7,11 +7,13 @@ from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import mail_job
+from booking_server.worker.jobs.payment_checks import payment_check_job
 from booking_server.worker.jobs.refunds import refund_job
 from booking_server.worker.jobs.retention import RetentionJob
 
@@ -25,9 +27,11 @@ def periodic_jobs(
     realign = all_kinds(installation, waits_s=settings.webhook_waits_s, lease_s=lease_s)
     return [
         ExpiryJob(database, installation, watch=watch, realign=realign),
-        refund_job(settings, database),
+        refund_job(settings, database, installation),
+        payment_check_job(settings, database, installation),
         mail_job(settings, database, installation, watch),
         RetentionJob(settings, database),
+        AnnouncementJob(database),
         ErasureJob(settings, database, installation),
         *([BackfillJob(database, backfills)] if (backfills := revisions.backfills()) else []),
     ]

@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from booking_core import bookings, payments
 from booking_core.clock import SECOND
+from booking_core.context import Installation
+from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
+from booking_server.adapters.stripe_accounts import StripeAccounts
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 
@@ -33,7 +36,11 @@ class Gateway(Protocol):
 
 
 class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
-    """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none."""
+    """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none.
+
+    Args:
+        serves: returns whether the gateway makes the refunds of an organization.
+    """
 
     name = "refunds"
 
@@ -44,8 +51,13 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         *,
         lease_s: float = LEASE_S,
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
+        serves: Callable[[Tx, str], bool] = lambda tx, organization_id: True,
     ) -> None:
-        claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=lease_s)  # noqa: E731
+        def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
+            if not serves(tx, organization_id):
+                return payments.refer_to_staff(tx, organization_id, refund_ids)
+            return payments.claim(tx, organization_id, refund_ids, lease_s=lease_s)
+
         self._claims = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
         super().__init__(self._claims, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
         self.referrals = Sweep("refer_refunds", database, payments.DUE, payments.refer_to_staff)
@@ -134,11 +146,8 @@ def _results(finished: "Sequence[asyncio.Future[RefundResult]]") -> list[RefundR
     return results
 
 
-def refund_job(settings: Settings, database: Database) -> RefundJob:
-    """Create the job of an installation, with Stripe as its gateway when a key is set."""
-    if settings.stripe_api_key is None:
-        return RefundJob(database, None)
-    # An installation without a key does not pay for importing the Stripe library.
-    from booking_server.adapters.stripe import StripeGateway
-
-    return RefundJob(database, StripeGateway(settings.stripe_api_key, settings.stripe_base_url))
+def refund_job(settings: Settings, database: Database, installation: Installation) -> RefundJob:
+    """Create the job of an installation, with the Stripe accounts of its organizations and its own as the gateway."""
+    key, base_url = settings.stripe_api_key, settings.stripe_base_url
+    accounts = StripeAccounts(database, installation, default_key=key, base_url=base_url)
+    return RefundJob(database, accounts, serves=accounts.serves)

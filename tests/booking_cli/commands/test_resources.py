@@ -98,6 +98,38 @@ def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: 
     assert booking("availability", "--from", "2026-12-24", "--to", "2026-12-23").code == ExitCode.INVALID
 
 
+def test_a_booking_is_moved_over_http(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json
+    other = shop.departure(booked["experience"]["id"], seats=2, starts_at=shop.clock() + 5 * DAY)
+    move = ("bookings", "reschedule", str(booked["booking_number"]), "--api", "--departure", other)
+    tried = booking(*move, "--dry-run", "-o", "json").json
+    assert (tried["departure"]["id"], tried["change"]["allowed"], tried["dry_run"]) == (other, True, True)
+    moved = booking(*move, "-o", "json").json
+    assert (moved["departure"]["id"], moved["change"]["money"]["settlement"]) == (other, "price_kept")
+    Operations(shop).close(departure)
+    back = ("bookings", "reschedule", booked["id"], "--api", "--departure", departure)
+    assert "would be refused: The departure is closed" in booking(*back, "--dry-run").err
+    assert booking(*back, "-o", "json").error["details"][0]["reason"] == "departure_closed"
+    assert booking(*back, "--org", "fjord-tours").code == ExitCode.USAGE
+
+
+def test_the_party_of_a_booking_is_changed_over_http_and_in_the_database(
+    booking: Booking, shop: World, departure: str
+) -> None:
+    booked = book(booking, departure).json
+    change = ("bookings", "change-party", str(booked["booking_number"]), "-o", "json")
+    tried = booking(*change, "--guest", "adult=3", "--dry-run").json
+    assert (tried["guests"][0]["count"], tried["change"]["money"]["settlement"]) == (3, "balance_due")
+    assert booking(*change, "--guest", "adult=3").json["guests"] == tried["guests"]
+    assert booking(*change, "--guest", "adult=1", "--refund", "full").code == ExitCode.USAGE
+    over = booking("bookings", "change-party", booked["id"], "--guest", "adult=500", "--dry-run")
+    assert "It would be refused: Not enough seats" in over.err
+    staff = (*change, "--org", shop.organization.slug)
+    tried = booking(*staff, "--guest", "adult=1", "--refund", "full", "--dry-run").json
+    assert (tried["guests"][0]["count"], tried["dry_run"]) == (1, True)
+    assert booking(*staff, "--guest", "adult=1").json["change"]["money"]["settlement"] == "less_due"
+
+
 def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     day = booked["departure"]["starts_at"][:10]

@@ -32,6 +32,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("booking", ("bookings", "cancel", UNKNOWN, "--yes")),
     ("booking", ("bookings", "check-in", UNKNOWN)),
     ("booking", ("bookings", "no-show", UNKNOWN)),
+    ("booking", ("bookings", "change-party", UNKNOWN, "--guest", "adult=1")),
     ("departure", ("departures", "get", UNKNOWN)),
     ("departure", ("departures", "manifest", UNKNOWN, "--api")),
     ("gift card", ("gift-cards", "transactions", UNKNOWN)),

@@ -6,12 +6,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.operations import Operations
+from support.operations import Operations, lines
+from support.refusals import nothing_changes
 from support.world import DAY, World
 
 from booking_core import bookings
 from booking_core.clock import MINUTE
+from booking_core.context import Actor
 from booking_core.db import tables
+from booking_core.db.engine import Tx
 from booking_core.errors import BookingError
 from booking_core.models.bookings import PaymentMode
 
@@ -97,6 +100,62 @@ def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, tw
     assert sorted(isinstance(each, dict) for each in outcomes) == [False, False, True, True]
     assert {each for each in outcomes if isinstance(each, str)} == {"insufficient_capacity"}
     assert (ops.taken(first), ops.taken(second)) == (2, 4)
+    assert ops.world.examine() == []
+
+
+def test_parties_that_grow_and_bookings_that_move_in_never_take_a_seat_twice(
+    ops: Operations, two: tuple[str, str]
+) -> None:
+    first, second = two
+    growing, moving = [ops.book(first)["id"] for _ in range(2)], [ops.book(second, 2)["id"] for _ in range(2)]
+    for _ in range(ROUNDS // 2):
+        outcomes = together(
+            *(partial(ops.change_party, each, 3) for each in growing),
+            *(partial(ops.reschedule, each, first) for each in moving),
+            partial(ops.book, first),
+        )
+        assert {each for each in outcomes if isinstance(each, str)} == {FULL}
+        assert not [each for each in outcomes if isinstance(each, Exception)]
+        assert ops.taken(first) <= 4
+        for each, departure in [(each, second) for each in moving]:
+            ops.reschedule(each, departure)
+        for each in growing:
+            ops.change_party(each, 1)
+        for row in ops.world.rows(tables.bookings):
+            if row["status"] == "confirmed" and row["id"] not in (*growing, *moving):
+                ops.cancel(row["id"])
+    assert (ops.taken(first), ops.taken(second)) == (2, 4)
+    assert ops.world.examine() == []
+
+
+def test_two_changes_of_one_party_follow_each_other(ops: Operations, two: tuple[str, str]) -> None:
+    booking = ops.check_out(two[0], 4)["id"]
+    ops.pay(booking)
+    fewer, fewest, cancelled = together(
+        partial(ops.change_party, booking, 3), partial(ops.change_party, booking, 2), partial(ops.cancel, booking)
+    )
+    refunds = [row["amount_minor"] for row in ops.world.rows(tables.refunds)]
+    grown = [each for each in (fewer, fewest) if each == "conflict"]
+    assert not [each for each in (fewer, fewest, cancelled) if isinstance(each, Exception)]
+    assert sum(refunds) == 4 * 89000, (refunds, grown)
+    assert ops.taken(two[0]) == 0
+    assert ops.world.examine() == []
+
+
+def test_a_change_of_party_that_dies_before_its_commit_leaves_nothing(ops: Operations, two: tuple[str, str]) -> None:
+    card, code = ops.issue(89000)
+    booking = ops.check_out(two[0], 3, gift_card_code=code)["id"]
+    ops.pay(booking)
+    change = bookings.Party(guests=lines(1))
+
+    def die(tx: Tx, actor: Actor) -> bytes:
+        bookings.change_party(tx, actor, booking, change)
+        raise KeyboardInterrupt
+
+    with nothing_changes(ops.world), pytest.raises(KeyboardInterrupt):
+        ops.act(die)
+    assert ops.change_party(booking, 1)["money"]["refund"]["amount_minor"] == 2 * 89000
+    assert ops.world.row(tables.gift_cards, card)["balance_minor"] == 0
     assert ops.world.examine() == []
 
 

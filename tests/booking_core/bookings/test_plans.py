@@ -12,7 +12,7 @@ from support.databases import analyze, connect, fill, is_sqlite, run
 from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, cursors, departures, events, keys, tokens
+from booking_core import bookings, cursors, departures, events, gift_cards, keys, payments, tokens
 from booking_core.bookings import BookingRequest, CreateRequest, Search, store
 from booking_core.bookings.moves import OFFERED_MAX
 from booking_core.bookings.store import SLICE
@@ -428,6 +428,15 @@ def test_a_booking_by_staff_and_a_move_touch_their_own_rows(filled: Filled) -> N
         payment=PaymentMode.INVOICE,
     )
     assert_indexed(written(filled, lambda tx, caller: bookings.create(tx, caller, draft)), filled)
+    preview = written(filled, lambda tx, caller: bookings.preview_reschedule(tx, caller, booking_id, second))
+    assert_indexed(preview, filled)
+    party = bookings.Party(guests=[GuestLineInput(tier_id="adult", count=1)])
+    preview = written(filled, lambda tx, caller: bookings.preview_party(tx, caller, booking_id, party))
+    assert_indexed(preview, filled)
+    assert_indexed(written(filled, lambda tx, caller: bookings.change_party(tx, caller, booking_id, party)), filled)
+    given_back = written(filled, lambda tx, caller: payments.next_refund_number(tx, caller, booking_id))
+    given_back += written(filled, lambda tx, caller: gift_cards.lock_redemption(tx, caller, booking_id))
+    assert_indexed(given_back, filled)
     move = written(filled, lambda tx, caller: bookings.reschedule(tx, caller, booking_id, second))
     assert_indexed(move, filled)
 

@@ -17,7 +17,7 @@ from support.mails import Mails
 from support.money import Till
 from support.world import DAY, FixedClock, World, make_world
 
-from booking_core import cells, doctor, organizations, retention_clock
+from booking_core import cells, doctor, organizations, retention_clock, stripe_accounts
 from booking_core.cells import FIRST, Cell, CellError, Mover, guards, moves, rows
 from booking_core.cells.comparing import Comparison
 from booking_core.clock import SECOND, system_clock
@@ -73,6 +73,12 @@ def world(places: dict[str, Place]) -> World:
     hooks.endpoint(EventType.BOOKING_CREATED)
     till = Till(world)
     till.issue(50_000)
+    booking_id, now = world.rows(tables.bookings)[0]["id"], world.clock()
+    account = {"api_key": "sk_test_that_moves", "webhook_secret": "whsec_that_moves"}
+    world.database.write(lambda tx: stripe_accounts.configure(tx, till.actor, **account))
+    intent = {"intent_id": f"pi_{booking_id}", "status": "resolved", "amount_minor": 1, "currency": "NOK"}
+    times = {"created_at": now, "updated_at": now, "check_at": now}
+    world.insert(tables.payment_intents, booking_id=booking_id, **intent, **times)
     event = next(row for row in world.rows(tables.events) if row["type"] == "booking.created")
     subject = {"resource_id": event["resource_id"]}
     world.insert(

@@ -12,7 +12,7 @@ from support.databases import unbind
 from support.hooks import Hooks, queue_rows
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, events, gift_codes, outbox, timeline, tokens
+from booking_core import bookings, checkouts, events, gift_codes, outbox, stripe_accounts, timeline, tokens
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db import tables
@@ -161,6 +161,24 @@ class History:
         self.enqueue(booking_id, OutboxKind.BOOKING_CONFIRMATION_MAIL, OutboxKind.STAFF_BOOKING_MAIL)
         self.note(booking_id, TimelineKind.PAYMENT_RECEIVED)
 
+    def paid_at_stripe(self, booking_id: str) -> None:
+        """Insert the payment intent of a paid booking, and the Stripe account of the organization."""
+        world, now, keys = self.world, self.world.clock(), self.world.installation.secret_keys
+        world.insert(
+            tables.payment_intents,
+            booking_id=booking_id,
+            intent_id=f"pi_{booking_id}",
+            client_secret_sealed=keys.seal(checkouts.SEALED_FOR, b"secret", world.org, booking_id),
+            status="succeeded",
+            amount_minor=PRICE - PART,
+            currency="NOK",
+            expires_at=now + DAY,
+            created_at=now,
+            updated_at=now,
+        )
+        account = {"api_key": "sk_test_of_doctor", "webhook_secret": "whsec_of_doctor", "publishable_key": None}
+        act(world, lambda tx, actor: stripe_accounts.configure(tx, actor, **account))
+
     def mailed(self, booking_id: str) -> None:
         """Insert a mail about the booking that was sent."""
         now, key = self.world.clock(), f"booking_rescheduling_mail:{booking_id}:1"
@@ -281,6 +299,7 @@ def _card_bookings(history: History) -> None:
         history.world.clock.advance(HOUR)
         history.paid(booking_id)
     history.mailed(kept)
+    history.paid_at_stripe(kept)
     history.world.clock.advance(HOUR)
     history.returned(returned, card)
     history.world.clock.advance(HOUR)

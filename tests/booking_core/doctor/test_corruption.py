@@ -41,6 +41,7 @@ PAYMENT_STATUS = "a booking's payment status agrees with its payment"
 REFUND = "a refund belongs to a cancelled booking that was paid here, and is no more than was paid"
 RECORDED = "payments recorded by staff add up to the amounts of the payment and the booking"
 BY_HAND = "a refund settled by hand has an amount, a time and a note"
+RELEASED = "a payment has released at least what was refunded for guests who left"
 REFUNDED = "a payment's refunded amount agrees with its refund"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
@@ -93,6 +94,9 @@ ERASED = "a booking of an anonymized customer has no personal data"
 ERASURE = "an anonymized customer has an erasure"
 PAYMENT_METHOD = "a booking's payment status is one that its method allows"
 INTENT = "a payment intent pays for one booking"
+INTENT_STATE = "a payment intent agrees with the payment of its booking"
+OWN_INTENT = "a payment intent pays for its own booking"
+INTENT_CHECK = "a payment is looked up at Stripe when it is due"
 TIMELINE_MONEY = "payments and refunds in the timeline exist"
 POLICY = "a paid booking that was cancelled has the refund that the policy requires"
 TIME_LIMIT = "no timestamp is further in the future than its limit"
@@ -294,13 +298,15 @@ AMOUNTS = (
         "UPDATE refunds SET settled_at = 1 WHERE status = 'succeeded'",
         "UPDATE refunds SET settled_at = created_at - 1 WHERE status = 'settled'",
     ),
-    *corrupt(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED,)),
+    *corrupt(
+        BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED, REFUNDED_EVENT)
+    ),
     *corrupt(
         REFUNDED,
         "UPDATE refunds SET status = 'failed' WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = 1 WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = NULL, settled_at = NULL, status = 'needs_review' WHERE status = 'settled'",
-        also=(BY_HAND,),
+        also=(BY_HAND, REFUNDED_EVENT),
     ),
     *corrupt(
         PAYMENT,
@@ -311,7 +317,6 @@ AMOUNTS = (
         PAYMENT_STATUS,
         f"UPDATE payments SET status = 'paid' WHERE booking_id = {booking(3)}",
         "UPDATE bookings SET payment_status = 'paid' WHERE booking_number = 3",
-        f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
         "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 5",
         "UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0",
         also=(TIMELINE_MONEY, PAYMENT_METHOD),
@@ -330,6 +335,17 @@ AMOUNTS = (
         "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded'",
         "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
+    ),
+    *corrupt(RELEASED, f"UPDATE payments SET released_minor = -1 WHERE booking_id = {booking(5)}"),
+    *corrupt(
+        RELEASED,
+        "UPDATE refunds SET number = 1 WHERE status = 'succeeded'",
+        also=(REFUND, REFUNDED, POLICY),
+    ),
+    *corrupt(
+        TAKEN,
+        "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'",
+        also=(RESTORED,),
     ),
     *corrupt(
         REFUND_DUE,
@@ -698,7 +714,32 @@ PAYMENT_STATES = (
     *corrupt(
         PAYMENT_METHOD, "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 4", also=(PAYMENT_STATUS,)
     ),
-    *corrupt(INTENT, "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL"),
+    *corrupt(
+        INTENT,
+        "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL",
+        also=(INTENT_STATE,),
+    ),
+    *corrupt(
+        INTENT_STATE,
+        "UPDATE payment_intents SET intent_id = 'pi_of_nobody'",
+        "UPDATE payment_intents SET intent_id = NULL",
+        "UPDATE payment_intents SET status = 'requested'",
+        "UPDATE payment_intents SET status = 'canceled'",
+        f"UPDATE payment_intents SET booking_id = {booking(4)}, intent_id = 'pi_of_nobody'",
+        f"UPDATE payment_intents SET booking_id = {MISSING_ID}, intent_id = 'pi_of_nobody'",
+        also=(OPENS,),
+    ),
+    *corrupt(
+        INTENT_STATE,
+        f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
+        also=(PAYMENT_STATUS, TIMELINE_MONEY),
+    ),
+    *corrupt(
+        OWN_INTENT,
+        f"UPDATE payments SET payment_intent = 'pi_' || {booking(5)} WHERE booking_id = {booking(6)}",
+        also=(INTENT,),
+    ),
+    *corrupt(INTENT_CHECK, "UPDATE payment_intents SET check_at = 1"),
     *corrupt(
         TIMELINE_MONEY,
         f"UPDATE timeline SET kind = 'refund_requested' WHERE kind = 'payment_received' AND booking_id = {booking(5)}",
@@ -733,6 +774,8 @@ SEALED = corrupt(
     "UPDATE webhook_secrets SET secret_sealed = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'",
     "UPDATE gift_cards SET code_sealed = 'sealed'",
     "UPDATE idempotency SET body_sealed = 'AAAA'",
+    "UPDATE stripe_accounts SET credentials_sealed = 'AAAA'",
+    "UPDATE payment_intents SET client_secret_sealed = 'AAAA'",
     f"""UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, message = 'AAAA',
                next_attempt_at = {END_OF_TIME}""",
 )

@@ -271,6 +271,8 @@ def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> Non
         "2 of 2 webhook secrets do not open",
         "2 of 2 gift card codes do not open",
         "3 of 3 stored responses do not open",
+        "1 of 1 Stripe accounts do not open",
+        "1 of 1 client secrets of payments do not open",
     ]
 
 
@@ -287,6 +289,8 @@ def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
         "webhook_secret": {(org, row["endpoint_id"], row["id"]) for row in history.world.rows(tables.webhook_secrets)},
         "gift_card_code": {(org, row["id"]) for row in history.world.rows(tables.gift_cards)},
         "stored_answer": {(org, row["key"]) for row in history.world.rows(tables.idempotency)},
+        "stripe_account": {(org,)},
+        "client_secret": {(org, row["booking_id"]) for row in history.world.rows(tables.payment_intents)},
     }
 
 

@@ -25,6 +25,7 @@ GIFT_CARD = OutboxKind.GIFT_CARD_MAIL
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL
 RESCHEDULING = OutboxKind.BOOKING_RESCHEDULING_MAIL
+CHANGE = OutboxKind.BOOKING_CHANGE_MAIL
 STAFF = OutboxKind.STAFF_BOOKING_MAIL
 STAFF_CANCELLATION = OutboxKind.STAFF_CANCELLATION_MAIL
 REFUSED = OutboxKind.STAFF_REFUND_REFUSED_MAIL
@@ -52,6 +53,7 @@ def payload(world: World) -> dict[str, Any]:
     return {
         "previous_starts_at": at + 24 * HOUR,
         "amount_minor": 35000,
+        "refund_minor": 12000,
         "currency": "NOK",
         "reason": "charge_disputed",
         "name": "Partner portal",
@@ -137,6 +139,10 @@ SAYS: Mapping[OutboxKind, tuple[str, list[str]]] = {
         "New time for your booking: Fjord kayak, 23 November 2026",
         ["Before: Sunday 22 November 2026, 13:00 (Europe/Oslo, UTC+01:00)", "Now: Monday 23 November 2026, 13:00"],
     ),
+    CHANGE: (
+        "Booking changed: Fjord kayak, 23 November 2026",
+        ["Your booking was changed", "120.00 NOK is to be returned to you."],
+    ),
     STAFF: ("New booking 1: Fjord kayak, 23 November 2026", ["ada@example.com", "+47 900 00 000", "Source: api"]),
     STAFF_CANCELLATION: ("Cancelled 1: Fjord kayak, 23 November 2026", ["Its seats are free again", "Ada Lovelace"]),
     OutboxKind.STAFF_RESCHEDULING_MAIL: (
@@ -217,7 +223,7 @@ def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: 
     enqueue_all(mails, mails.book())
     mails.write()
     for text in (mails.text(kind), mails.html(kind)):
-        assert bool(LINK.search(text)) == (kind in {CONFIRMATION, RESCHEDULING})
+        assert bool(LINK.search(text)) == (kind in {CONFIRMATION, RESCHEDULING, CHANGE})
 
 
 def test_a_booking_that_has_no_link_is_told_of_without_one(mails: Mails) -> None:

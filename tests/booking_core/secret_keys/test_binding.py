@@ -31,7 +31,7 @@ def test_a_value_opens_in_its_row_and_in_no_other(sealed: Sealed, new_world: Cal
     place = bound_to(table, row)
     assert keys.open(purpose, row[column], *place)
     others = [(new_world().org, *place[1:])]
-    others += [(*place[:at], sealed.booking, *place[at + 1 :]) for at in range(1, len(place))]
+    others += [(*place[:at], sealed.departure, *place[at + 1 :]) for at in range(1, len(place))]
     for other in others:
         with pytest.raises(ValueError, match="another row"):
             keys.open(purpose, row[column], *other)

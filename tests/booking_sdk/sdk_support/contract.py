@@ -222,6 +222,95 @@ class Contract:
             {"no_show_at"},
         ]
 
+    def test_a_booking_moves_as_its_preview_says(self, stage: Stage) -> None:
+        client, here, there = stage.client(), stage.departure(), stage.departure()
+        booking = book(client, here)
+        client.bookings.check_in(booking.id)
+        stage.advance(60)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert client.bookings.get(booking.id).departure.id == here
+        change = client.bookings.reschedule(booking.id, departure_id=there)
+        assert change == preview
+        assert (change.allowed, change.refusals, change.seats) == (True, [], 2)
+        assert (change.booking.departure.id, change.booking.checked_in_at) == (there, None)
+        assert (change.booking.updated_at, change.booking.totals) == (stage.now, booking.totals)
+        money = change.money
+        assert money is not None
+        assert (money.settlement, str(money.list_price), str(money.balance_due)) == (
+            "price_kept",
+            "1780.00 NOK",
+            "1780.00 NOK",
+        )
+        assert client.bookings.reschedule(booking.id, departure_id=there).booking == change.booking
+        assert (seats(client, stage, here), seats(client, stage, there)) == (12, 10)
+        assert types_of(client.events.iterate()).count("booking.rescheduled") == 1
+
+    def test_a_preview_names_the_reasons_for_which_a_move_is_refused(self, stage: Stage) -> None:
+        client, here = stage.client(), stage.departure()
+        booking = book(client, here)
+        there = stage.departure(seats=1)
+        stage.set_status(there, "closed")
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=there)
+        assert (preview.allowed, preview.money, preview.booking.departure.id) == (False, None, here)
+        found = [(each.code, each.reason, each.seats_available) for each in preview.refusals]
+        assert found == [("conflict", "departure_closed", None), ("insufficient_capacity", None, 1)]
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.reschedule(booking.id, departure_id=there)
+        assert caught.value.details[0].message == preview.refusals[0].message
+        client.bookings.cancel(booking.id)
+        preview = client.bookings.preview_reschedule(booking.id, departure_id=here)
+        assert [each.reason for each in preview.refusals] == ["booking_cancelled"]
+        for booking_id, departure_id in ((NOWHERE, there), (booking.id, NOWHERE)):
+            with pytest.raises(NotFoundError):
+                client.bookings.preview_reschedule(booking_id, departure_id=departure_id)
+
+    def test_a_party_changes_as_its_preview_says(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure, add_ons=[{"id": "drysuit", "count": 1}])
+        stage.advance(60)
+        more: Any = [{"tier_id": "adult", "count": 3}, {"tier_id": "family", "count": 1}]
+        preview = client.bookings.preview_party(booking.id, guests=more)
+        assert client.bookings.get(booking.id).guests == booking.guests
+        change = client.bookings.change_party(booking.id, guests=more)
+        assert change == preview
+        total = 3 * 89000 + 250000 + 15000
+        assert (change.seats, change.booking.totals.total.amount_minor) == (3 + 4, total)
+        assert (change.money.settlement, change.money.balance_due.amount_minor) == ("balance_due", total)
+        assert change.money.price_difference.amount_minor == 89000 + 250000
+        assert (change.booking.add_ons, change.booking.updated_at) == (booking.add_ons, stage.now)
+        assert seats(client, stage, departure) == 12 - 7
+        fewer = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}], add_ons=[])
+        assert (fewer.money.settlement, fewer.booking.totals.total.amount_minor) == ("less_due", 89000)
+        assert seats(client, stage, departure) == 11
+        same = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}], refund="none")
+        assert (same.booking, same.money.settlement) == (fewer.booking, "price_kept")
+        updates = [each for each in client.events.iterate() if each.type == "booking.updated"]
+        assert len(updates) == 2
+        assert sorted(updates[0].data.changes) == ["add_ons", "guests", "totals"]
+
+    def test_what_was_paid_elsewhere_is_settled_there(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure(), payment="external_paid")
+        change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 1}])
+        assert (change.money.settlement, change.money.balance_due.amount_minor) == ("elsewhere", 0)
+
+    def test_a_preview_names_the_reasons_for_which_a_party_cannot_change(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure)
+        client.bookings.check_in(booking.id)
+        stage.set_status(departure, "closed")
+        wanted: Any = [{"tier_id": "adult", "count": 99}]
+        preview = client.bookings.preview_party(booking.id, guests=wanted)
+        found = [each.reason or each.code for each in preview.refusals]
+        assert found == ["booking_checked_in", "departure_closed", "insufficient_capacity"]
+        with pytest.raises(ConflictError) as caught:
+            client.bookings.change_party(booking.id, guests=wanted)
+        assert caught.value.details[0].message == preview.refusals[0].message
+        with pytest.raises(UnprocessableEntityError):
+            client.bookings.change_party(book(client, stage.departure()).id, guests=[{"tier_id": "dog", "count": 1}])
+        with pytest.raises(NotFoundError):
+            client.bookings.preview_party(NOWHERE, guests=wanted)
+
     def test_a_manifest_says_who_comes_and_what_is_left_to_pay(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         guest = {"name": "Zoe", "email": "zoe@example.com"}

@@ -121,6 +121,8 @@ CHANGELOG = [
     ("2026-11-22", "2026-09-09", False, "Additive: `locale` in the body of a new booking"),
     ("2026-11-22", "2026-09-09", False, "Additive: the events `booking.updated`, `booking.refunded`"),
     ("2026-11-22", "2026-09-09", False, "Additive: `external_reference`, `external_reference_unique` and `metadata`"),
+    ("2026-11-22", "2026-09-09", False, "Additive: `POST /bookings/{id}/reschedule`, and its preview"),
+    ("2026-11-22", "2026-09-09", False, "Additive: `POST /checkouts` and `GET /checkouts/{id}`"),
 ]
 """API v1 section 9, and what was added since."""
 

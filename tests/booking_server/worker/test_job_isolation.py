@@ -28,10 +28,12 @@ from booking_core.outbox import OutboxKind
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import Report
+from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.jobs.retention import RetentionJob
@@ -54,6 +56,8 @@ class Case:
     waiting: str
     """The condition of rows that are not processed."""
     fill: Fill
+    verb: str = "UPDATE"
+    """The write that processes a row."""
 
 
 # Rows ------------------------------------------------------------------------------------------------------------
@@ -162,6 +166,17 @@ def due_refunds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return [(tables.bookings, bookings), (tables.payments, payments), (tables.refunds, refunds)]
 
 
+def due_checks(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    bookings = _bookings(world, count, status="pending", payment_status="pending")
+    own = {"organization_id": world.org, "currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
+    intents = [
+        own
+        | {"booking_id": row["id"], "intent_id": f"pi_{number}", "status": "open", "check_at": NOON - count + number}
+        for number, row in enumerate(bookings)
+    ]
+    return [(tables.bookings, bookings), (tables.payment_intents, intents)]
+
+
 def ended_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return mail_rows(world, count, status="sent", next_attempt_at=None, completed_at=AGES_AGO, created_at=AGES_AGO)
 
@@ -199,7 +214,20 @@ def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return [(tables.customers, [customer(world.org, next(made), AGES_AGO + n) for n in range(count)])]
 
 
+def touched_departures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    base = {"organization_id": world.org, "id": NIL_ID, "due_at": NOON - 1}
+    found = _departures(world, count)
+    touches = [base | {"departure_id": row["id"], "due_at": NOON - count + n} for n, row in enumerate(found)]
+    follower = {"organization_id": world.org, "followed_sequence": 0}
+    return [
+        (tables.departures, found),
+        (tables.departure_followers, [follower]),
+        (tables.departure_touches, touches),
+    ]
+
+
 SWEEPS = {
+    "announce_departures": Case("departure_touches", "departure_id", "true", touched_departures, "DELETE"),
     "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
     "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
     "cancel_bookings": Case("departures", "id", "cancelling IS NOT NULL", cancelling),
@@ -208,6 +236,7 @@ SWEEPS = {
     "send_mails": Case("mails", "id", f"status = 'queued' AND next_attempt_at <= {NOON}", mail_rows),
     "unpark_mails": Case("mails", "id", f"next_attempt_at = {END_OF_TIME}", parked_mails),
     "send_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
+    "check_payments": Case("payment_intents", "booking_id", f"check_at <= {NOON}", due_checks),
     "erase_guests": Case("erasures", "customer_id", "finished_at IS NULL", unfinished_erasures),
     "expire_guests": Case("customers", "id", "anonymized_at IS NULL", old_customers),
     "refer_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
@@ -219,6 +248,8 @@ PURGES = {
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
 }
+OF_ANNOUNCEMENTS = {"follow_bookings"}
+"""An organization is one row of this sweep, which has a test of its own."""
 OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
 """Purges of the delivery queue, which has tests of its own."""
 
@@ -307,10 +338,9 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    assert {type(job) for job in jobs} == {ErasureJob, ExpiryJob, MailJob, RefundJob, RetentionJob}, (
-        "a new job: add its steps here"
-    )
-    assert set(sweeps_of(jobs)) == set(SWEEPS)
+    kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
+    assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
+    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
 
@@ -336,7 +366,7 @@ def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
     case = SWEEPS[name]
     neighbours.fill(case, 20)
     bad = neighbours.left(case, neighbours.large)[0]
-    neighbours.break_row(case, bad)
+    neighbours.break_row(case, bad, case.verb)
     sweep = sweeps_of(jobs_of(neighbours))[name]
     for _ in range(3):
         turn(sweep, batches=40)

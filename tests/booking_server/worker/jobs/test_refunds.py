@@ -190,7 +190,7 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
 def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None:
     made = [till.with_refund() for _ in range(3)]
     url = till.world.database.url.render_as_string(hide_password=False)
-    job = refund_job(Settings(database_url=url), till.world.database)
+    job = refund_job(Settings(database_url=url), till.world.database, till.world.installation)
     assert run(job, turns=2) == [3, 0]
     assert statuses(till) == {"needs_review": 3}
     assert sorted(till.staff_mails()) == sorted(made)
@@ -204,13 +204,13 @@ def reopen(till: Till, booking_id: str) -> None:
 def test_a_referred_refund_is_sent_to_a_new_gateway_when_staff_reopens_it(till: Till) -> None:
     booking_id = till.with_refund()
     url = till.world.database.url.render_as_string(hide_password=False)
-    assert run(refund_job(Settings(database_url=url), till.world.database)) == [1]
+    assert run(refund_job(Settings(database_url=url), till.world.database, till.world.installation)) == [1]
     with stripe() as ledger:
         ledger.charge(f"pi_{booking_id}", TOTAL)
         settings = Settings(database_url=url, stripe_api_key=KEY, stripe_base_url=ledger.base_url)
-        assert run(refund_job(settings, till.world.database)) == [0]
+        assert run(refund_job(settings, till.world.database, till.world.installation)) == [0]
         reopen(till, booking_id)
-        assert run(refund_job(settings, till.world.database)) == [1]
+        assert run(refund_job(settings, till.world.database, till.world.installation)) == [1]
         assert [refund["amount"] for refund in ledger.refunds(f"pi_{booking_id}")] == [TOTAL]
     assert till.payment(booking_id)["status"] == "refunded"
 

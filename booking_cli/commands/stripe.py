@@ -1,0 +1,155 @@
+"""`booking stripe`: the Stripe accounts of organizations, and payments that wait for a person."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.arguments import read_bytes
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org, OrgOfBooking, choice
+from booking_cli.operator import staff_bookings, transactions
+from booking_cli.operator.transactions import by_slug
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Set Stripe accounts, and list payments that wait for a person (operator).")
+
+STATES = ("waiting", "needs_review", "disputed")
+COLUMNS = tuple(
+    "booking_number status reason amount payment_status dispute.status payment_intent updated_at booking_id".split()
+)
+"""Columns by importance: a narrow terminal shows the first ones."""
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+KeyFile = Annotated[
+    Path, typer.Option("--api-key-file", metavar="FILE", help="A file with the secret or restricted key; - is stdin.")
+]
+SecretFile = Annotated[
+    Path,
+    typer.Option("--webhook-secret-file", metavar="FILE", help="A file with the endpoint's signing secret, whsec_..."),
+]
+PublishableKey = Annotated[
+    str | None, typer.Option("--publishable-key", metavar="PK", help="The key for Stripe.js, which is no secret.")
+]
+
+
+@command(
+    app,
+    "set",
+    "booking stripe set --org fjord-tours --api-key-file stripe.key --webhook-secret-file whsec.key \\",
+    "    --publishable-key pk_live_51Hx",
+    shape="stripe_account",
+    changes=True,
+)
+def set_(
+    ctx: typer.Context,
+    org: Org,
+    api_key_file: KeyFile,
+    webhook_secret_file: SecretFile,
+    publishable_key: PublishableKey = None,
+) -> None:
+    """Set the Stripe account of an organization.
+
+    The keys are stored sealed, in the place of former ones. At Stripe, the endpoint `webhook_url` has to receive
+    payment_intent.succeeded, payment_intent.payment_failed, payment_intent.canceled, charge.refunded and
+    charge.dispute.* events.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import stripe_accounts
+
+    keys = {"api_key": _secret(api_key_file), "webhook_secret": _secret(webhook_secret_file)}
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        return stripe_accounts.configure(tx, actor, **keys, publishable_key=publishable_key)
+
+    cli.render.one(transactions.change(cli, by_slug(org), change))
+
+
+def _secret(path: Path) -> str:
+    """Return the secret of a file, without the line break at its end."""
+    try:
+        return read_bytes(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise CliError(f"{path} holds no key of Stripe.") from None
+
+
+@command(app, "show", "booking stripe show --org fjord-tours", shape="stripe_account")
+def show(ctx: typer.Context, org: Org) -> None:
+    """Show the Stripe account of an organization, without its secrets."""
+    cli: Cli = ctx.obj
+    from booking_core import stripe_accounts
+
+    cli.render.one(transactions.read(cli, by_slug(org), stripe_accounts.get))
+
+
+@command(app, "remove", "booking stripe remove --org fjord-tours", shape="stripe_account", changes=True)
+def remove(ctx: typer.Context, org: Org) -> None:
+    """Remove the Stripe account of an organization.
+
+    Its checkouts are refused from now on, webhooks of Stripe are not found, and refunds are left to the staff.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import stripe_accounts
+
+    cli.confirm(f"Remove the Stripe account of {org}?")
+    cli.render.one(transactions.change(cli, by_slug(org), stripe_accounts.remove))
+
+
+@command(
+    app,
+    "payments",
+    "booking stripe payments --org fjord-tours --state waiting",
+    "booking stripe payments --org fjord-tours --state disputed -o json",
+    shape="stripe_payment",
+)
+def payments(
+    ctx: typer.Context,
+    org: Org,
+    state: Annotated[str | None, choice("--state", choices=STATES, help="Filter by state.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> None:
+    """List payments at Stripe, the last changed first.
+
+    \b
+    needs_review   Stripe took money that does not fit the booking
+    disputed       the cardholder's bank has asked for the money back
+    waiting        one of both: a person has to act
+    """
+    cli: Cli = ctx.obj
+    from booking_core import checkouts
+
+    found = transactions.read(
+        cli, by_slug(org), lambda tx, actor: checkouts.find_intents(tx, actor, state=state, limit=limit)
+    )
+    cli.render.many(found, COLUMNS, empty="No payment found.")
+
+
+@command(
+    app,
+    "resolve",
+    f"booking stripe resolve {_ID} --note 'Refunded at the dashboard'",
+    shape="stripe_payment",
+    changes=True,
+)
+def resolve(
+    ctx: typer.Context,
+    booking: BookingRef,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="How it was decided; shown in the timeline.")],
+    org: OrgOfBooking = None,
+) -> None:
+    """Close the review of a payment that does not fit its booking.
+
+    To take the payment after all, run `booking storefront pay` before; otherwise refund it at Stripe.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import bookings, checkouts
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        return checkouts.resolve(tx, actor, bookings.resolve_id(tx, actor, booking), note=note)
+
+    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))

@@ -1,0 +1,97 @@
+"""Checkouts: create, get."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.models import Checkout
+from booking_sdk.options import RequestOptions
+from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
+from booking_sdk.request import body_fields, body_lines, get, path_segment, post_with_key, without_none
+
+
+@scrub_tracebacks
+class AsyncCheckouts:
+    """Bookings of a shop whose guests pay by card at once. Needs the scope `checkouts:write`."""
+
+    def __init__(self, client: AsyncAPIClient) -> None:
+        self._client = client
+
+    async def create(
+        self,
+        *,
+        experience_date_id: str | UUID,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        customer: GuestInput | GuestParam,
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        note: str | None = None,
+        gift_card_code: str | None = None,
+        hold_id: str | UUID | None = None,
+        locale: str | None = None,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Checkout:
+        """Book seats that wait for a payment by card, and return what Stripe.js needs to confirm it.
+
+            checkout = await client.checkouts.create(
+                experience_date_id=departure.id,
+                guests=[{"tier_id": "adult", "count": 2}],
+                customer={"name": "Ada Lovelace", "email": "ada@example.com"},
+                idempotency_key=idempotency_key("basket", basket.id),
+            )
+            return {"client_secret": checkout.payment.client_secret}  # to the browser of this guest, and nowhere else
+
+        With nothing left to pay, `payment` is None and the booking is confirmed. Repeated with the same key, the call
+        makes no second booking and no second payment.
+
+        Args:
+            experience_date_id: The id of the departure, from `availability`.
+            guests: The number of guests per price tier.
+            customer: The contact details of the guest.
+            add_ons: The number of each add-on.
+            note: A note for the staff.
+            gift_card_code: A gift card that pays for the booking, or for a part of it.
+            hold_id: A hold whose seats the checkout takes over.
+            locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The departure cannot be booked, or cards cannot be charged; `details` names the reason.
+            NotFoundError: No departure, or no hold, has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on, or the gift card does not pay.
+            ServerError: Stripe does not answer; repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "checkouts",
+            body=without_none(
+                experience_date_id=str(experience_date_id),
+                guests=body_lines("guests", guests),
+                add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+                customer=body_fields(customer),
+                note=note,
+                gift_card_code=gift_card_code,
+                hold_id=None if hold_id is None else str(hold_id),
+                locale=locale,
+            ),
+            key=idempotency_key,
+            options=options,
+        )
+        return await self._client._execute(spec, parser_for(Checkout))
+
+    async def get(self, checkout_id: str | UUID, *, options: RequestOptions | None = None) -> Checkout:
+        """Return a checkout with its booking as it is now.
+
+        Args:
+            checkout_id: The id of the checkout, which is that of its booking.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No checkout has this id.
+        """
+        spec = get("checkouts", path_segment("checkout_id", checkout_id), options=options)
+        return await self._client._execute(spec, parser_for(Checkout))

@@ -1,0 +1,106 @@
+"""Checkouts of the fake: their bookings, and the payments of a Stripe that the test plays."""
+
+from datetime import datetime, timedelta
+
+from booking_core.models.bookings import BookingCreate, PaymentMode
+from booking_core.models.checkouts import Checkout, CheckoutCreate, CheckoutPayment
+from booking_core.models.gift_cards import GiftCardTransaction
+from booking_sdk.testing._http import not_found, unprocessable
+from booking_sdk.testing._store import Row, Store, shown
+from booking_sdk.testing.factories import money, new_id, resource_fields
+
+PENDING = timedelta(minutes=30)
+_CARD = {"method": "card", "source": "stripe"}
+_GIFT_CARD = {"method": "gift_card", "source": "external", "status": "paid"}
+PUBLISHABLE_KEY = "pk_test_fake"
+
+
+class Checkouts:
+    """The checkouts of one organization."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self, request: CheckoutCreate) -> Row:
+        """Create the booking of a checkout, and return the checkout."""
+        if request.hold_id is not None:
+            raise not_found()
+        card = self._card(request.gift_card_code)
+        fields = request.model_dump(exclude={"gift_card_code", "hold_id"})
+        row = self._store.insert_booking(BookingCreate(**fields, payment=PaymentMode.PAY_ON_SITE))
+        row |= {"source": "online", "manage_url": None}
+        if card is not None:
+            self._redeem(card, row)
+        self._store.publish("booking.created", row)
+        if row["totals"]["total"]["amount_minor"]:
+            row |= {"status": "pending", "payment": {**_CARD, "status": "pending"}}
+            row |= {"_intent": f"pi_{new_id()}", "_expires_at": self._store.clock.now + PENDING}
+        else:
+            self._store.publish("booking.confirmed", row)
+        return self.shown(row)
+
+    def _card(self, code: str | None) -> Row | None:
+        if code is None:
+            return None
+        card = next((each for each in self._store.gift_cards.values() if each["_code"] == code), None)
+        if card is None:
+            raise unprocessable("gift_card", "There is no such gift card.", "gift_card_unknown")
+        if not card["balance"]["amount_minor"]:
+            raise unprocessable("gift_card", "The gift card is spent.", "gift_card_empty")
+        return card
+
+    def _redeem(self, card: Row, row: Row) -> None:
+        """Take the balance of a gift card off the total."""
+        totals = row["totals"]
+        currency, total = card["currency"], totals["total"]["amount_minor"]
+        amount = min(card["balance"]["amount_minor"], total)
+        if not amount:
+            return
+        left = card["balance"]["amount_minor"] - amount
+        self._store.change(card, balance=money(left, currency), status="active" if left else "expired")
+        entry = {"id": new_id(), "type": "redeem", "amount": money(-amount, currency), "booking_id": row["id"]}
+        card["_transactions"].append(
+            self._store.keep({}, resource_fields(GiftCardTransaction, **entry, created_at=self._store.now))
+        )
+        row["totals"] = {**totals, "gift_card": money(amount, currency), "total": money(total - amount, currency)}
+        if amount == total:
+            row["payment"] = _GIFT_CARD
+        self._store.publish("gift_card.redeemed", card, booking_id=row["id"])
+
+    def get(self, checkout_id: str) -> Row:
+        """Return a checkout."""
+        row = self._store.get(self._store.bookings, checkout_id)
+        if row["source"] != "online":
+            raise not_found()
+        return self.shown(row)
+
+    def shown(self, row: Row) -> Row:
+        """Return the checkout of a booking."""
+        payment = None
+        if "_intent" in row:
+            can_pay = row["status"] == "pending"
+            payment = resource_fields(
+                CheckoutPayment,
+                intent_id=row["_intent"],
+                client_secret=f"{row['_intent']}_secret_fake" if can_pay else None,
+                publishable_key=PUBLISHABLE_KEY,
+                amount=row["totals"]["total"],
+                expires_at=self._store.at(row["_expires_at"]),
+            )
+        return resource_fields(Checkout, id=row["id"], booking=shown(row), payment=payment)
+
+    def pay(self, checkout_id: str) -> Row:
+        """Confirm the booking, as the webhook of a payment that succeeded does."""
+        row = self._store.bookings[checkout_id]
+        if row["status"] == "pending":
+            self._store.change(row, status="confirmed", payment={**_CARD, "status": "paid"})
+            self._store.publish("booking.confirmed", row)
+        return row
+
+    def abandon_expired(self) -> None:
+        """Cancel the bookings of checkouts that ended without a payment."""
+        now: datetime = self._store.clock.now
+        for row in list(self._store.bookings.values()):
+            if row["status"] == "pending" and "_expires_at" in row and row["_expires_at"] <= now:
+                row["payment"] = {**_CARD, "status": "failed"}
+                self._store.cancel(row["id"], "abandoned")

@@ -1,0 +1,62 @@
+"""Refunds through the Stripe account that took the payment: the organization's own, or that of the installation."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from booking_core import stripe_accounts
+from booking_core.context import Installation
+from booking_core.db.engine import Database, Tx
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+
+if TYPE_CHECKING:
+    from booking_server.adapters.stripe import StripeGateway
+
+_NOT_IN_ACCOUNT = "resource_missing"
+_GATEWAYS_MAX = 256
+
+
+class StripeAccounts:
+    """The gateways of all organizations. Its calls block, and several threads may share it.
+
+    Args:
+        default_key: of the installation's account, for organizations without one of their own, and for payments from
+            before they had one.
+    """
+
+    def __init__(
+        self, database: Database, installation: Installation, *, default_key: str | None, base_url: str | None
+    ) -> None:
+        self._database = database
+        self._installation = installation
+        self._default_key = default_key
+        self._base_url = base_url
+        self._lock = threading.Lock()
+        self._gateways: dict[str, StripeGateway] = {}
+
+    def serves(self, tx: Tx, organization_id: str) -> bool:
+        """Return whether there is an account for the refunds of the organization."""
+        return self._default_key is not None or stripe_accounts.exists(tx, organization_id)
+
+    def refund(self, claimed: ClaimedRefund) -> RefundResult:
+        """Make a refund, or find out its state, with the key of the account that took the payment."""
+        account = self._database.read(
+            lambda tx: stripe_accounts.find(tx, self._installation.secret_keys, claimed.organization_id)
+        )
+        keys = [key for key in (account and account.api_key, self._default_key) if key]
+        result = RefundResult(claimed, RefundOutcome.UNKNOWN, reason="no_account")
+        for key in keys:
+            result = self._gateway(key).refund(claimed)
+            if result.reason != _NOT_IN_ACCOUNT:
+                break
+        return result
+
+    def _gateway(self, key: str) -> "StripeGateway":
+        # An installation without card payments does not pay for importing the Stripe library.
+        from booking_server.adapters.stripe import StripeGateway
+
+        with self._lock:
+            if key not in self._gateways:
+                if len(self._gateways) >= _GATEWAYS_MAX:
+                    self._gateways.clear()
+                self._gateways[key] = StripeGateway(key, self._base_url)
+            return self._gateways[key]

@@ -1,0 +1,136 @@
+"""`/api/v1/checkouts`: create and get."""
+
+import asyncio
+from typing import Annotated
+
+import orjson
+from fastapi import Body, Response, Security
+
+from booking_core import checkouts
+from booking_core.checkouts import IntentStatus, Prepared
+from booking_core.context import Caller
+from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.idempotency import Answer
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.checkouts import Checkout, CheckoutCreate
+from booking_core.models.scopes import Scope
+from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
+from booking_server.api.dependencies import IdempotentCommand, ReadTx, ServiceDep, authorize
+from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import PathId
+from booking_server.api.requests import JsonBody
+from booking_server.api.routing import ApiRouter
+from booking_server.execution.service import Service
+
+router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
+
+CheckoutsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
+
+_CREATED = 201
+_EXAMPLE = {
+    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "guests": [{"tier_id": "adult", "count": 2}],
+    "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
+}
+
+
+@router.post(
+    "",
+    operation_id="create_checkout",
+    summary="Create a checkout",
+    status_code=_CREATED,
+    response_model=Checkout,
+    response_description="The checkout with its pending booking and its payment.",
+    responses=refusals(
+        NotFound,
+        Conflict("card_payments_not_configured", "The organization takes no card payments."),
+        InsufficientCapacity(1),
+        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+    ),
+)
+async def create_checkout(
+    caller: CheckoutsWriter,
+    command: IdempotentCommand,
+    service: ServiceDep,
+    body: Annotated[CheckoutCreate, JsonBody(), Body(openapi_examples={"default": {"value": _EXAMPLE}})],
+) -> Response:
+    """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
+    `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and
+    Stripe's webhook confirms the booking. A booking without anything left to pay is confirmed at once, and `payment` is
+    null. A retry with the same key never makes a second booking or a second PaymentIntent: after a 503 send the same
+    request again. `details` gives the reason of a `conflict`: `card_payments_not_configured`, `payment_refused` (Stripe
+    takes no such amount), `checkout_expired`, `hold_ended`, `hold_of_another_departure`, or one of `POST /bookings`."""
+
+    async def finish(answer: Answer) -> Answer:
+        return await _with_payment(service, caller, answer)
+
+    return await command.write_then(caller, lambda tx: Answer(_CREATED, checkouts.create(tx, caller, body)), finish)
+
+
+async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Answer:
+    """Return the answer of the booking as that of its checkout, with the payment that Stripe has made for it.
+
+    Stripe is asked while no transaction is open. A request that is repeated finds the intent, or makes the same one.
+    """
+    if answer.status != _CREATED:
+        return answer
+    booking = orjson.loads(answer.body)
+    payment = None
+    if booking["status"] == BookingStatus.PENDING:
+        prepared = await _read(service, caller, booking["id"])
+        if not prepared.has_intent:
+            prepared = await _make_intent(service, caller, prepared)
+        payment = checkouts.present(caller, prepared.row, prepared.account)
+    shown = {"id": booking["id"], "booking": booking, "payment": payment}
+    return Answer(answer.status, orjson.dumps(shown), answer.replayed)
+
+
+async def _read(service: Service, caller: Caller, booking_id: str) -> Prepared:
+    return await asyncio.to_thread(service.database.read, lambda tx: checkouts.prepare(tx, caller, booking_id))
+
+
+async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> Prepared:
+    row, organization_id = prepared.row, caller.organization.id
+    request = IntentRequest(
+        organization_id=organization_id,
+        booking_id=row.booking_id,
+        booking_number=prepared.booking_number,
+        amount_minor=row.amount_minor,
+        currency=row.currency,
+        api_key=prepared.account.api_key,
+    )
+    try:
+        made = await service.payment_calls.create(request)
+    except IntentRefused as refused:
+        code = refused.code
+        await service.write(
+            lambda tx: checkouts.refuse_intent(tx, caller, row.booking_id, code),
+            organization_id=organization_id,
+            is_once=False,
+        )
+        raise checkouts.refusal(code) from None
+    stored = await service.write(
+        lambda tx: checkouts.record_intent(tx, caller, row.booking_id, made.id, made.client_secret),
+        organization_id=organization_id,
+        is_once=False,
+    )
+    if stored.status != IntentStatus.OPEN:
+        raise checkouts.expired()
+    return Prepared(stored, prepared.account, prepared.booking_number)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_checkout",
+    summary="Get a checkout",
+    response_model=Checkout,
+    response_description="The checkout with its booking as it is now.",
+    responses=NOT_MODIFIED | refusals(NotFound),
+)
+@tagged
+def get_checkout(caller: CheckoutsWriter, tx: ReadTx, booking_id: PathId) -> object:
+    """Returns the checkout by the id of its booking. `payment.client_secret` is null once the guest can no longer pay,
+    be it that the booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout
+    are not found."""
+    return checkouts.get(tx, caller, booking_id)

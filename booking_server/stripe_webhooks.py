@@ -1,0 +1,99 @@
+"""`POST /stripe/webhooks/{organization}`: receive the events of an organization's account at Stripe.
+
+The address names the organization, so that the secret and the cell are known before the body is read. An event is
+applied in a transaction of its own, in the lanes of writes: one that is refused with 503 or lost is sent again by
+Stripe, and applying it twice changes nothing (`booking_core.checkouts.applying`).
+"""
+
+import asyncio
+import logging
+
+from fastapi import APIRouter, Request, Response
+
+import webhook_verify
+from booking_core import checkouts, organizations, stripe_accounts
+from booking_core.checkouts import Applied, Update
+from booking_core.context import Actor
+from booking_core.db.engine import Tx
+from booking_core.errors import BookingError, Malformed, NotFound, Unavailable
+from booking_core.stripe_accounts import WEBHOOK_PATH
+from booking_server.adapters import stripe_events
+from booking_server.api.dependencies import ServiceDep, credentials_of
+from booking_server.api.requests import read_body
+from booking_server.api.responses import JsonBytes
+from booking_server.execution.service import Service
+
+log = logging.getLogger("booking.stripe")
+
+TOLERANCE_S = 300
+"""Stripe's own default: a request that was recorded is worth nothing five minutes later."""
+SIGNATURE = "stripe-signature"
+_RECEIVED = b'{"received":true}'
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post(WEBHOOK_PATH + "{token}")
+async def receive(token: str, request: Request, service: ServiceDep) -> Response:
+    """Verify and apply an event."""
+    named = stripe_accounts.organization_and_cell(token)
+    organization_id = named[0] if named else None
+    try:
+        update = await _verified(request, service, organization_id)
+        if update is not None and organization_id is not None:
+            await _apply(service, organization_id, update)
+    except BookingError as error:
+        reason = error.reason if isinstance(error, Unavailable) else str(error)
+        log.warning("a webhook of Stripe for %s was refused: %s", organization_id or "no organization", reason)
+        raise
+    return JsonBytes(_RECEIVED)
+
+
+async def _verified(request: Request, service: Service, organization_id: str | None) -> Update | None:
+    """Return the update of an authentic event; None for an event that no booking depends on.
+
+    Raises:
+        NotFound: the organization has no account at Stripe.
+        Malformed: the signature is missing, wrong or too old, or the body is not an event.
+        PayloadTooLarge: the body is larger than any request may be.
+        RateLimited: too many requests with wrong signatures came from the address.
+    """
+    signature = request.headers.get(SIGNATURE)
+    if organization_id is None:
+        raise NotFound
+    if not signature:
+        raise await _refusal(request, service, "no_signature")
+    body = await read_body(request.scope, request.receive)
+    if isinstance(body, BookingError):
+        raise body
+    secret = await asyncio.to_thread(service.database.read, lambda tx: _secret(tx, service, organization_id))
+    if secret is None:
+        raise NotFound
+    now_s = service.database.clock() / 1_000_000
+    try:
+        webhook_verify.verify(body, signature, secret, tolerance=TOLERANCE_S, now=now_s)
+    except webhook_verify.WebhookVerificationError as error:
+        raise await _refusal(request, service, error.reason) from None
+    _, update = stripe_events.parse(body)
+    return update
+
+
+def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:
+    account = stripe_accounts.find(tx, service.installation.secret_keys, organization_id)
+    return account.webhook_secret if account else None
+
+
+async def _refusal(request: Request, service: Service, reason: str) -> BookingError:
+    """Return the refusal of a request that Stripe did not sign, which counts against its address."""
+    await asyncio.to_thread(service.authenticator.count_address, credentials_of(request))
+    return Malformed.at("Stripe-Signature", "is not the signature of this request by Stripe", reason)
+
+
+async def _apply(service: Service, organization_id: str, update: Update) -> Applied:
+    def work(tx: Tx) -> Applied:
+        organization = organizations.by_id(tx, organization_id)
+        return checkouts.apply(
+            tx, Actor(installation=service.installation, organization=organization, at=tx.now()), update
+        )
+
+    return await service.write(work, organization_id=organization_id, is_once=False)

@@ -1,0 +1,38 @@
+"""The job that announces departures whose seats, status or time changed."""
+
+import asyncio
+
+from booking_core import departures
+from booking_core.clock import SECOND, has_passed
+from booking_core.db.engine import Database
+from booking_server.worker.jobs.isolation import FailureIsolation
+from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.sweep import Sweep
+
+EVERY = SECOND
+"""Not at every turn: each commit wakes the worker, and a rush of bookings must not be slowed down by what it causes."""
+
+
+class AnnouncementJob(Job):
+    """Follows the bookings of organizations that have `departure.updated` sent, and publishes what has changed."""
+
+    name = "announcements"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._ran_at = 0
+        self.following = Sweep("follow_bookings", database, departures.FOLLOWING, departures.follow)
+        self.announcing = Sweep("announce_departures", database, departures.TOUCHED, departures.announce)
+
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        now, total = self._database.clock(), 0
+        if not has_passed(EVERY, self._ran_at, now):
+            return 0
+        failures = FailureIsolation()
+        for sweep in (self.following, self.announcing):
+            with failures.isolated():
+                total += await sweep.run_turn(stop)
+        if not (self.following.has_more or self.announcing.has_more):
+            self._ran_at = now
+        failures.raise_last()
+        return total

@@ -1,0 +1,294 @@
+"""`/api/v1/checkouts`: a pending booking with one payment at Stripe, however often it is asked for."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import checkouts
+from support.api import Api, error_of
+from support.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
+from support.operations import Operations
+from support.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.world import World
+
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.models.scopes import Scope
+
+TOTAL = 178_000
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Ledger]:
+    with stripe() as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def ledger(running: Ledger, api: Api) -> Iterator[Ledger]:
+    running.requests.clear()
+    running.next_faults.clear()
+    checkouts.configure(api.world)
+    with checkouts.calling(api.client, running, timeout_s=1.0):
+        yield running
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) -> dict[str, Any]:
+    response = api.post("/checkouts", checkout_body(departure_id, **over), key=key)
+    assert response.status_code == 201, response.text
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+# Created ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkout_is_a_pending_booking_with_a_payment(api: Api, ledger: Ledger, departure: str) -> None:
+    shown = create(api, departure)
+    booking, payment = shown["booking"], shown["payment"]
+    assert shown["id"] == booking["id"]
+    assert (booking["status"], booking["source"]) == ("pending", "online")
+    assert booking["payment"] == {"method": "card", "source": "stripe", "status": "pending"}
+    assert booking["manage_url"] is None
+    intent = ledger.intents[payment["intent_id"]]
+    assert payment == {
+        "intent_id": intent["id"],
+        "client_secret": intent["client_secret"],
+        "publishable_key": PUBLISHABLE_KEY,
+        "amount": {"amount_minor": TOTAL, "currency": "NOK"},
+        "expires_at": api.world.organization.zone.iso(api.world.clock() + 30 * MINUTE),
+    }
+    assert (intent["amount"], intent["currency"]) == (TOTAL, "nok")
+    assert intent["metadata"] == {"organization_id": api.world.org, "booking_id": shown["id"]}
+    assert ledger.requests == [("create", f"checkout-{shown['id']}")]
+    assert api.world.examine() == []
+
+
+def test_a_repeated_request_is_answered_the_same_and_makes_no_second_intent(
+    api: Api, ledger: Ledger, departure: str
+) -> None:
+    body = checkout_body(departure)
+    first = api.post("/checkouts", body, key="one-and-the-same")
+    again = api.post("/checkouts", body, key="one-and-the-same")
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert len(ledger.requests) == 1
+    assert len(api.world.rows(tables.bookings)) == 1
+
+
+def test_the_answer_stays_the_same_once_the_booking_was_paid(api: Api, ledger: Ledger, departure: str) -> None:
+    body = checkout_body(departure)
+    first = api.post("/checkouts", body, key="before-and-after")
+    pay(api, ledger, first.json()["payment"]["intent_id"])
+    assert api.post("/checkouts", body, key="before-and-after").content == first.content
+
+
+@pytest.mark.parametrize("fault", [Fault.ERROR_BEFORE, Fault.ERROR_AFTER, Fault.DROPPED_AFTER, Fault.GARBAGE])
+def test_stripe_that_fails_is_503_and_the_same_request_makes_one_intent(
+    api: Api, ledger: Ledger, departure: str, fault: Fault
+) -> None:
+    ledger.next_faults[:] = [fault]
+    body, made = checkout_body(departure), len(ledger.intents)
+    refused = api.post("/checkouts", body, key="after-a-failure")
+    assert error_of(refused) == (503, "service_unavailable")
+    assert refused.headers["retry-after"] == "5"
+    shown = api.post("/checkouts", body, key="after-a-failure")
+    assert shown.status_code == 201
+    assert len(ledger.intents) == made + 1
+    assert ledger.intents[shown.json()["payment"]["intent_id"]]["metadata"]["booking_id"] == shown.json()["id"]
+    assert len(api.world.rows(tables.bookings)) == 1
+
+
+def test_a_payment_that_stripe_refuses_releases_the_seats(api: Api, ledger: Ledger, world: World) -> None:
+    departure = world.departure(world.experience(price_tiers="[]", price_from_minor=10), seats=5)
+    body = checkout_body(departure, guests=[{"tier_id": "standard", "count": 1}])
+    for _ in range(2):
+        refused = api.post("/checkouts", body, key="far-too-little")
+        assert error_of(refused) == (409, "conflict")
+        assert refused.json()["details"][0]["reason"] == "payment_refused"
+    ops = Operations(world)
+    assert ops.abandon_due() == 1
+    assert ops.taken(departure) == 0
+    assert world.examine() == []
+
+
+def test_nothing_left_to_pay_is_confirmed_at_once_without_stripe(api: Api, ledger: Ledger, departure: str) -> None:
+    _, code = Operations(api.world).issue(TOTAL)
+    shown = create(api, departure, gift_card_code=code)
+    assert (shown["booking"]["status"], shown["payment"]) == ("confirmed", None)
+    assert ledger.requests == []
+    assert api.get(f"/checkouts/{shown['id']}").json()["payment"] is None
+
+
+def test_a_hold_gives_its_seats_to_the_checkout(api: Api, ledger: Ledger, departure: str) -> None:
+    ops = Operations(api.world)
+    hold = ops.hold(departure, 5)
+    assert create(api, departure, count=5, hold_id=hold)["booking"]["status"] == "pending"
+    again = api.post("/checkouts", checkout_body(departure, count=1, hold_id=hold))
+    assert error_of(again) == (409, "conflict")
+
+
+def test_without_an_account_cards_are_refused_and_nothing_is_written(api: Api, departure: str) -> None:
+    refused = api.post("/checkouts", checkout_body(departure))
+    assert error_of(refused) == (409, "conflict")
+    assert refused.json()["details"][0]["reason"] == "card_payments_not_configured"
+    assert api.world.rows(tables.bookings) == []
+
+
+def test_a_refusal_leaves_the_gift_card_as_it_was(api: Api, departure: str) -> None:
+    _, code = Operations(api.world).issue(TOTAL - 1)
+    refused = api.post("/checkouts", checkout_body(departure, gift_card_code=code))
+    assert refused.json()["details"][0]["reason"] == "card_payments_not_configured"
+    assert [row["balance_minor"] for row in api.world.rows(tables.gift_cards)] == [TOTAL - 1]
+
+
+def test_an_amount_that_cannot_be_charged_is_refused(api: Api, ledger: Ledger, world: World) -> None:
+    departure = world.departure(world.experience(currency="KWD", price_tiers="[]", price_from_minor=1234), seats=5)
+    refused = api.post("/checkouts", checkout_body(departure, guests=[{"tier_id": "standard", "count": 1}]))
+    assert error_of(refused) == (422, "validation_failed")
+    assert refused.json()["details"][0]["reason"] == "amount_not_chargeable"
+    assert world.rows(tables.bookings) == []
+
+
+def test_a_key_without_the_scope_for_bookings_pays_and_sees_no_link(api: Api, ledger: Ledger, departure: str) -> None:
+    shop = api.with_scopes(Scope.CHECKOUTS_WRITE)
+    shown = create(shop, departure)
+    assert shop.get(f"/checkouts/{shown['id']}").json()["booking"]["manage_url"] is None
+    assert api.get(f"/checkouts/{shown['id']}").json()["booking"]["manage_url"].startswith("http")
+    assert error_of(shop.get(f"/bookings/{shown['id']}")) == (403, "insufficient_scope")
+
+
+def test_a_request_that_comes_after_the_end_makes_no_intent(api: Api, ledger: Ledger, departure: str) -> None:
+    ledger.next_faults[:] = [Fault.ERROR_BEFORE]
+    body = checkout_body(departure)
+    assert api.post("/checkouts", body, key="much-too-late").status_code == 503
+    api.world.clock.advance(31 * MINUTE)
+    refused = api.post("/checkouts", body, key="much-too-late")
+    assert refused.json()["details"][0]["reason"] == "checkout_expired"
+    assert len(ledger.requests) == 0
+
+
+def test_the_number_of_statements_is_bounded(api: Api, ledger: Ledger, departure: str, statements: list[str]) -> None:
+    create(api, departure)
+    statements.clear()
+    create(api, departure, count=1)
+    assert len(statements) <= (30 if api.world.database.is_sqlite else 24), "\n".join(statements)
+
+
+# Read ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkout_shows_its_secret_only_while_the_guest_can_pay(api: Api, ledger: Ledger, departure: str) -> None:
+    shown = create(api, departure)
+    read = api.get(f"/checkouts/{shown['id']}").json()
+    assert read["payment"] == shown["payment"]
+    pay(api, ledger, shown["payment"]["intent_id"])
+    paid = api.get(f"/checkouts/{shown['id']}").json()
+    assert (paid["booking"]["status"], paid["booking"]["payment"]["status"]) == ("confirmed", "paid")
+    assert paid["payment"]["client_secret"] is None
+
+
+def test_a_booking_of_another_source_is_no_checkout(api: Api, departure: str) -> None:
+    booking = api.book(departure).json()
+    assert error_of(api.get(f"/checkouts/{booking['id']}")) == (404, "not_found")
+
+
+# Webhooks --------------------------------------------------------------------------------------------------------
+
+
+def pay(api: Api, ledger: Ledger, intent_id: str) -> None:
+    ledger.pay(intent_id)
+    response = send(api, ledger, "succeeded", intent_id)
+    assert (response.status_code, response.json()) == (200, {"received": True})
+
+
+def send(api: Api, ledger: Ledger, name: str, intent_id: str, **over: Any) -> Any:
+    webhooks = Webhooks(ledger, api.world.org)
+    event = getattr(webhooks, name)(intent_id)
+    return webhooks.send(api.client, event, now_s=over.pop("now_s", api.world.clock() / 1e6), **over)
+
+
+def test_a_payment_that_succeeded_confirms_the_booking_once(api: Api, ledger: Ledger, departure: str) -> None:
+    shown = create(api, departure)
+    for _ in range(3):
+        pay(api, ledger, shown["payment"]["intent_id"])
+    assert api.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
+    assert intent_row(api.world, shown["id"])["status"] == "succeeded"
+    assert api.world.examine() == []
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"secret": "whsec_of_somebody_else"},
+        {"now_s": 0.0},
+        {"headers": {"Stripe-Signature": ""}},
+        {"headers": {"Stripe-Signature": "t=1,v1=00"}},
+        {"content": b'{"type":"payment_intent.succeeded"}'},
+    ],
+    ids=["secret", "old", "missing", "malformed", "body"],
+)
+def test_a_webhook_that_stripe_did_not_sign_is_refused_and_logged_in_one_line(
+    api: Api, ledger: Ledger, departure: str, caplog: pytest.LogCaptureFixture, over: dict[str, Any]
+) -> None:
+    shown = create(api, departure)
+    ledger.pay(shown["payment"]["intent_id"])
+    assert error_of(send(api, ledger, "succeeded", shown["payment"]["intent_id"], **over)) == (400, "validation_failed")
+    assert len([each for each in caplog.records if each.name == "booking.stripe"]) == 1
+    assert api.get(f"/checkouts/{shown['id']}").json()["booking"]["status"] == "pending"
+    secrets = (shown["payment"]["client_secret"], checkouts.SECRET, KEY, "ada@example.com")
+    assert not any(secret in caplog.text for secret in secrets)
+
+
+def test_an_event_of_another_type_or_another_payment_is_received_and_changes_nothing(
+    api: Api, ledger: Ledger, departure: str
+) -> None:
+    shown = create(api, departure)
+    webhooks = Webhooks(ledger, api.world.org)
+    stranger = {"id": "pi_of_others", "status": "succeeded", "currency": "nok", "amount_received": 5, "metadata": {}}
+    for event in (webhooks.of("customer.created", {}), webhooks.of("payment_intent.succeeded", stranger)):
+        assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
+    assert intent_row(api.world, shown["id"])["status"] == "open"
+
+
+@pytest.mark.parametrize(
+    "shown", [{}, [], {"id": 5}, {"id": "pi_1", "status": "succeeded", "currency": "nok", "amount_received": "5"}]
+)
+def test_an_event_of_a_shape_that_stripe_never_sends_is_400(api: Api, ledger: Ledger, shown: Any) -> None:
+    webhooks = Webhooks(ledger, api.world.org)
+    event = webhooks.of("payment_intent.succeeded", shown)
+    assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 400
+
+
+@pytest.mark.parametrize("token", ["nobody", "00000000-0000-0000-0000-000000000000", "%00", "a/b"])
+def test_a_webhook_for_no_organization_is_not_found(api: Api, ledger: Ledger, token: str) -> None:
+    webhooks = Webhooks(ledger, api.world.org)
+    event = webhooks.of("customer.created", {})
+    path = f"/stripe/webhooks/{token}"
+    assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6, path=path).status_code == 404
+
+
+def test_a_body_that_is_too_large_is_refused(api: Api, ledger: Ledger) -> None:
+    webhooks = Webhooks(ledger, api.world.org)
+    event = webhooks.of("customer.created", {"text": "x" * 300_000})
+    assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 413
+
+
+def test_a_webhook_of_another_organization_changes_nothing(
+    api: Api, ledger: Ledger, departure: str, new_world: Any
+) -> None:
+    shown = create(api, departure)
+    ledger.pay(shown["payment"]["intent_id"])
+    others = new_world()
+    checkouts.configure(others)
+    webhooks = Webhooks(ledger, others.org)
+    event = webhooks.succeeded(shown["payment"]["intent_id"])
+    assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
+    assert intent_row(api.world, shown["id"])["status"] == "open"
+    assert json.dumps(others.rows(tables.payment_intents)) == "[]"

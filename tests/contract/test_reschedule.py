@@ -1,0 +1,191 @@
+"""Moves of bookings to another departure over HTTP, and their preview."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.api import Api, fresh_key
+from support.operations import Operations
+from support.refusals import nothing_changes, refused
+from support.world import DAY, NOON, World
+
+from booking_core.clock import HOUR
+from booking_core.db import tables
+from booking_core.models.bookings import BookingChange
+from booking_core.models.scopes import Scope
+
+Move = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def ops(api: Api) -> Operations:
+    return Operations(api.world)
+
+
+@pytest.fixture
+def experience(api: Api) -> str:
+    return api.world.experience()
+
+
+@pytest.fixture
+def saturday(api: Api, experience: str) -> str:
+    return api.world.departure(experience, seats=5)
+
+
+@pytest.fixture
+def sunday(api: Api, experience: str) -> str:
+    return api.world.departure(experience, seats=5, starts_at=NOON + 3 * DAY)
+
+
+def path_of(booking_id: str, end: str = "reschedule") -> str:
+    return f"/bookings/{booking_id}/{end}"
+
+
+def moved(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
+    response = api.post(path_of(booking_id), {"departure_id": departure_id})
+    assert response.status_code == 200, response.text
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def previewed(api: Api, booking_id: str, departure_id: str) -> dict[str, Any]:
+    with nothing_changes(api.world):
+        response = api.call("POST", path_of(booking_id, "reschedule/preview"), json={"departure_id": departure_id})
+    assert response.status_code == 200, response.text
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def reasons(change: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [(each["code"], each["reason"]) for each in change["refusals"]]
+
+
+def test_a_move_is_as_its_preview_said(api: Api, ops: Operations, saturday: str, sunday: str) -> None:
+    made = api.book(saturday, count=3).json()
+    api.world.clock.advance(HOUR)
+    preview = previewed(api, made["id"], sunday)
+    change = moved(api, made["id"], sunday)
+    assert change == preview
+    assert BookingChange.model_validate(change).to_json() == change
+    booking = change.pop("booking")
+    assert change == {
+        "allowed": True,
+        "refusals": [],
+        "seats": 3,
+        "money": {
+            "settlement": "price_kept",
+            "price_difference": {"amount_minor": 0, "currency": "NOK"},
+            "list_price": {"amount_minor": 267000, "currency": "NOK"},
+            "refund": {"amount_minor": 0, "currency": "NOK"},
+            "gift_card_refund": {"amount_minor": 0, "currency": "NOK"},
+            "kept": {"amount_minor": 0, "currency": "NOK"},
+            "balance_due": {"amount_minor": 267000, "currency": "NOK"},
+        },
+    }
+    shown = api.get(f"/bookings/{made['id']}").json()
+    del shown["cancellation"]
+    assert booking == shown
+    kept = set(made) - {"departure", "updated_at"}
+    assert {name: booking[name] for name in kept} == {name: made[name] for name in kept}
+    assert (ops.taken(saturday), ops.taken(sunday)) == (0, 3)
+    assert api.event_types().count("booking.rescheduled") == 1
+    assert "booking_rescheduling_mail" in ops.outbox_kinds(made["id"])
+    assert api.world.examine() == []
+
+
+def test_a_move_to_where_the_booking_is_changes_nothing(api: Api, saturday: str) -> None:
+    made = api.book(saturday, count=5).json()
+    assert previewed(api, made["id"], saturday)["booking"] == made
+    before = api.world.rows(tables.events)
+    assert moved(api, made["id"], saturday)["booking"] == made
+    assert api.world.rows(tables.events) == before
+
+
+def test_a_key_replays_the_first_answer_and_moves_once(api: Api, ops: Operations, saturday: str, sunday: str) -> None:
+    booking_id, key = api.book(saturday).json()["id"], fresh_key()
+    first = api.post(path_of(booking_id), {"departure_id": sunday}, key=key)
+    moved(api, booking_id, saturday)
+    again = api.post(path_of(booking_id), {"departure_id": sunday}, key=key)
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
+    assert (ops.taken(saturday), ops.taken(sunday)) == (1, 0)
+    refused(api.post(path_of(booking_id), {"departure_id": saturday}, key=key), 422, "idempotency_key_reused")
+    without = api.call("POST", path_of(booking_id), json={"departure_id": sunday})
+    refused(without, 400, "idempotency_key_required")
+
+
+def test_a_preview_has_each_reason_and_a_move_answers_the_first(api: Api, ops: Operations, saturday: str) -> None:
+    booking_id = api.book(saturday, count=2).json()["id"]
+    other = api.world.departure(api.world.experience(slug="other", currency="EUR"), seats=1)
+    ops.close(other)
+    change = previewed(api, booking_id, other)
+    assert (change["allowed"], change["money"], change["booking"]["departure"]["id"]) == (False, None, saturday)
+    expected = [("conflict", "departure_closed"), ("validation_failed", "currency_mismatch")]
+    assert reasons(change) == [*expected, ("insufficient_capacity", None)]
+    assert change["refusals"][2]["seats_available"] == 1
+    with nothing_changes(api.world, leaving_out={"idempotency"}):
+        body = refused(api.post(path_of(booking_id), {"departure_id": other}), 409, "conflict")
+    assert (body["details"][0]["reason"], body["error"]) == ("departure_closed", change["refusals"][0]["message"])
+
+
+def test_every_refusal_has_its_code(api: Api, ops: Operations, experience: str, saturday: str) -> None:
+    cancelled, live = api.book(saturday).json()["id"], api.book(saturday, count=2).json()["id"]
+    full = api.world.departure(experience, seats=1, starts_at=NOON + 4 * DAY)
+    over = api.world.departure(experience, starts_at=NOON - HOUR)
+    gone = api.world.departure(experience, starts_at=NOON + 5 * DAY)
+    api.cancel(cancelled)
+    ops.cancel_departure(gone)
+    cases = {
+        (cancelled, full): ("conflict", "booking_cancelled"),
+        (live, over): ("conflict", "departure_started"),
+        (live, gone): ("conflict", "departure_cancelled"),
+        (live, full): ("insufficient_capacity", None),
+    }
+    for (booking_id, departure_id), (code, reason) in cases.items():
+        body = refused(api.post(path_of(booking_id), {"departure_id": departure_id}), 409, code)
+        assert reason == (body["details"][0]["reason"] if "details" in body else None)
+        assert reasons(previewed(api, booking_id, departure_id)) == [(code, reason)]
+    assert api.world.examine() == []
+
+
+def test_a_held_seat_is_not_free_for_a_move(api: Api, ops: Operations, saturday: str, sunday: str) -> None:
+    booking_id = api.book(saturday, count=3).json()["id"]
+    ops.hold(sunday, 3)
+    assert previewed(api, booking_id, sunday)["refusals"][0]["seats_available"] == 2
+    body = refused(api.post(path_of(booking_id), {"departure_id": sunday}), 409, "insufficient_capacity")
+    assert body["seats_available"] == 2
+
+
+def test_the_list_price_is_that_of_the_new_departure(api: Api, saturday: str) -> None:
+    booking_id = api.book(saturday, count=2).json()["id"]
+    dearer = api.world.departure(api.world.experience(slug="walk", price_tiers="[]", price_from_minor=500000))
+    change = moved(api, booking_id, dearer)
+    assert change["money"]["list_price"] is None  # it sells no tier `adult`
+    assert change["booking"]["experience"]["slug"] == "walk"
+
+
+@pytest.mark.parametrize("end", ["reschedule", "reschedule/preview"])
+def test_bookings_and_departures_of_others_do_not_exist(
+    api: Api, new_world: Callable[..., World], saturday: str, end: str
+) -> None:
+    theirs = Api(api.client, new_world())
+    their_departure = theirs.world.departure(theirs.world.experience())
+    their_booking, own = theirs.book(their_departure).json()["id"], api.book(saturday).json()["id"]
+    for booking_id, departure_id in ((their_booking, saturday), (own, their_departure)):
+        refused(api.post(path_of(booking_id, end), {"departure_id": departure_id}), 404, "not_found")
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    refused(reader.post(path_of(own, end), {"departure_id": saturday}), 403, "insufficient_scope")
+    for body in ({}, {"departure_id": "nowhere"}, {"departure_id": None}):
+        refused(api.post(path_of(own, end), body), 400, "validation_failed")
+
+
+def test_moves_and_previews_take_as_many_statements_as_they_need(
+    api: Api, saturday: str, sunday: str, statements: list[str]
+) -> None:
+    booking_id = api.book(saturday).json()["id"]
+    body = {"departure_id": sunday}
+    statements.clear()
+    assert api.call("POST", path_of(booking_id, "reschedule/preview"), json=body).status_code == 200
+    assert len(statements) == 4  # the key; the booking's details, the booking, the departure
+    statements.clear()
+    assert api.post(path_of(booking_id), body).status_code == 200
+    assert len(statements) == (13 if api.world.database.is_sqlite else 9)
