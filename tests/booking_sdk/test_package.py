@@ -42,6 +42,7 @@ BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdat
 DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData WebhookFailing
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote QuoteRefusal Hold HoldStatus
+Checkout CheckoutPayment
 """.split()
 
 
