@@ -26,7 +26,7 @@ from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.refunds import RefundJob
 
-SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "3")))
+SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "2")))
 GUESTS = 14
 SEATS = 10
 STEPS = 40
