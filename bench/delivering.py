@@ -143,13 +143,14 @@ def _bookings(timing: Timing) -> int:
 
 
 def _is_queued(connection: "psycopg.Connection[Any]") -> bool:
-    """Return whether a delivery is queued, or an event is not even a delivery yet."""
+    """Return whether a delivery is queued or in flight, or an event is not even a delivery yet."""
     row = connection.execute(_QUEUED).fetchone()
     return bool(row and row[0])
 
 
 _QUEUED = """
 SELECT EXISTS (SELECT FROM deliveries WHERE status = 'queued')
+    OR EXISTS (SELECT FROM webhook_leases)
     OR EXISTS (SELECT FROM webhook_cursors c
                  JOIN webhook_subscriptions s USING (organization_id, endpoint_id)
                  JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type

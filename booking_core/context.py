@@ -53,10 +53,21 @@ class Organization:
     reply_to_email: str | None = None
     guest_moves_until_hours: int | None = None
     """The hours before the start until which guests move a booking themselves; None: never."""
+    clock_offset: int | None = None
+    """Microseconds by which the clock of a sandbox is ahead of the real one; None: the organization is live."""
 
     @property
     def zone(self) -> Zone:
         return zone(self.timezone)
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Return True for a sandbox, which never mails or charges for real."""
+        return self.clock_offset is not None
+
+    def instant(self, now: int) -> int:
+        """Return the instant by the organization's own clock when the real one shows `now`."""
+        return now + (self.clock_offset or 0)
 
     def refunds_in_full_until(self, starts_at: int) -> int:
         """Return the instant until which a cancellation is refunded in full (decision B12)."""

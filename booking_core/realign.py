@@ -6,6 +6,7 @@ wait, counted from now: never before its time, and never later than that. A leas
 with whoever holds it. A second run finds nothing.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +31,22 @@ from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.arrivals import has_arrived
+from booking_core.db.due import clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
-from booking_core.db.tables import bookings, deliveries, effects, erasures, holds, mails, organizations, refunds
+from booking_core.db.tables import (
+    bookings,
+    deliveries,
+    effects,
+    erasures,
+    holds,
+    mails,
+    organizations,
+    refunds,
+    webhook_leases,
+)
 from booking_core.db.unit_of_work import Update
+from booking_core.errors import is_outage
 
 BATCH = 500
 SLACK = 2 * SECOND
@@ -43,8 +56,10 @@ MAIL_LEASE = 15 * MINUTE
 REFUND_WAIT = payments.RETRY_DELAY_MAX_S * SECOND
 _LIMIT = bindparam("limit", type_=Integer)
 
+log = logging.getLogger("booking.realign")
+
 Realign = Callable[[Tx], int]
-"""Brings back a batch of rows, and gives how many: none when all is done."""
+"""Brings back a batch of rows, and gives how many: none when all is done that can be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +72,56 @@ class _Ahead:
 
     def realign(self, tx: Tx, **parameters: object) -> int:
         """Bring back a batch."""
-        found = tx.all(self.found, limit=BATCH, **parameters)
-        for organization_id, row_id, now, wait in found:
-            columns = dict.fromkeys(self.change.sets, now + wait)
-            tx.update(self.change, **{"organization_id": organization_id, self.key: row_id}, **columns)
-        return len(found)
+        changes = [
+            {"organization_id": organization_id, self.key: row_id} | dict.fromkeys(self.change.sets, now + wait)
+            for organization_id, row_id, now, wait in tx.all(self.found, limit=BATCH, **parameters)
+        ]
+        return _change(tx, self.change, changes)
 
 
-def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
-    """Select the rows whose timestamp is in the future by more than the delay."""
-    now = now_us(dialect)
+def _change(tx: Tx, target: Update, changes: Sequence[dict[str, Any]]) -> int:
+    """Update the rows, and return how many could be. A row that fails, of whatever organization, keeps no other."""
+    try:
+        tx.in_savepoint(lambda tx: _update(tx, target, changes))
+        return len(changes)
+    except Exception as error:
+        if is_outage(error):
+            raise
+    return sum(_is_changed(tx, target, each) for each in changes)
+
+
+def _is_changed(tx: Tx, target: Update, change: dict[str, Any]) -> bool:
+    try:
+        tx.in_savepoint(lambda tx: _update(tx, target, [change]))
+    except Exception as error:
+        if is_outage(error):
+            raise
+        key = {name: change[name] for name in target.keys}
+        log.exception("%s: the time of %s lies too far ahead, and cannot be corrected", target.table.name, key)
+        return False
+    return True
+
+
+def _update(tx: Tx, target: Update, changes: Sequence[dict[str, Any]]) -> None:
+    for each in changes:
+        tx.update(target, **each)
+
+
+def _now_of(dialect: Dialect, table: Table) -> ColumnElement[int]:
+    """Return the present instant of a row's organization, whose clock is ahead if it is a sandbox."""
+    offset = clock_offset_of(table.c.organization_id).correlate(table).scalar_subquery()
+    return now_us(dialect) + func.coalesce(offset, literal_column("0"))
+
+
+def _select(
+    dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int], *, is_real: bool = False
+) -> Select[Any]:
+    """Select the rows whose timestamp is in the future by more than the delay.
+
+    Args:
+        is_real: the timestamp is of the real time for sandboxes too.
+    """
+    now = now_us(dialect) if is_real else _now_of(dialect, table)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
         .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
@@ -114,13 +169,18 @@ def _deliveries(dialect: Dialect) -> Select[Any]:
 
 
 _DELIVERIES = _Ahead(Statement(_deliveries), Update("realign_delivery", deliveries, sets=("next_attempt_at",)))
+_LEASE = bindparam("lease", type_=BigInteger)
 _LEASES = _Ahead(
     Statement(
-        lambda dialect: _select(dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger)).where(
+        lambda dialect: _select(dialect, deliveries, "id", "lease_until", _LEASE, is_real=True).where(
             deliveries.c.lease_until.is_not(None)
         )
     ),
     Update("realign_lease", deliveries, sets=("lease_until",)),
+)
+_FIRST_ATTEMPTS = _Ahead(
+    Statement(lambda dialect: _select(dialect, webhook_leases, "id", "lease_until", _LEASE, is_real=True)),
+    Update("realign_first_attempts", webhook_leases, sets=("lease_until",)),
 )
 
 
@@ -179,12 +239,12 @@ def _pending(dialect: Dialect) -> Select[Any]:
 
 def _holds(dialect: Dialect) -> Select[Any]:
     """Holds that were made later than now; each has its own length."""
-    now, length = now_us(dialect), holds.c.expires_at - holds.c.created_at
+    now, length = _now_of(dialect, holds), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
         .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None), has_arrived(holds.c.organization_id)))
         .limit(_LIMIT)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=holds, skip_locked=True)
     )
 
 
@@ -195,9 +255,14 @@ _HOLD = Update("realign_hold", holds, sets=("created_at", "expires_at"))
 
 def _realign_holds(tx: Tx) -> int:
     found = tx.all(_HOLDS, limit=BATCH)
-    for organization_id, hold_id, now, length in found:
-        tx.update(_HOLD, organization_id=organization_id, id=hold_id, created_at=now, expires_at=now + max(0, length))
-    return len(found)
+    return _change(
+        tx,
+        _HOLD,
+        [
+            {"organization_id": owner, "id": hold_id, "created_at": now, "expires_at": now + max(0, length)}
+            for owner, hold_id, now, length in found
+        ],
+    )
 
 
 # All of it -------------------------------------------------------------------------------------------------------
@@ -213,6 +278,7 @@ def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: in
     return [
         lambda tx: _realign_deliveries(tx, waits_s),
         lambda tx: _LEASES.realign(tx, lease=lease_s * SECOND),
+        lambda tx: _FIRST_ATTEMPTS.realign(tx, lease=lease_s * SECOND),
         lambda tx: _REFUNDS.realign(tx, wait=REFUND_WAIT),
         lambda tx: _MAILS.realign(tx, **_attempts(notifications.SEND_RETRY_DELAYS, MAIL_LEASE)),
         lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITE_RETRY_DELAYS)),

@@ -87,8 +87,11 @@ def configure(
     """Store the account of the organization in the place of a former one, and return it as it is shown.
 
     Raises:
+        Conflict: `is_a_sandbox`, which never charges for real.
         Malformed: for the key that is not of its kind.
     """
+    if actor.organization.is_sandbox:
+        raise Conflict("is_a_sandbox", "A sandbox never charges for real: it has no Stripe account.")
     _check("api_key", _API_KEY, api_key, "must be a secret or restricted key: sk_... or rk_...")
     _check("webhook_secret", _WEBHOOK_SECRET, webhook_secret, "must be the signing secret of the endpoint: whsec_...")
     if publishable_key is not None:

@@ -17,10 +17,15 @@ from functools import lru_cache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from booking_core.models.limits import API_KEY_DISPLAY_LENGTH, API_KEY_PREFIX
+from booking_core.models.limits import (
+    API_KEY_DISPLAY_LENGTH,
+    API_KEY_LENGTH,
+    API_KEY_PREFIX,
+    TEST_API_KEY_DISPLAY_LENGTH,
+    TEST_API_KEY_PREFIX,
+)
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_KEY_RANDOM_LENGTH = 34
 _CRC_LENGTH = 6
 _CELL_MARK = "00"
 """Stands before the name of a cell."""
@@ -102,14 +107,17 @@ def _base62(number: int, length: int) -> str:
     return "".join(reversed(digits))
 
 
-def new_api_key(cell: str = "") -> str:
+def new_api_key(cell: str = "", *, is_test: bool = False) -> str:
     """`svc_` and 40 characters; the last six are a CRC32 of the rest, for offline scanners (decision K1).
 
-    A key of a cell after the first one names it before those six, in the place of random characters.
+    A key of a cell after the first one names it before those six, in the place of random characters. The 40 characters
+    of a sandbox's key begin with `test_`, which leaves 172 random bits, or 148 in a cell after the first one.
     """
+    prefix = TEST_API_KEY_PREFIX if is_test else API_KEY_PREFIX
     tag = f"{_CELL_MARK}{cell}" if cell else ""
-    random = (secrets.choice(_ALPHABET) for _ in range(_KEY_RANDOM_LENGTH - len(tag)))
-    body = f"{API_KEY_PREFIX}{''.join(random)}{tag}"
+    random_length = API_KEY_LENGTH - len(prefix) - len(tag) - _CRC_LENGTH
+    random = (secrets.choice(_ALPHABET) for _ in range(random_length))
+    body = f"{prefix}{''.join(random)}{tag}"
     return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
 
 
@@ -127,7 +135,7 @@ def hash_api_key(key: str) -> str:
 
 def api_key_prefix(key: str) -> str:
     """Return the part of a key that is shown."""
-    return key[:API_KEY_DISPLAY_LENGTH]
+    return key[: TEST_API_KEY_DISPLAY_LENGTH if key.startswith(TEST_API_KEY_PREFIX) else API_KEY_DISPLAY_LENGTH]
 
 
 def sha256_hex(data: bytes) -> str:

@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
+    from booking_core.models.sandbox import SandboxClock, SandboxDue, SandboxMail, SandboxStatus
     from booking_core.models.scopes import Scope
     from booking_core.models.webhooks import (
         AttemptError,
@@ -335,6 +336,10 @@ __all__ = [
     "ResponseValidationError",
     "RestorationData",
     "RetryDecision",
+    "SandboxClock",
+    "SandboxDue",
+    "SandboxMail",
+    "SandboxStatus",
     "Scope",
     "Sending",
     "ServerError",
@@ -380,6 +385,7 @@ _LAZY_MODULES = (
     "booking_core.models.manifests",
     "booking_core.models.money",
     "booking_core.models.organizations",
+    "booking_core.models.sandbox",
     "booking_core.models.scopes",
     "booking_core.models.webhooks",
     "webhook_verify",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from booking_sdk.resources.experiences import AsyncExperiences
     from booking_sdk.resources.gift_cards import AsyncGiftCards
     from booking_sdk.resources.holds import AsyncHolds
+    from booking_sdk.resources.sandbox import AsyncSandbox
     from booking_sdk.resources.webhooks import AsyncWebhooks
 
 T = TypeVar("T")
@@ -254,6 +255,13 @@ class AsyncBookingClient(AsyncAPIClient):
         from booking_sdk.resources.webhooks import AsyncWebhooks
 
         return AsyncWebhooks(self)
+
+    @cached_property
+    def sandbox(self) -> "AsyncSandbox":
+        """The clock of a sandbox, and its captured mails."""
+        from booking_sdk.resources.sandbox import AsyncSandbox
+
+        return AsyncSandbox(self)
 
     async def close(self) -> None:
         """Close the connections.

@@ -88,7 +88,7 @@ def create(
 
         def work(tx: Any) -> "tuple[ApiKey, str]":
             now = tx.now()
-            end = at if lifetime is None else now + lifetime
+            end = at if lifetime is None else organization.instant(now) + lifetime
             return keys.create(tx, organization, name=name, scopes=scopes, expires_at=end, cell=_cell(), now=now)
 
         key, secret = database.write_once(work)
@@ -109,7 +109,8 @@ def list_(ctx: typer.Context, org: Org) -> None:
         from booking_core import keys, organizations
 
         with database.reading() as tx:
-            organization, now = organizations.get(tx, slug=org), tx.now()
+            organization = organizations.get(tx, slug=org)
+            now = organization.instant(tx.now())
             found = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
     storage.note_organization(cli, organization)
     empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
@@ -126,7 +127,7 @@ def show(ctx: typer.Context, key_id: KeyId) -> None:
         with database.reading() as tx:
             key, organization = keys.get(tx, key_id)
             storage.note_organization(cli, organization)
-            cli.render.one(_key_object(key, organization, tx.now()))
+            cli.render.one(_key_object(key, organization, organization.instant(tx.now())))
 
 
 @command(app, "revoke", f"booking keys revoke {_ID} --yes", shape="key", changes=True)
@@ -204,7 +205,7 @@ def _cell() -> str:
 
 def _change(cli: Cli, work: Callable[[Any], "tuple[ApiKey, Organization]"], database: Any) -> None:
     key, organization, now = database.write(lambda tx: (*work(tx), tx.now()))
-    cli.render.one(_key_object(key, organization, now))
+    cli.render.one(_key_object(key, organization, organization.instant(now)))
 
 
 def _key_object(key: "ApiKey", organization: "Organization", now: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
     app,
     "create",
     'booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK',
+    'booking orgs create --slug fjord-test --name "Fjord Test" --timezone Europe/Oslo --currency NOK --sandbox',
     shape="organization",
     changes=True,
 )
@@ -45,6 +46,9 @@ def create(
     cell: Annotated[
         str | None, typer.Option("--cell", metavar="NAME", help="The cell; see `booking cells list`.")
     ] = None,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Create a sandbox, which never mails or charges for real, for ever.")
+    ] = False,
 ) -> None:
     """Create an organization."""
     cli: Cli = ctx.obj
@@ -53,7 +57,7 @@ def create(
 
         organization = database.write_once(
             lambda tx: organizations.create(
-                tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now()
+                tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now(), is_sandbox=sandbox
             )
         )
         cli.render.one(organizations.present(organization))

@@ -17,6 +17,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "gift-cards": ("booking_cli.commands.gift_cards", "List, issue and deactivate gift cards."),
     "events": ("booking_cli.commands.events", "List and follow events."),
     "webhooks": ("booking_cli.commands.webhooks", "Manage webhook endpoints and deliveries, and test a receiver."),
+    "sandbox": ("booking_cli.commands.sandbox", "Serve a sandbox for tests, move its clock, and read its mails."),
     "api": ("booking_cli.commands.api", "Send any request to the API."),
     "serve": ("booking_cli.commands.serve", "Serve the API."),
     "worker": ("booking_cli.commands.worker", "Run the delivery worker and periodic jobs."),
@@ -44,8 +45,10 @@ MODULES: Mapping[str, tuple[str, str]] = {
 
 _CLIENT = (
     *("login", "logout", "whoami", "config", "experiences", "availability", "departures", "bookings", "holds"),
-    *("checkouts", "customers", "gift-cards"),
+    "checkouts",
+    *("customers", "gift-cards"),
     *("events", "webhooks", "api"),
+    "sandbox",
 )
 _ABOUT = ("completion", "commands", "help")
 SECTIONS: Mapping[str, Sequence[str]] = {

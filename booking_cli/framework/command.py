@@ -242,6 +242,11 @@ def command_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name
     return app
 
 
+def default_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name
+    """Return a Typer app for a group of commands whose callback, which the caller adds, runs without a command too."""
+    return typer.Typer(cls=Group, help=help, invoke_without_command=True, **_PLAIN)
+
+
 def command_app() -> typer.Typer:
     """Return a Typer app for one command, or for commands that a `LazyGroup` takes one at a time."""
     return typer.Typer(**_PLAIN)

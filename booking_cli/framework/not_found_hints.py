@@ -23,7 +23,7 @@ LISTS: Mapping[str, str] = {
 """The hint for each noun."""
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
-    ("POST", r"/(bookings|bookings/quote|holds|checkouts)", "departure"),
+    ("POST", r"/(bookings|bookings/quote|checkouts|holds)", "departure"),
     (".*", r"/holds/.*", "hold"),
     (".*", r"/checkouts/.*", "checkout"),
     (".*", r"/bookings/.*", "booking"),

@@ -35,6 +35,8 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "recovered": ("webhooks", "Recovered", ("dead", "failed", "dry_run")),
     "event": ("events", "Event", ("data.*",)),
     "gift_card_transaction": ("gift_cards", "GiftCardTransaction", ()),
+    "sandbox_clock": ("sandbox", "SandboxClock", ()),
+    "sandbox_mail": ("sandbox", "SandboxMail", ()),
     "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
     "key": ("organizations", "ApiKey", ("status", "revoked_at")),
     "new_key": ("organizations", "ApiKey", ("status", "revoked_at", "key", "secret_file")),

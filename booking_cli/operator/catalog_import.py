@@ -72,9 +72,10 @@ class CatalogImport:
             )
 
     def _write(self, tx: "Tx", **options: Any) -> "Summary":
-        from booking_core import catalog
+        from booking_core import catalog, organizations
 
-        return catalog.import_plan(tx, self.organization, self.installation, self.plan, now=tx.now(), **options)
+        now = organizations.now(tx, self.organization)
+        return catalog.import_plan(tx, self.organization, self.installation, self.plan, now=now, **options)
 
 
 @contextmanager

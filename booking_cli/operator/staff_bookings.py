@@ -48,7 +48,7 @@ def _pages(
 ) -> Iterator[Page]:
     """Yield pages up to a number of bookings; without a limit all of them."""
     with transactions.open_session(cli) as session:
-        from booking_core import bookings
+        from booking_core import bookings, organizations
         from booking_core.context import Actor
         from booking_core.db.paging import PageRequest
         from booking_core.models.pages import Order
@@ -59,7 +59,8 @@ def _pages(
         search = _search(organization.zone.parse, conditions)
 
         def query(tx: "Tx") -> Page:
-            actor = Actor(installation=installation, organization=organization, at=tx.now())
+            at = organizations.now(tx, organization)
+            actor = Actor(installation=installation, organization=organization, at=at)
             return bookings.search(tx, actor, PageRequest(size, Order(order), after), search)
 
         while True:

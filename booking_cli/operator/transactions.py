@@ -213,9 +213,10 @@ def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
+    from booking_core import organizations
     from booking_core.context import Actor
 
-    return Actor(installation=installation, organization=organization, at=tx.now())
+    return Actor(installation=installation, organization=organization, at=organizations.now(tx, organization))
 
 
 def _decoded(result: Any) -> Any:

@@ -32,7 +32,7 @@ from booking_core.bookings.party import Party, change_party, preview_party
 from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.recorded_payments import record_payment, void_payment
-from booking_core.bookings.refunds import publish_returned, record_refund, settle_refund, settle_refunds
+from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
 from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
@@ -80,8 +80,8 @@ __all__ = [
     "pay",
     "preview_party",
     "preview_reschedule",
-    "publish_returned",
     "quote",
+    "record_elsewhere",
     "record_no_show",
     "record_payment",
     "record_refund",

@@ -261,6 +261,7 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
             "key": create.once.key,
             "departure_id": create.request.experience_date_id,
             "email_key": create.customer_key[1],
+            "ahead": create.caller.organization.clock_offset or 0,
         }
 
 

@@ -53,7 +53,7 @@ EXPIRED, CANCELLING, CLOSED = store.EXPIRED, store.CANCELLING, store.ClosedDepar
 def _worker(tx: Tx, installation: Installation, organization_id: str) -> Actor:
     """Return the worker as the actor of an organization."""
     organization = organizations.by_id(tx, organization_id)
-    return Actor(installation=installation, organization=organization, at=tx.now())
+    return Actor(installation=installation, organization=organization, at=organizations.now(tx, organization))
 
 
 def abandon(tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]) -> Processed[None]:

@@ -58,11 +58,11 @@ class BookingRequest:
     send_confirmation_email: bool = True
     notify_staff: bool = True
     locale: str | None = None
-    check_due: Callable[[int, str], None] | None = None
-    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
     external_reference: str | None = None
     external_reference_unique: bool | None = None
     metadata: Mapping[str, str] | None = None
+    check_due: Callable[[int, str], None] | None = None
+    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
 
 
 @dataclass(slots=True)

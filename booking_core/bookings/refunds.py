@@ -14,7 +14,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
-from booking_core.payments import Refund, RefundResult, Returned
+from booking_core.payments import Recorded, Refund, RefundResult, Returned
 
 
 def settle_refunds(
@@ -26,24 +26,33 @@ def settle_refunds(
 ) -> int:
     """Record the results of the gateway as `payments.settle` does, and return how many changed their refund."""
     changed, returned = payments.settle(tx, results, first_delay_s=first_delay_s, jitter=jitter)
-    publish_returned(tx, returned)
+    _publish(tx, returned)
     return changed
 
 
 def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_minor: int | None = None) -> Refund:
     """Close a refund by hand as `payments.settle_refund` does, and return it."""
-    publish_returned(tx, [payments.settle_refund(tx, actor, refund_id, note=note, amount_minor=amount_minor)])
+    _publish(tx, [payments.settle_refund(tx, actor, refund_id, note=note, amount_minor=amount_minor)])
     return payments.get_refund(tx, actor.organization, refund_id)
 
 
 def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Refund:
     """Record a refund by hand as `payments.record_refund` does, and return it."""
     returned = payments.record_refund(tx, actor, booking_id, amount_minor=amount_minor, note=note)
-    publish_returned(tx, [returned])
+    _publish(tx, [returned])
     return payments.get_refund(tx, actor.organization, returned.refund.id)
 
 
-def publish_returned(tx: Tx, returned: Sequence[Returned]) -> None:
+def record_elsewhere(
+    tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
+) -> Recorded:
+    """Record what the gateway has refunded as `payments.record_elsewhere` does, and return the result."""
+    recorded = payments.record_elsewhere(tx, actor, booking_id, gateway_minor, provider_refund_id)
+    _publish(tx, recorded.returned)
+    return recorded
+
+
+def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
     """Publish what was returned, the organizations in the order of their ids: their counters are locked together."""
     of = sorted((each for each in returned if each.amount_minor), key=lambda each: each.refund.organization_id)
     groups = {owner: list(group) for owner, group in groupby(of, lambda each: each.refund.organization_id)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from booking_core import departure_seats, departure_touches, gift_codes, tokens
+from booking_core import departure_seats, departure_touches, gift_codes, organizations, tokens
 from booking_core.catalog import changes, ownership, present, rules, store
 from booking_core.catalog.batches import KINDS, Batch, Tally, split
 from booking_core.catalog.changes import Changes, Counts
@@ -178,7 +178,7 @@ def import_in_batches(
     """
     tally, keys = tally or Tally(), installation.secret_keys
     tally.expect(plan)
-    decided = database.read(lambda tx: _decide(tx, organization, keys, plan, tx.now()))
+    decided = database.read(lambda tx: _decide(tx, organization, keys, plan, organizations.now(tx, organization)))
     if decided.problems:
         raise InvalidCatalogue(decided.problems)
     counts, cancelled = dict.fromkeys(KINDS, Counts(0, 0, 0)), list[str]()
@@ -199,7 +199,7 @@ def _import_batch(
     database: Database, organization: Organization, installation: Installation, batch: Batch, *, has_begun: bool
 ) -> Summary:
     def work(tx: Tx) -> Summary:
-        return import_plan(tx, organization, installation, batch.plan, now=tx.now())
+        return import_plan(tx, organization, installation, batch.plan, now=organizations.now(tx, organization))
 
     try:
         return database.write(work)

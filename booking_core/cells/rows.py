@@ -23,8 +23,8 @@ BATCH = 1_000
 _OF_MOVES = ("cell_moves", "cell_changes", "cell_arrivals", "cell_forwards")
 AT_ONCE = (
     *("api_keys", "counters", "parked_work", "webhook_endpoints", "webhook_secrets", "webhook_subscriptions"),
-    *("webhook_cursors", "webhook_ranges", "webhook_recoveries", "departure_followers", "departure_touches"),
-    "stripe_accounts",
+    *("webhook_cursors", "webhook_leases", "webhook_ranges", "webhook_recoveries"),
+    *("departure_followers", "departure_touches", "stripe_accounts"),
 )
 """Tables that are copied when the organization leaves: they let clients in, and lead workers to its rows."""
 _DUE = {

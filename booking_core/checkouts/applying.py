@@ -204,16 +204,15 @@ def _compare_refunds(target: _Target, row: IntentRow, refunded_minor: int, refun
     """Record what was refunded elsewhere: now, when the payment is received, or when a refund of this service that is
     being sent has ended, after which the worker asks Stripe again."""
     refunded_minor = max(row.refunded_minor, refunded_minor)
-    compared = payments.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, refund_id)
-    bookings.publish_returned(target.tx, compared.returned)
+    recorded = bookings.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, refund_id)
     check_at, check_count = row.check_at, row.check_count
     if row.status in _FINAL:
-        is_early = compared.result is Elsewhere.TOO_EARLY
+        is_early = recorded.result is Elsewhere.TOO_EARLY
         check_at, check_count = target.actor.at + rules.UNSETTLED if is_early else None, 0
     target.save(
         row._replace(
             refunded_minor=refunded_minor,
-            returned_minor=row.returned_minor + compared.recorded_minor,
+            returned_minor=row.returned_minor + recorded.amount_minor,
             check_at=check_at,
             check_count=check_count,
         )

@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 
 from booking_core.db.arrivals import has_arrived
-from booking_core.db.due import NIL_ID, DueRow, Page, Processed
+from booking_core.db.due import NIL_ID, DueRow, Owner, Page, Processed
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id
@@ -67,9 +67,9 @@ class Backfill:
     key: str = "id"
     has_text_key: bool = False
 
-    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
         """Return organizations behind `after` with rows that lack the value, in the order of their ids."""
-        return [(owner, True) for (owner,) in tx.all(self._organizations, after=after, limit=limit)]
+        return [Owner(owner, is_due=True) for (owner,) in tx.all(self._organizations, after=after, limit=limit)]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the next rows of an organization that lack the value."""

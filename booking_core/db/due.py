@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
     false,
     func,
@@ -31,17 +32,28 @@ from sqlalchemy.engine import Dialect
 from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
-from booking_core.db.tables import Id
+from booking_core.db.tables import Id, organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
 """Lies before every id."""
 _BEFORE_ALL = -(2**63)
 _ONE: ColumnElement[int] = literal_column("1", type_=Integer)
 _LIMIT = bindparam("limit", type_=Integer)
+_GIVEN = cast(bindparam("until", type_=BigInteger), BigInteger)
 
 T = TypeVar("T")
 Conditions = Callable[[Dialect], Sequence[ColumnElement[bool]]]
 """Returns the conditions of a partial index, written as in the index, so that the planner uses it."""
+
+
+class Owner(NamedTuple):
+    """An organization with rows of some kind."""
+
+    id: str
+    is_due: bool
+    """Some of its rows are due."""
+    clock_offset: int | None = None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
 
 
 class DueRow(NamedTuple):
@@ -72,11 +84,17 @@ class Processed(Generic[T]):
 class DueWork(Protocol):
     """Due rows of all organizations."""
 
-    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
-        """Return organizations behind `after` in the order of their ids, and whether each has a due row."""
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
+        """Return organizations behind `after` in the order of their ids."""
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the next due rows of an organization."""
+
+
+def clock_offset_of(organization_id: ColumnElement[str]) -> Select[Any]:
+    """Select the offset of a sandbox's clock, along the index of the sandboxes; nothing for a live organization."""
+    offset = organizations.c.clock_offset
+    return select(offset).where(organizations.c.id == organization_id, offset.is_not(None))
 
 
 class DueRows:
@@ -105,14 +123,15 @@ class DueRows:
         self._organizations = Statement(self._select_organizations)
         self._find = Statement(self._select_rows)
 
-    def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[tuple[str, bool]]:
-        """Return organizations that have such rows, behind `after` in the order of their ids, and whether any is due.
+    def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[Owner]:
+        """Return organizations that have such rows, behind `after` in the order of their ids.
 
         Args:
-            until: the instant up to which rows are due; by default the present.
+            until: the instant up to which rows are due, whatever the clock of a sandbox shows; by default the present,
+                by the clock of each.
         """
         found = tx.all(self._organizations, after=after, limit=limit, until=until)
-        return [(owner, bool(is_due)) for owner, is_due in found]
+        return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in found]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the next due rows of an organization."""
@@ -124,8 +143,7 @@ class DueRows:
 
     def _until(self, dialect: Dialect) -> ColumnElement[int]:
         """Select the instant up to which rows are due, once for the statement: a bound of the index."""
-        given = cast(bindparam("until", type_=BigInteger), BigInteger)
-        until = func.coalesce(given, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
+        until = func.coalesce(_GIVEN, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
         bound: ColumnElement[int] = select(until).scalar_subquery()
         return bound
 
@@ -144,8 +162,10 @@ class DueRows:
         # A row without an instant is never due; SQLite would find it first.
         of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds(dialect))
         due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
-        is_due = and_(func.coalesce(due_first <= self._until(dialect), false()), has_arrived(owner))
-        return select(owner, is_due).where(owner.is_not(None)).limit(_LIMIT)
+        offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
+        ahead = case((_GIVEN.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
+        is_due = and_(func.coalesce(due_first <= self._until(dialect) + ahead, false()), has_arrived(owner))
+        return select(owner, is_due, offset).where(owner.is_not(None)).limit(_LIMIT)
 
     def _select_rows(self, dialect: Dialect) -> Any:
         after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))

@@ -96,6 +96,8 @@ class Tx:
         """The trace context (W3C) of the request for which the next events are published."""
         self.collected = 0
         """The number of rows that were collected so far."""
+        self.instant: int | None = None
+        """The present instant for the statements that follow, where it is not the database's: that of a sandbox."""
         self.dialect = database.dialect
 
     # Collected writes --------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class Tx:
         if compiled.constants:
             parameters = compiled.constants | parameters
         if compiled.wants_now and "now" not in parameters:
-            parameters["now"] = self._database.now_parameter()
+            parameters["now"] = self._database.now_parameter() if self.instant is None else self.instant
         self._observe(compiled)
         return compiled, parameters
 
@@ -250,7 +252,8 @@ class Tx:
             self._database.observer(compiled.text)
 
     def now(self) -> int:
-        """Return the present instant, by the clock that all processes of this database share."""
+        """Return the present instant: `instant` where it is set, else by the clock that all processes of this database
+        share."""
         with self.no_autoflush():
             ((now,),) = self.all(_NOW)
         return int(now)

@@ -90,9 +90,12 @@ organizations = Table(
     Column("contact_phone", Text),
     Column("reply_to_email", Text),
     Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
+    # Microseconds by which the clock of a sandbox is ahead of the real one; null: the organization is live, for ever.
+    Column("clock_offset", BigInteger),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
+    _partial("ix_organizations_sandboxes", "id", "clock_offset", where="clock_offset IS NOT NULL"),
 )
 
 # Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so
@@ -636,6 +639,26 @@ webhook_secrets = Table(
     Column("created_at", At, nullable=False),
     _own("webhook_endpoints", "endpoint_id"),
     Index(None, "organization_id", "endpoint_id"),
+)
+
+# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become
+# rows of deliveries and attempts with their results, or without when the lease expires.
+webhook_leases = Table(
+    "webhook_leases",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("endpoint_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("token", Text, nullable=False),  # begins with the worker
+    Column("lease_until", At, nullable=False),
+    Column("lost_leases", Integer, nullable=False, server_default=text("0")),
+    Column("claimed_at", At, nullable=False),
+    Column("generation", Integer, nullable=False),  # of its endpoint
+    # Of the attempts that are not settled: webhooks.leases has their form. Every id in it is found as a text.
+    Column("first_sequence", BigInteger, nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),
+    Column("attempts", Json, nullable=False, info=LONG),
+    Index(None, "lease_until"),
 )
 
 # Neither a delivery nor an attempt has a foreign key: decisions/0012.

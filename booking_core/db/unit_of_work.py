@@ -57,10 +57,11 @@ class Update:
 
 @dataclass(frozen=True)
 class InsertFromSelect:
-    """Rows that the database derives from collected rows, such as the deliveries of an event; also to update."""
+    """Rows that the database derives from collected rows, such as the deliveries of an event; also to update, and to
+    delete."""
 
     name: str
-    build: Callable[[Dialect, str], dml.Insert | dml.Update]
+    build: Callable[[Dialect, str], dml.Insert | dml.Update | dml.Delete]
     """Makes the statement from the dialect and the name of its rows parameter."""
 
 

@@ -28,7 +28,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import departure_touches, events, organizations
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.due import DueRow, DueRows, Page, Processed
+from booking_core.db.due import DueRow, DueRows, Owner, Page, Processed, clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id
@@ -57,7 +57,11 @@ _OWNER = bindparam("organization_id", type_=Id)
 # Following -------------------------------------------------------------------------------------------------------
 
 _ORGANIZATIONS = Statement(
-    select(_followers.organization_id, _followers.followed_sequence < tables.counters.c.last_event_sequence)
+    select(
+        _followers.organization_id,
+        _followers.followed_sequence < tables.counters.c.last_event_sequence,
+        clock_offset_of(_followers.organization_id).correlate(tables.departure_followers).scalar_subquery(),
+    )
     .join_from(
         tables.departure_followers,
         tables.counters,
@@ -109,9 +113,11 @@ _NEXT = Statement(
 class Following:
     """The organizations whose log is followed, each due while there are events behind its sequence."""
 
-    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
-        """Return organizations behind `after` in the order of their ids, and whether each is behind its log."""
-        return [(owner, bool(is_due)) for owner, is_due in tx.all(_ORGANIZATIONS, after=after, limit=limit)]
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
+        """Return organizations behind `after` in the order of their ids; those count as due that are behind their
+        logs."""
+        found = tx.all(_ORGANIZATIONS, after=after, limit=limit)
+        return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in found]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the organization itself: it is one row, whatever lies behind."""

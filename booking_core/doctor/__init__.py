@@ -73,11 +73,13 @@ def examine(
     advance: Advance = lambda done, total: None,
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
-    options = options or CheckOptions()
+    options, at = options or CheckOptions(), tx.now()
     # An organization that is being copied into this cell is whole where it lives.
     elsewhere = set() if organization_id else find_arriving(tx)
-    slugs = {str(row[0]): str(row[1]) for row in tx.all(_SLUGS) if str(row[0]) not in elsewhere}
-    context = CheckContext(organization_id, options.parameters(tx.now()), slugs, options.openers or {})
+    known = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
+    slugs = {owner: slug for owner, slug, _ in known if owner not in elsewhere}
+    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset and owner in slugs}
+    context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
     checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
     found: list[Finding] = []
     with tx.without_statement_timeout():
@@ -87,4 +89,4 @@ def examine(
     return found
 
 
-_SLUGS = Statement(text("SELECT id, slug FROM organizations ORDER BY id"))
+_ORGANIZATIONS = Statement(text("SELECT id, slug, clock_offset FROM organizations ORDER BY id"))

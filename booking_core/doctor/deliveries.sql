@@ -23,6 +23,9 @@ SELECT v.organization_id, v.id, v.type || ' number ' || v.sequence || ' was neve
    AND NOT EXISTS (SELECT 1 FROM deliveries d
                     WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
                       AND d.event_type = v.type AND d.event_sequence = v.sequence)
+   AND NOT EXISTS (SELECT 1 FROM webhook_leases l
+                    WHERE l.organization_id = e.organization_id AND l.endpoint_id = e.id
+                      AND l.attempts LIKE '%' || CAST(v.id AS text) || '%')
    AND NOT EXISTS (SELECT 1 FROM webhook_ranges r
                     WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id
                       AND r.event_type = v.type AND v.sequence > r.from_sequence
@@ -36,7 +39,8 @@ SELECT d.organization_id, d.id, d.event_type || ' of ' || d.created_at || ' for 
   JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
  WHERE [d] AND d."trigger" <> 'test'
    AND (d.event_type = 'ping' OR d.resource_id = e.id OR d.created_at > e.deleted_at + :skew
-        OR (e.deleted_at IS NULL AND d.created_at > e.updated_at + :skew
+        -- A client may have any event delivered again, whatever its endpoint subscribes to.
+        OR (e.deleted_at IS NULL AND d.created_at > e.updated_at + :skew AND d."trigger" <> 'redeliver'
             AND NOT EXISTS (SELECT 1 FROM webhook_subscriptions s
                              WHERE s.organization_id = e.organization_id AND s.endpoint_id = e.id
                                AND s.event_type = d.event_type)))
@@ -199,10 +203,13 @@ SELECT c.organization_id, c.endpoint_id, 'served up to ' || c.served_sequence ||
 UNION ALL
 SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
   FROM deliveries d WHERE [d] AND d.lease_until < :overdue
+UNION ALL
+SELECT l.organization_id, l.id, 'first attempts for ' || l.endpoint_id || ' are leased until ' || l.lease_until
+  FROM webhook_leases l WHERE [l] AND l.lease_until < :overdue
 
 -- name: deliveries_to_be_repeated
--- Select deliveries that have a row, and count as not sent yet or as missed.
--- Cost: a look-up of the cursor and the ranges of its endpoint for each delivery.
+-- Select deliveries that have a row, and count as not sent yet, as in flight without a row, or as missed.
+-- Cost: a look-up of the cursor, the leases and the ranges of its endpoint for each delivery.
 SELECT d.organization_id, d.id, d.event_type || ' number ' || d.event_sequence || ' for ' || d.endpoint_id
        || ' is to be sent again, or counts as missed'
   FROM deliveries d
@@ -210,6 +217,9 @@ SELECT d.organization_id, d.id, d.event_type || ' number ' || d.event_sequence |
   JOIN webhook_cursors c ON c.organization_id = d.organization_id AND c.endpoint_id = d.endpoint_id
  WHERE [d] AND d."trigger" <> 'test'
    AND ((e.status = 'enabled' AND d.event_sequence > c.served_sequence)
+        OR EXISTS (SELECT 1 FROM webhook_leases l
+                    WHERE l.organization_id = d.organization_id AND l.endpoint_id = d.endpoint_id
+                      AND l.attempts LIKE '%' || CAST(d.event_id AS text) || '%')
         OR EXISTS (SELECT 1 FROM webhook_ranges r
                     WHERE r.organization_id = d.organization_id AND r.endpoint_id = d.endpoint_id
                       AND r.event_type = d.event_type AND d.event_sequence > r.from_sequence
@@ -260,3 +270,7 @@ SELECT k.organization_id, 'counters', 'not marked, though endpoint ' || c.endpoi
 SELECT d.organization_id, d.id, 'not recorded for endpoint ' || d.endpoint_id || ', tried again at '
        || d.lease_until
   FROM deliveries d WHERE [d] AND d.lease_until IS NOT NULL AND d.lost_leases >= :expired_leases_max
+UNION ALL
+SELECT l.organization_id, l.id, 'first attempts for endpoint ' || l.endpoint_id || ', not recorded, tried again at '
+       || l.lease_until
+  FROM webhook_leases l WHERE [l] AND l.lost_leases >= :expired_leases_max

@@ -147,19 +147,25 @@ SELECT g.organization_id, g.id, coalesce(t.told, 0) || ' restorations in the tim
 SELECT b.organization_id, b.id, coalesce(t.told, 0) || ' refunds in the timeline, ' || coalesce(r.made, 0)
        || ' made, ' || coalesce(p.published, 0) || ' events'
   FROM bookings b
-  JOIN (SELECT t.organization_id, t.booking_id AS id FROM timeline t WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned')
+  JOIN (SELECT t.organization_id, t.booking_id AS id FROM timeline t
+         WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned')
          UNION
         SELECT e.organization_id, e.resource_id FROM events e WHERE [e] AND e.type = 'booking.refunded') of
     ON of.organization_id = b.organization_id AND of.id = b.id
-  LEFT JOIN (SELECT r.organization_id, r.booking_id, count(*) AS made FROM refunds r
-              WHERE [r] AND (r.status = 'succeeded' OR r.settled_minor > 0)
-              GROUP BY r.organization_id, r.booking_id) r
+  LEFT JOIN (SELECT m.organization_id, m.booking_id, count(*) AS made
+               FROM (SELECT r.organization_id, r.booking_id FROM refunds r
+                      WHERE [r] AND (r.status = 'succeeded' OR r.settled_minor > 0)
+                      UNION ALL
+                     SELECT t.organization_id, t.booking_id FROM timeline t
+                      WHERE [t] AND t.kind = 'payment_returned') m
+              GROUP BY m.organization_id, m.booking_id) r
     ON r.organization_id = b.organization_id AND r.booking_id = b.id
   LEFT JOIN (SELECT t.organization_id, t.booking_id, count(*) AS told
                FROM timeline t
                JOIN (-- include: feeds
        ) k ON k.organization_id = t.organization_id
-              WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned') AND t.data LIKE '%"total_refunded_minor":%'
+              WHERE [t] AND t.kind IN ('refund_settled', 'payment_returned')
+                AND t.data LIKE '%"total_refunded_minor":%'
                 AND t.created_at > k.complete_since
               GROUP BY t.organization_id, t.booking_id) t
     ON t.organization_id = b.organization_id AND t.booking_id = b.id

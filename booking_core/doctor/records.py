@@ -22,6 +22,11 @@ CHECKS = (
         SQL.text("active_keys"),
     ),
     Check(
+        "the keys of a sandbox are test keys, those of a live organization are not",
+        SQL.text("mixed_keys"),
+        remedy="revoke the key, which is refused; remove the Stripe account",
+    ),
+    Check(
         "every API booking has the stored response of its idempotency key",
         SQL.text("missing_responses"),
     ),

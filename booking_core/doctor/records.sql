@@ -8,6 +8,21 @@ SELECT a.organization_id, 'api_keys', count(*) || ' active' FROM api_keys a
  WHERE [a] AND a.revoked_at IS NULL AND (a.expires_at IS NULL OR a.expires_at > :at)
  GROUP BY a.organization_id HAVING count(*) > :active_keys_max
 
+-- name: mixed_keys
+-- Select keys of sandboxes that are called like those of live organizations, and the reverse; sandboxes whose clocks were
+-- set back, or that have a Stripe account.
+-- Cost: one pass over the keys, one over the accounts, and one over the organizations.
+SELECT a.organization_id, '' || a.id,
+       CASE WHEN o.clock_offset IS NULL THEN 'a live organization has' ELSE 'a sandbox has' END || ' the key ' || a.prefix
+  FROM api_keys a JOIN organizations o ON o.id = a.organization_id
+ WHERE [a] AND (o.clock_offset IS NOT NULL) <> (a.prefix LIKE 'svc~_test~_%' ESCAPE '~')
+ UNION ALL
+SELECT s.organization_id, 'stripe_account', 'a sandbox has a Stripe account'
+  FROM stripe_accounts s JOIN organizations o ON o.id = s.organization_id WHERE [s] AND o.clock_offset IS NOT NULL
+ UNION ALL
+SELECT o.organization_id, 'clock_offset', 'the clock is ' || o.clock_offset || ' microseconds ahead'
+  FROM (SELECT id AS organization_id, clock_offset FROM organizations) o WHERE [o] AND o.clock_offset < 0
+
 -- name: missing_responses
 -- Select API bookings without the stored response of their idempotency key.
 -- Cost: one pass over the bookings, and one over the stored responses, grouped by timestamp. A response is sealed,
@@ -186,7 +201,8 @@ SELECT e.organization_id, e.resource_id, 'moved by event ' || e.id || ', and no 
 -- Select rows with a secret that is not hashed or sealed.
 -- Cost: one pass over each of these tables.
 SELECT a.organization_id, '' || a.id, 'the key is not hashed' FROM api_keys a
- WHERE [a] AND (a.key_hash LIKE 'svc%' OR length(a.key_hash) <> 64 OR length(a.prefix) > 12)
+ WHERE [a] AND (a.key_hash LIKE 'svc%' OR length(a.key_hash) <> 64
+       OR length(a.prefix) > CASE WHEN a.prefix LIKE 'svc~_test~_%' ESCAPE '~' THEN 17 ELSE 12 END)
 UNION ALL
 SELECT s.organization_id, '' || s.id, 'the webhook secret is not sealed' FROM webhook_secrets s
  WHERE [s] AND s.secret_sealed LIKE 'whsec%'

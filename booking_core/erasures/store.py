@@ -20,6 +20,7 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    union_all,
     update,
 )
 from sqlalchemy.engine import Dialect
@@ -424,19 +425,26 @@ _UPDATE_EVENT = Update("anonymize_event", tables.events, sets=("body",), keys=("
 
 
 def _deliveries(dialect: Dialect) -> Any:
-    """Select the deliveries of events, by a look-up for each endpoint of the organization."""
+    """Select the deliveries of events, by a look-up for each endpoint of the organization, and the leases of first
+    attempts that may be about the events."""
     wanted = rows_parameter(dialect, "wanted", {"type": Text, "sequence": BigInteger})
-    endpoints, deliveries = tables.webhook_endpoints.c, tables.deliveries.c
+    endpoints, deliveries, leases = tables.webhook_endpoints.c, tables.deliveries.c, tables.webhook_leases.c
+    in_flight = and_(
+        leases.organization_id == OWNER,
+        leases.first_sequence <= wanted.c.sequence,
+        leases.last_sequence >= wanted.c.sequence,
+    )
     of_event = and_(
         deliveries.organization_id == endpoints.organization_id,
         deliveries.endpoint_id == endpoints.id,
         deliveries.event_type == wanted.c.type,
         deliveries.event_sequence == wanted.c.sequence,
     )
-    return (
+    return union_all(
         select(deliveries.id, deliveries.lease_until)
         .join_from(wanted, tables.webhook_endpoints, endpoints.organization_id == OWNER)
-        .join(tables.deliveries, of_event)
+        .join(tables.deliveries, of_event),
+        select(leases.id, leases.lease_until).join_from(wanted, tables.webhook_leases, in_flight),
     )
 
 

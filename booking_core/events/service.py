@@ -8,6 +8,7 @@ import orjson
 from booking_core import cursors
 from booking_core.context import Caller
 from booking_core.cursors import Binding
+from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.errors import NotFound
@@ -114,6 +115,6 @@ def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
     return store.purge(tx, organization_id, before, limit)
 
 
-def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[tuple[str, bool]]:
-    """Return organizations behind `after` by id, and whether the oldest event of each is from before that instant."""
+def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[Owner]:
+    """Return organizations behind `after` by id; those count as due whose oldest event is from before that instant."""
     return store.organizations_before(tx, before, after, limit)

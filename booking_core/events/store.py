@@ -29,6 +29,7 @@ from sqlalchemy import (
 
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.arrivals import has_arrived
+from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import (
@@ -39,6 +40,7 @@ from booking_core.db.tables import (
     organizations,
     webhook_cursors,
     webhook_endpoints,
+    webhook_leases,
     webhook_ranges,
 )
 from booking_core.events.rules import EventRow
@@ -179,7 +181,7 @@ def _bounds(order: Order) -> CTE:
 # Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
 # first that is not old: what is kept stays dense. Dates run a little against the sequence, so that one which is not old
 # yet may lie before one which is; it is looked for among as many as one purge takes. An endpoint waits for the events
-# behind its cursor, and for those in the ranges that it recovers.
+# behind its cursor, for those in flight, and for those in the ranges that it recovers.
 def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
     own = table.c.organization_id == bindparam("organization_id", type_=Id)
     first: ColumnElement[int] = select(func.coalesce(func.min(waiting), _END)).where(own, *conditions).scalar_subquery()
@@ -188,6 +190,7 @@ def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnE
 
 _WAITED_FOR = (
     _first_awaited(deliveries.c.event_sequence, deliveries, deliveries.c.status == "queued"),
+    _first_awaited(webhook_leases.c.first_sequence, webhook_leases),
     _first_awaited(
         webhook_cursors.c.served_sequence + literal_column("1"),
         webhook_cursors,
@@ -256,6 +259,6 @@ _ORGANIZATIONS_BEFORE = Statement(
 )
 
 
-def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[tuple[str, bool]]:
+def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[Owner]:
     found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
-    return [(organization_id, bool(is_old)) for organization_id, is_old in found]
+    return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]

@@ -9,17 +9,32 @@ from booking_core.clock import MINUTE, from_datetime
 from booking_core.context import ApiKey
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, BookingError, Conflict, Malformed
 from booking_core.models.base import single_line
-from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
+from booking_core.models.limits import (
+    ACTIVE_API_KEYS_PER_ORGANIZATION,
+    API_KEY_LENGTH,
+    API_KEY_PREFIX,
+    TEST_API_KEY_PREFIX,
+    TEXT_LENGTH_MAX,
+)
 from booking_core.models.scopes import READ_SCOPES, Scope
 
 LATEST_END = from_datetime(datetime(9999, 1, 1, tzinfo=UTC))
 
-_KEY = re.compile(rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}", re.ASCII)
+_KEY = re.compile(
+    rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}"
+    rf"|{TEST_API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)}}}",
+    re.ASCII,
+)
 
 
 def is_key_text(text: str) -> bool:
     """Return True if the text has the format of a key. Other texts are never sent to the database."""
     return _KEY.fullmatch(text) is not None
+
+
+def is_of_sandbox(prefix: str) -> bool:
+    """Return True if a key, or the part of it that is shown, is that of a sandbox."""
+    return prefix.startswith(TEST_API_KEY_PREFIX)
 
 
 def same_hash(one: str, other: str) -> bool:

@@ -24,8 +24,11 @@ def _caller(key_hash: str | None, found: dict[str, store.Found], installation: I
     match = found.get(key_hash) if key_hash else None
     if key_hash is None or match is None or not rules.same_hash(match.key_hash, key_hash):
         return ApiKeyInvalid()
-    return rules.refusal(match.key, match.at) or Caller(
-        installation=installation, organization=match.organization, at=match.at, key=match.key
+    if rules.is_of_sandbox(match.key.prefix) != match.organization.is_sandbox:
+        return ApiKeyInvalid()
+    at = match.organization.instant(match.at)
+    return rules.refusal(match.key, at) or Caller(
+        installation=installation, organization=match.organization, at=at, key=match.key
     )
 
 
@@ -61,22 +64,25 @@ def create(
 
     Args:
         cell: the cell of the organization, which the key names; empty for the first one.
+        now: the present instant by the database's clock, as for the functions below.
 
     Raises:
         Malformed: a bad name, an unknown scope, an expiry that is not in the future.
         Conflict: `key_limit_reached`.
     """
-    name, granted, ends_at = rules.name(name), rules.scopes(scopes), rules.future(expires_at, now)
-    return _add(tx, organization.id, name, granted, ends_at, now, cell)
+    at = organization.instant(now)
+    name, granted, ends_at = rules.name(name), rules.scopes(scopes), rules.future(expires_at, at)
+    return _add(tx, organization, name, granted, ends_at, at, cell)
 
 
 def _add(
-    tx: Tx, organization_id: str, name: str, scopes: frozenset[str], expires_at: int | None, now: int, cell: str
+    tx: Tx, organization: Organization, name: str, scopes: frozenset[str], expires_at: int | None, now: int, cell: str
 ) -> tuple[ApiKey, str]:
-    rules.room_for_one_more(store.count_active(tx, organization_id, now))
-    text = tokens.new_api_key(cell)
+    """Insert a key, whose text says whether its organization is a sandbox."""
+    rules.room_for_one_more(store.count_active(tx, organization.id, now))
+    text = tokens.new_api_key(cell, is_test=organization.is_sandbox)
     prefix = tokens.api_key_prefix(text)
-    key = ApiKey(tokens.new_id(), organization_id, name, prefix, scopes, now, expires_at, None, None)
+    key = ApiKey(tokens.new_id(), organization.id, name, prefix, scopes, now, expires_at, None, None)
     store.insert(tx, key, tokens.hash_api_key(text))
     return key, text
 
@@ -102,8 +108,9 @@ def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
     """Revoke a key. A key that was revoked before keeps its revoked_at."""
     key, organization = get(tx, key_id, lock=True)
     if key.revoked_at is None:
-        store.revoke(tx, key, now)
-        key = replace(key, revoked_at=now)
+        at = organization.instant(now)
+        store.revoke(tx, key, at)
+        key = replace(key, revoked_at=at)
     return key, organization
 
 
@@ -118,9 +125,10 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tu
         Conflict: `key_limit_reached`, or the key is revoked or expired.
     """
     key, organization = get(tx, key_id, lock=True)
-    rules.live(key, now)
-    store.expire(tx, key, rules.earlier(key.expires_at, now + overlap))
-    successor, text = _add(tx, organization.id, key.name, key.scopes, rules.successor_end(key, now), now, cell)
+    at = organization.instant(now)
+    rules.live(key, at)
+    store.expire(tx, key, rules.earlier(key.expires_at, at + overlap))
+    successor, text = _add(tx, organization, key.name, key.scopes, rules.successor_end(key, at), at, cell)
     return successor, text, organization
 
 
@@ -132,6 +140,7 @@ def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organizat
         Conflict: the key is revoked or expired already; it is not brought back.
     """
     key, organization = get(tx, key_id, lock=True)
+    now = organization.instant(now)
     rules.live(key, now)
     ends_at = rules.end(at, now)
     store.expire(tx, key, ends_at)

@@ -4,8 +4,11 @@ API_VERSION = "2026-09-09"
 """Version date of the resource shapes, in every event and in the served description."""
 
 API_KEY_PREFIX = "svc_"
+TEST_API_KEY_PREFIX = "svc_test_"
+"""Of the keys of sandboxes; a live key has no second underscore."""
 API_KEY_LENGTH = 44
 API_KEY_DISPLAY_LENGTH = 12
+TEST_API_KEY_DISPLAY_LENGTH = 17
 ACTIVE_API_KEYS_PER_ORGANIZATION = 20
 
 PAGE_LIMIT_DEFAULT = 25
@@ -60,3 +63,8 @@ SIGNATURE_TOLERANCE_S = 300
 EVENT_RETENTION_DAYS = 90
 DELIVERY_RETENTION_DAYS = 30
 IDEMPOTENCY_RETENTION_DAYS = 30
+
+SANDBOX_CLOCK_AHEAD_S_MAX = 731 * 86_400
+"""Two years, by all advances together."""
+SANDBOX_DUE_MAX = 100
+"""The largest number of due rows of a kind that is counted."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
 
 from booking_core.models import limits
-from booking_core.models.base import SINGLE_LINE, Id, Open, Request, Resource, ShortText, single_line
+from booking_core.models.base import SINGLE_LINE, Id, InputId, Open, Request, Resource, ShortText, single_line
 from booking_core.models.events import SUBSCRIBABLE, EventType, EventTypeName
 
 
@@ -50,9 +50,10 @@ class DeliveryTrigger(StrEnum):
     EVENT = "event"
     TEST = "test"
     RECOVER = "recover"
+    REDELIVER = "redeliver"
 
 
-DeliveryTriggerName = Literal["event", "test", "recover"]
+DeliveryTriggerName = Literal["event", "test", "recover", "redeliver"]
 
 
 class AttemptTrigger(StrEnum):
@@ -252,3 +253,10 @@ class DeliveryRecover(Request):
     """Default both."""
     event_types: Annotated[list[EventType], Field(min_length=1, max_length=len(EventType))] | None = None
     """Default every type."""
+
+
+class DeliveryRedeliver(Request):
+    """Body of `POST /api/v1/webhooks/{id}/redeliver`."""
+
+    event_id: InputId
+    """Any event that the feed has; not a `ping`, and none about the endpoint itself."""

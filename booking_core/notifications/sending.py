@@ -48,6 +48,13 @@ class ClaimedMail:
     attempts: int
     """This one included."""
     created_at: int
+    clock_offset: int | None = None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+
+    @property
+    def is_of_sandbox(self) -> bool:
+        """Return True for a mail that is only captured."""
+        return self.clock_offset is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,8 @@ def claim(
     found = store.lock_due(tx, organization_id, mail_ids)
     token, claimed = tokens.new_id(), []
     for queued, at in found:
-        error, message = _fault(installation, queued, at if gives_up_old else queued.created_at)
+        is_aged = gives_up_old and queued.clock_offset is None  # the clock of a sandbox leaps over the days between
+        error, message = _fault(installation, queued, at if is_aged else queued.created_at)
         _lease(tx, queued, token, at + lease_s * SECOND)
         claimed.append((_claimed(queued, message, token), error))
     given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
@@ -112,6 +120,7 @@ def _claimed(queued: QueuedMail, message: bytes, token: str) -> ClaimedMail:
         lease_token=token,
         attempts=queued.attempt_count + 1,
         created_at=queued.created_at,
+        clock_offset=queued.clock_offset,
     )
 
 
@@ -130,10 +139,11 @@ def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
 def record(tx: Tx, results: Sequence[MailResult]) -> None:
     """Record the results of attempts, except for mails whose lease has expired since.
 
-    The text of a sent mail is deleted, because it holds a secret.
+    The text of a sent mail is deleted, because it holds a secret. That of a sandbox is kept: it was captured.
     """
-    at = tx.now()
+    now = tx.now()
     for each in results:
+        at = now + (each.claimed.clock_offset or 0)
         key = {
             "organization_id": each.claimed.organization_id,
             "id": each.claimed.id,
@@ -141,7 +151,10 @@ def record(tx: Tx, results: Sequence[MailResult]) -> None:
         }
         if each.outcome is MailOutcome.SENT:
             sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "completed_at": at}
-            tx.update(store.SENT, **key, **sent, message="")
+            if each.claimed.is_of_sandbox:
+                tx.update(store.CAPTURED, **key, **sent)
+            else:
+                tx.update(store.SENT, **key, **sent, message="")
         else:
             tx.update(store.SETTLE_MAIL, **key, **_settled(each, at))
 

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
-from booking_core.db.due import DueRows
+from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
@@ -182,9 +182,13 @@ _ORGANIZATION = Statement(
 
 
 def get_organization(tx: Tx, organization_id: str) -> tuple[Organization, int] | None:
-    """Return the organization, and the present instant."""
+    """Return the organization and its present instant, which the statements that follow take for the present."""
     row = tx.first(_ORGANIZATION, id=organization_id)
-    return (organizations.from_row(row), row[-1]) if row else None
+    if row is None:
+        return None
+    organization = organizations.from_row(row)
+    organizations.follow(tx, organization, row[-1])
+    return organization, organization.instant(row[-1])
 
 
 # Due mails -------------------------------------------------------------------------------------------------------
@@ -200,6 +204,8 @@ class QueuedMail(NamedTuple):
     message: str
     attempt_count: int
     created_at: int
+    clock_offset: int | None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
 
 
 DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))
@@ -217,9 +223,10 @@ PARKED = DueRows(
 
 
 def _lock_due(dialect: Dialect) -> Any:
-    columns = [mails.c[name] for name in QueuedMail._fields]
+    *own, _ = QueuedMail._fields
+    offset = clock_offset_of(mails.c.organization_id).correlate(mails).scalar_subquery()
     return (
-        select(*columns, now_us(dialect))
+        select(*(mails.c[name] for name in own), offset, now_us(dialect))
         .where(
             mails.c.organization_id == bindparam("organization_id", type_=Id),
             in_rows(dialect, mails.c.id, "wanted", "id"),
@@ -239,6 +246,12 @@ SETTLE_MAIL = Update(
     "settle_mails",
     mails,
     sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error", "completed_at"),
+    keys=_LEASED,
+)
+CAPTURED = Update(
+    "captured_mails",
+    mails,
+    sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at"),
     keys=_LEASED,
 )
 SENT = Update(

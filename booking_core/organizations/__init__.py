@@ -3,6 +3,7 @@
 `COLUMNS` and `from_row` are for packages that join organizations to their own rows.
 """
 
+from booking_core.organizations.clocks import follow, now
 from booking_core.organizations.service import (
     by_id,
     create,
@@ -20,9 +21,11 @@ __all__ = [
     "by_id",
     "create",
     "find",
+    "follow",
     "from_row",
     "get",
     "is_taken",
+    "now",
     "present",
     "present_settings",
     "set_settings",

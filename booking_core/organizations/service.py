@@ -10,8 +10,13 @@ from booking_core.errors import Conflict, NotFound
 from booking_core.organizations import rules, store
 
 
-def create(tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: int) -> Organization:
+def create(
+    tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: int, is_sandbox: bool = False
+) -> Organization:
     """Create an organization with its counters and the default settings of the schema.
+
+    Args:
+        is_sandbox: it is a sandbox, and stays one: no function changes that.
 
     Raises:
         Malformed: with each invalid field.
@@ -30,6 +35,7 @@ def create(tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: i
         default_currency=new["currency"],
         created_at=now,
         updated_at=now,
+        clock_offset=0 if is_sandbox else None,
     )
     return get(tx, slug=new["slug"])
 

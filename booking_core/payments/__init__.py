@@ -6,7 +6,7 @@ transaction is open, and settles the result. Staff records payments without a ga
 """
 
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
-from booking_core.payments.elsewhere import Compared, Elsewhere, record_elsewhere
+from booking_core.payments.elsewhere import Elsewhere, Recorded, record_elsewhere
 from booking_core.payments.gateway_amounts import from_gateway, to_gateway
 from booking_core.payments.listing import (
     DueBooking,
@@ -43,6 +43,7 @@ from booking_core.payments.rules import (
     refund_amount,
 )
 from booking_core.payments.rules import release as release_of
+from booking_core.payments.sandbox_cards import SandboxCard, new_sandbox_intent, sandbox_card_of
 from booking_core.payments.service import (
     drop,
     expect,
@@ -62,7 +63,6 @@ __all__ = [
     "FIRST_RETRY_DELAY_S",
     "RETRY_DELAY_MAX_S",
     "ClaimedRefund",
-    "Compared",
     "DueBooking",
     "Elsewhere",
     "MoneyOutcome",
@@ -70,12 +70,14 @@ __all__ = [
     "OwnedRefund",
     "PaymentRow",
     "Record",
+    "Recorded",
     "Refund",
     "RefundFilter",
     "RefundOutcome",
     "RefundResult",
     "Release",
     "Returned",
+    "SandboxCard",
     "claim",
     "drop",
     "expect",
@@ -90,6 +92,7 @@ __all__ = [
     "get_record",
     "get_refund",
     "lock",
+    "new_sandbox_intent",
     "next_refund_number",
     "organization_of_record",
     "outcome_of",
@@ -109,6 +112,7 @@ __all__ = [
     "reopen_refund",
     "request_refund",
     "return_late",
+    "sandbox_card_of",
     "settle",
     "settle_refund",
     "to_gateway",

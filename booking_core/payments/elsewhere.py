@@ -1,14 +1,14 @@
 """Refunds that somebody made at the gateway, outside of this service."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import PaymentSource, PaymentStatus
-from booking_core.payments import refunds, rules, store
-from booking_core.payments.rules import LeasedRefund, Returned
+from booking_core.payments import refunds, store
+from booking_core.payments.rules import CANCELLATION, LeasedRefund, Returned
 from booking_core.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
 
@@ -31,23 +31,22 @@ class Elsewhere(StrEnum):
     """The payment is not received here, or a refund of this service is being sent: compare again later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The result, and the money that was recorded by it."""
+class Recorded(NamedTuple):
+    """The refunds at the gateway that were recorded."""
 
     result: Elsewhere
-    recorded_minor: int = 0
+    amount_minor: int = 0
     """The amount that was recorded with the payment alone."""
-    returned: Sequence[Returned] = ()
+    returned: tuple[Returned, ...] = ()
 
 
 def record_elsewhere(
     tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
-) -> Compared:
+) -> Recorded:
     """Record what the gateway has refunded of a payment beyond what is known here; the caller has locked the booking.
 
-    A refund that staff settled by hand counts as known, since it may have been made at the gateway's dashboard, and so
-    does what a change of party has released. So no money is counted twice, whatever is reported how often.
+    A refund that staff settled by hand counts as known, since it may have been made at the gateway's dashboard. So no
+    money is counted twice, whatever is reported how often. `bookings.record_elsewhere` publishes it.
 
     Args:
         gateway_minor: all that the gateway has refunded of the payment.
@@ -56,40 +55,45 @@ def record_elsewhere(
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
     booking = store.lock_booking(tx, actor.organization.id, booking_id)
     if payment is None or booking is None or booking.payment_source != PaymentSource.STRIPE:
-        return Compared(Elsewhere.KNOWN)
-    made = store.lock_refunds_of_booking(tx, actor.organization.id, booking_id)
-    if payment.status in _AWAITED or any(refund.status in _OPEN for refund in made):
-        return Compared(Elsewhere.TOO_EARLY)
-    amount = min(gateway_minor - payment.released_minor, payment.amount_minor) - payment.refunded_minor
-    if amount <= 0:
-        return Compared(Elsewhere.KNOWN)
-    refund = next((each for each in made if each.number == rules.CANCELLATION), None)
-    if refund is not None and refund.status in WAITING and amount >= refund.amount_minor:
-        return _settle(tx, refund, amount, provider_refund_id)
-    returned = _record(tx, refund or _unrefunded(actor, booking, payment, booking_id), amount, provider_refund_id)
-    return Compared(Elsewhere.RECORDED, amount, [returned])
+        return Recorded(Elsewhere.KNOWN)
+    has_refunds = payment.has_refund or payment.released_minor
+    found = store.lock_refunds_of_booking(tx, actor.organization.id, booking_id) if has_refunds else []
+    if payment.status in _AWAITED or any(each.status in _OPEN for each in found):
+        return Recorded(Elsewhere.TOO_EARLY)
+    parts = store.parts_returned(tx, actor.organization.id, booking_id) if payment.released_minor else 0
+    unknown = gateway_minor - parts - payment.refunded_minor
+    state = _unrefunded(actor, booking, payment, booking_id, parts)
+    settled, state = _settle(tx, found, state, unknown, provider_refund_id)
+    rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
+    if rest <= 0:
+        return Recorded(Elsewhere.SETTLED if settled else Elsewhere.KNOWN, returned=settled)
+    noted = {"provider_refund_id": provider_refund_id} if provider_refund_id and not settled else {}
+    recorded = refunds.record_returned(tx, state, rest, kind=TimelineKind.PAYMENT_RETURNED, **noted)
+    return Recorded(Elsewhere.SETTLED if settled else Elsewhere.RECORDED, rest, (*settled, recorded))
 
 
-def _settle(tx: Tx, refund: LeasedRefund, amount_minor: int, provider_refund_id: str | None) -> Compared:
-    """Close a refund that waited for a person by as much of the amount, and record the rest."""
-    refunds.close_elsewhere(tx, refund, provider_refund_id or refund.provider_refund_id or UNKNOWN_ID)
-    returned = refunds.record_returned(tx, refund, refund.amount_minor, reason=RefundReason.REFUNDED_ELSEWHERE)
-    rest = amount_minor - refund.amount_minor
-    if not rest:
-        return Compared(Elsewhere.SETTLED, 0, [returned])
-    following = refund._replace(
-        refunded_minor=refund.refunded_minor + refund.amount_minor, payment_status=returned.payment_status
-    )
-    return Compared(Elsewhere.SETTLED, rest, [returned, _record(tx, following, rest, None)])
-
-
-def _record(tx: Tx, refund: LeasedRefund, amount_minor: int, provider_refund_id: str | None) -> Returned:
-    noted = {"provider_refund_id": provider_refund_id} if provider_refund_id else {}
-    return refunds.record_returned(tx, refund, amount_minor, kind=TimelineKind.PAYMENT_RETURNED, **noted)
+def _settle(
+    tx: Tx, found: Iterable[LeasedRefund], state: LeasedRefund, amount_minor: int, provider_refund_id: str | None
+) -> tuple[tuple[Returned, ...], LeasedRefund]:
+    """Close the refunds that waited for a person and that the amount suffices for; return the state after them."""
+    settled: list[Returned] = []
+    for refund in found:
+        if refund.status not in WAITING or refund.amount_minor > amount_minor:
+            continue
+        amount, amount_minor = refund.amount_minor, amount_minor - refund.amount_minor
+        refunded, parts = state.refunded_minor, state.parts_returned_minor
+        refunds.close_elsewhere(tx, refund, provider_refund_id or refund.provider_refund_id or UNKNOWN_ID)
+        refund = refund._replace(refunded_minor=refunded, parts_returned_minor=parts)
+        settled.append(refunds.record_returned(tx, refund, amount, reason=RefundReason.REFUNDED_ELSEWHERE))
+        if refund.number == CANCELLATION:
+            state = state._replace(refunded_minor=refunded + amount, payment_status=settled[-1].payment_status)
+        else:
+            state = state._replace(parts_returned_minor=parts + amount)
+    return tuple(settled), state
 
 
 def _unrefunded(
-    actor: Actor, booking: store.BookingForRefund, payment: store.PaymentRow, booking_id: str
+    actor: Actor, booking: store.BookingForRefund, payment: store.PaymentRow, booking_id: str, parts_minor: int
 ) -> LeasedRefund:
     """Return the payment and the booking in the form of a refund, of which there is none."""
     return LeasedRefund(
@@ -114,5 +118,5 @@ def _unrefunded(
         payment_intent=payment.payment_intent,
         payment_source=booking.payment_source,
         payment_status=payment.status,
-        parts_returned_minor=payment.released_minor,
+        parts_returned_minor=parts_minor,
     )

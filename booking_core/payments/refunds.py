@@ -35,23 +35,39 @@ DUE = store.DUE
 def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float) -> Processed[ClaimedRefund]:
     """Lease those of the refunds that are due. A refund that the gateway cannot make is referred to staff instead."""
     token = tokens.new_id()
-    claimed, found = [], store.due(tx, organization_id, refund_ids)
+    claimed: list[ClaimedRefund] = []
+    found = store.due(tx, organization_id, refund_ids)
     for due in found:
-        if due.payment_intent is None:
-            _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
-        elif due.attempt_count >= rules.ATTEMPTS_MAX:
-            _refer(tx, due, RefundReason.NEVER_SETTLED)
-        else:
-            claimed.append(_lease(tx, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
+        _claim(tx, due, token, lease_s, claimed)
     return Processed([due.id for due in found], results=claimed)
 
 
-def refer_to_staff(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
-    """Refer those of the refunds that are due to staff, because there is no gateway."""
+def refer_to_staff(
+    tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float = 0.0
+) -> Processed[ClaimedRefund]:
+    """Refer those of the refunds that are due to staff, because there is no gateway.
+
+    Those of a sandbox are leased: it has the test gateway.
+    """
+    token = tokens.new_id()
+    claimed: list[ClaimedRefund] = []
     found = store.due(tx, organization_id, refund_ids)
     for due in found:
-        _refer(tx, due, RefundReason.NO_GATEWAY)
-    return Processed([due.id for due in found])
+        if due.clock_offset is None:
+            _refer(tx, due, RefundReason.NO_GATEWAY)
+        else:
+            _claim(tx, due, token, lease_s, claimed)
+    return Processed([due.id for due in found], results=claimed)
+
+
+def _claim(tx: Tx, due: DueRefund, token: str, lease_s: float, claimed: list[ClaimedRefund]) -> None:
+    """Lease a refund and add it to those that are claimed, or refer it to staff when no gateway can make it."""
+    if due.payment_intent is None:
+        _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
+    elif due.attempt_count >= rules.ATTEMPTS_MAX:
+        _refer(tx, due, RefundReason.NEVER_SETTLED)
+    else:
+        claimed.append(_lease(tx, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
 
 
 def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> ClaimedRefund:
@@ -81,6 +97,7 @@ def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) 
         at=due.at,
         lease_token=token,
         reopened_count=due.reopened_count,
+        clock_offset=due.clock_offset,
     )
 
 
@@ -113,6 +130,7 @@ def settle(
     for result in results:
         refund = found.get((result.claimed.organization_id, result.claimed.id))
         if refund is not None:
+            refund = refund._replace(at=refund.at + result.claimed.ahead)
             delay_s = rules.retry_delay_s(refund.attempt_count, jitter(), first_delay_s)
             returned += _settle(tx, refund, result, delay_s)
     return Settled(len(found), returned)

@@ -182,6 +182,18 @@ class ClaimedRefund:
     lease_token: str
     reopened_count: int = 0
     """Counts how often staff has reopened the refund."""
+    clock_offset: int | None = None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+
+    @property
+    def is_of_sandbox(self) -> bool:
+        """Return True for a refund that only the test gateway may make."""
+        return self.clock_offset is not None
+
+    @property
+    def ahead(self) -> int:
+        """Return by how much `at` is ahead of the real time."""
+        return self.clock_offset or 0
 
     @property
     def idempotency_key(self) -> str:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core.db.due import DueRows
+from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
@@ -206,6 +206,8 @@ class DueRefund(NamedTuple):
     at: int
     reopened_count: int
     number: int
+    clock_offset: int | None
+    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
 
 
 def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
@@ -218,7 +220,12 @@ DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,
 
 def _lock_due(dialect: Dialect) -> Any:
     now = now_us(dialect)
-    of_others = {"payment_intent": payments.c.payment_intent, "customer_id": bookings.c.customer_id, "at": now}
+    of_others = {
+        "payment_intent": payments.c.payment_intent,
+        "customer_id": bookings.c.customer_id,
+        "at": now,
+        "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
+    }
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
     return (
@@ -265,27 +272,28 @@ LEASE = Update(
 _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
 
-def _parts_returned() -> Any:
-    """Select the sum of what the other refunds of changes of the party have returned for the booking."""
-    other = refunds.alias("other").c
-    returned = case((other.status == literal_column("'succeeded'"), other.amount_minor), else_=other.settled_minor)
-    total = cast(func.coalesce(func.sum(returned), literal_column("0")), BigInteger)
-    return (
-        select(total)
-        .where(
-            other.organization_id == refunds.c.organization_id,
-            other.booking_id == refunds.c.booking_id,
-            other.id != refunds.c.id,
-            other.number > literal_column("0"),
-            other.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
-        )
-        .correlate(refunds)
-        .scalar_subquery()
+def _returned_by_parts(of: Any) -> Select[Any]:
+    """Select the sum of what refunds of changes of the party have returned."""
+    returned = case((of.status == literal_column("'succeeded'"), of.amount_minor), else_=of.settled_minor)
+    return select(cast(func.coalesce(func.sum(returned), literal_column("0")), BigInteger)).where(
+        of.number > literal_column(str(rules.CANCELLATION)),
+        of.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
     )
 
 
+_other = refunds.alias("other").c
+_PARTS = (
+    _returned_by_parts(_other)
+    .where(
+        _other.organization_id == refunds.c.organization_id,
+        _other.booking_id == refunds.c.booking_id,
+        _other.id != refunds.c.id,
+    )
+    .correlate(refunds)
+    .scalar_subquery()
+)
 _OF_OTHERS = {
-    "parts_returned_minor": _parts_returned(),
+    "parts_returned_minor": _PARTS,
     "paid_minor": payments.c.amount_minor,
     "refunded_minor": payments.c.refunded_minor,
     "payment_intent": payments.c.payment_intent,
@@ -375,6 +383,7 @@ def _lock_refunds_of_booking(dialect: Dialect) -> Any:
             refunds.c.organization_id == bindparam("organization_id", type_=Id),
             refunds.c.booking_id == bindparam("booking_id", type_=Id),
         )
+        .order_by(refunds.c.number)
         .with_for_update(key_share=True, of=[bookings, payments, refunds])
     )
 
@@ -383,9 +392,24 @@ _LOCK_REFUNDS_OF_BOOKING = Statement(_lock_refunds_of_booking)
 
 
 def lock_refunds_of_booking(tx: Tx, organization_id: str, booking_id: str) -> list[LeasedRefund]:
-    """Lock the refunds of a booking, as `lock_refund`."""
+    """Lock the refunds of a booking, as `lock_refund`, that of its cancellation first."""
     found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=organization_id, booking_id=booking_id)
     return list(map(LeasedRefund._make, found))
+
+
+_PARTS_RETURNED = Statement(
+    _returned_by_parts(refunds.c).where(
+        refunds.c.organization_id == bindparam("organization_id", type_=Id),
+        refunds.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def parts_returned(tx: Tx, organization_id: str, booking_id: str) -> int:
+    """Return the amount that refunds of changes of the party have returned for a booking."""
+    row = tx.first(_PARTS_RETURNED, organization_id=organization_id, booking_id=booking_id)
+    assert row is not None
+    return int(row[0])
 
 
 SETTLE = Update(

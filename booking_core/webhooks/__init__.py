@@ -13,6 +13,7 @@ from booking_core.webhooks.endpoints import change, check, create, delete, find_
 from booking_core.webhooks.purging import purge, purge_endpoints
 from booking_core.webhooks.recording import DeliveryResult, expired_leases, park, record, rescue_expired_leases
 from booking_core.webhooks.recovering import recover
+from booking_core.webhooks.redelivering import redeliver
 from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_delay
 from booking_core.webhooks.upkeep import Step, Upkeep
 
@@ -41,6 +42,7 @@ __all__ = [
     "purge_endpoints",
     "record",
     "recover",
+    "redeliver",
     "rescue_expired_leases",
     "retry",
     "rotate_secret",

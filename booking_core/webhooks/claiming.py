@@ -1,20 +1,20 @@
 """Claims due deliveries for a worker.
 
-`claim` has two sources. Queued rows are retries, tests, recovered deliveries and deliveries whose worker died. The
-others are the next events of the log, for each endpoint after the sequence up to which it was served: each becomes a
-delivery here, with its first attempt. `claim` leases deliveries and inserts an attempt for each; the worker sends the
-requests while no transaction is open.
+`claim` has two sources. Queued rows are retries, tests, recovered deliveries and deliveries whose worker died: `claim`
+leases each and inserts an attempt for it. The others are the next events of the log, for each endpoint after the
+sequence up to which it was served: those of an endpoint are leased together, in one row, and become deliveries with
+their results (see `leases`). The worker sends the requests while no transaction is open.
 `record` then writes the results (see `recording`). A worker that dies leaves leases that expire, and
 `rescue_expired_leases` queues their deliveries again: an attempt is made at least once, and may be made twice (decision
 W10).
 
-A transaction locks endpoints first, then their cursors, then deliveries, then the counters of organizations. `claim`
-locks cursors and deliveries, and never waits for a lock.
+A transaction locks endpoints first, then their cursors, then deliveries and leases, then the counters of organizations.
+`claim` locks cursors and deliveries, and never waits for a lock.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from booking_core import tokens
 from booking_core.clock import SECOND
@@ -23,7 +23,8 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
 from booking_core.tokens import SecretKeys
-from booking_core.webhooks import picking, rules, store
+from booking_core.webhooks import leases, picking, rules, store
+from booking_core.webhooks.leases import LeasedAttempt
 from booking_core.webhooks.picking import DueDelivery
 
 log = logging.getLogger("booking.webhooks")
@@ -53,13 +54,18 @@ class ClaimedDelivery:
     body: bytes = field(repr=False)
     lease_token: str
     at: int
-    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
+    """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock, so
+    it is the real one for a sandbox too."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
+    ahead: int = 0
+    """Microseconds by which the clock of a sandbox was ahead of that instant."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
+    lease_id: str | None = None
+    """The lease of the first attempts that were claimed together; None: the delivery has a row, which is leased."""
 
 
 def lease_s(deadline_s: float) -> int:
@@ -80,7 +86,7 @@ def claim(
     lease_s: int = LEASE_S,
     now: int | None = None,
 ) -> list[ClaimedDelivery]:
-    """Lease due deliveries, at most `free`, and insert an attempt for each.
+    """Lease due deliveries, at most `free`, each for one attempt.
 
     A first attempt waits for that of an earlier event about the same resource: its delivery is queued until then. A
     worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
@@ -88,7 +94,7 @@ def claim(
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
     W13). Endpoints whose last attempt timed out share `slow_free` of the places. An endpoint with nothing in flight may
     have one attempt even when its organization has reached its limit. It takes two statements for any number of
-    deliveries; on SQLite, which cannot change three tables with one statement, four.
+    deliveries; on SQLite, which cannot change two tables with one statement, one for each table.
 
     Args:
         in_flight: the number of attempts that this worker has in flight, by endpoint id.
@@ -107,21 +113,72 @@ def claim(
         worker=worker,
         now=now,
     )
-    token, secrets, order = _lease_token(worker), _SecretCache(installation.secret_keys), _Order(worker is not None)
-    claimed: list[ClaimedDelivery] = []
+    batch = _Batch(tx, installation, worker, lease_s)
     for due in sorted(picked, key=lambda due: due.sequence or 0):
-        each = _claimed(due, token, secrets)
-        after = order.after(due, each.delivery_id)
-        until = None if after == WAITS else due.at + lease_s * SECOND
-        if due.sequence is None:
-            _lease(tx, each, until)
-        else:
-            _insert(tx, due, each, until)
-        if until is not None:
-            _insert_attempt(tx, each)
-            claimed.append(replace(each, after=after) if after else each)
+        batch.add(due)
+    batch.write()
     _move_cursors(tx, picked)
-    return [each for each in claimed if _can_be_sent(each)]
+    return [each for each in batch.claimed if _can_be_sent(each)]
+
+
+class _Batch:
+    """The deliveries of one claim."""
+
+    def __init__(self, tx: Tx, installation: Installation, worker: str | None, lease_s: int) -> None:
+        self.claimed: list[ClaimedDelivery] = []
+        self._tx = tx
+        self._token = _lease_token(worker)
+        self._secrets = _Secrets(installation.secret_keys)
+        self._order = _Order(worker)
+        self._length = lease_s * SECOND
+        self._leased: dict[tuple[str, str], tuple[str, DueDelivery, list[LeasedAttempt]]] = {}
+        """By endpoint the id of its lease, the first of its events, and all attempts."""
+
+    def add(self, due: DueDelivery) -> None:
+        """Lease a delivery, or queue it behind others about the same resource."""
+        delivery_id = due.id if due.sequence is None else rules.delivery_id(due.event_id, due.endpoint_id)
+        after = self._order.after(due, delivery_id)
+        if after == WAITS:
+            _insert(self._tx, due, delivery_id)
+            return
+        attempt_id = tokens.new_id()
+        lease_id = None if due.sequence is None else self._with_others(due, due.sequence, attempt_id)
+        claimed = _claimed(
+            due,
+            delivery_id=delivery_id,
+            attempt_id=attempt_id,
+            secrets=self._secrets[due.organization_id, due.endpoint_id, due.secrets],
+            lease_token=self._token,
+            after=after,
+            lease_id=lease_id,
+        )
+        self.claimed.append(claimed)
+        if lease_id is None:
+            _lease(self._tx, claimed, due.at + self._length)
+            _insert_attempt(self._tx, claimed)
+
+    def _with_others(self, due: DueDelivery, sequence: int, attempt_id: str) -> str:
+        """Lease the next event of an endpoint with those before it, and return the id of the lease."""
+        lease = self._leased.setdefault((due.organization_id, due.endpoint_id), (tokens.new_id(), due, []))
+        created_at = min(due.created_at, due.at + due.ahead)
+        attempt = LeasedAttempt(sequence, due.event_id, due.event_type, due.resource_id, created_at, attempt_id)
+        lease[2].append(attempt)
+        return lease[0]
+
+    def write(self) -> None:
+        """Insert the leases of the events."""
+        for (organization_id, endpoint_id), (lease_id, due, attempts) in self._leased.items():
+            leases.insert(
+                self._tx,
+                organization_id,
+                endpoint_id,
+                attempts,
+                lease_id=lease_id,
+                token=self._token,
+                until=due.at + self._length,
+                at=due.at + due.ahead,
+                generation=due.generation,
+            )
 
 
 def _lease_token(worker: str | None) -> str:
@@ -139,8 +196,8 @@ class _Order:
     A worker holds at most two of them: each may take a deadline, and the second has to end before its lease does.
     """
 
-    def __init__(self, is_chained: bool) -> None:
-        self._is_chained = is_chained
+    def __init__(self, worker: str | None) -> None:
+        self._worker = worker
         self._last: dict[tuple[str, str], str] = {}
 
     def after(self, due: DueDelivery, delivery_id: str) -> str | None:
@@ -148,56 +205,87 @@ class _Order:
         if due.sequence is None or due.resource_id is None:
             return None
         resource = due.endpoint_id, due.resource_id
-        after = self._last.get(resource, due.unfinished)
-        self._last[resource] = delivery_id if after is None and self._is_chained else WAITS
+        after = self._last[resource] if resource in self._last else self._before(due)
+        self._last[resource] = delivery_id if after is None and self._worker else WAITS
         return after
 
+    def _before(self, due: DueDelivery) -> str | None:
+        """Return the same for the first attempts of earlier claims: those of rows, and those in leases."""
+        if due.in_flight is None:
+            return due.unfinished
+        held = [(line[: leases.WORKER_LENGTH], line[leases.WORKER_LENGTH :]) for line in due.in_flight.splitlines()]
+        same = [
+            (worker, each.event_id)
+            for worker, attempts in held
+            for each in leases.parsed(attempts)
+            if each.resource_id == due.resource_id
+        ]
+        if due.unfinished is not None or len(same) != 1 or same[0][0] != self._worker:
+            return WAITS
+        return rules.delivery_id(same[0][1], due.endpoint_id)
 
-class _SecretCache(dict[tuple[str, str, str, str], str]):
-    """Secrets by organization, endpoint, id and sealed text, each opened once for a batch."""
+
+class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
+    """The secrets by organization, endpoint and what is stored, opened once for a batch.
+
+    Those that cannot be opened are left out; without any, a delivery is leased and not sent.
+    """
 
     def __init__(self, secret_keys: SecretKeys) -> None:
         super().__init__()
         self._secret_keys = secret_keys
 
-    def __missing__(self, stored: tuple[str, str, str, str]) -> str:
-        *row, sealed = stored
+    def __missing__(self, key: tuple[str, str, str | None]) -> tuple[str, ...]:
+        owner, endpoint_id, stored = key
+        opened = [self._opened(owner, endpoint_id, *each) for each in _live_secrets(stored)]
+        self[key] = secrets = tuple(secret for secret in opened if secret)
+        return secrets
+
+    def _opened(self, organization_id: str, endpoint_id: str, secret_id: str, sealed: str) -> str:
+        place = (organization_id, endpoint_id, secret_id)
         try:
-            secret = self._secret_keys.open(rules.SECRET_PURPOSE, sealed, *row).decode()
+            return self._secret_keys.open(rules.SECRET_PURPOSE, sealed, *place).decode()
         except ValueError:
-            secret = ""  # sealed with a secret key that is no longer configured
-        self[stored] = secret
-        return secret
+            return ""  # sealed with a secret key that is no longer configured
 
 
-def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelivery:
+def _live_secrets(stored: str | None) -> list[tuple[str, str]]:
+    try:
+        return picking.live_secrets(stored)
+    except (IndexError, ValueError):
+        return []  # a row of secrets that is not of this service's making must not stop the claims of others
+
+
+def _claimed(
+    due: DueDelivery,
+    *,
+    delivery_id: str,
+    attempt_id: str,
+    secrets: tuple[str, ...],
+    lease_token: str,
+    after: str | None,
+    lease_id: str | None,
+) -> ClaimedDelivery:
     return ClaimedDelivery(
         organization_id=due.organization_id,
-        delivery_id=due.id if due.sequence is None else rules.delivery_id(due.event_id, due.endpoint_id),
+        delivery_id=delivery_id,
         endpoint_id=due.endpoint_id,
-        attempt_id=tokens.new_id(),
+        attempt_id=attempt_id,
         number=due.number,
         trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
         url=due.url,
-        secrets=_opened(due, cache),
+        secrets=secrets,
         event_id=due.event_id,
         event_type=due.event_type,
         body=(due.body or "").encode(),
-        lease_token=token,
+        lease_token=lease_token,
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
         traceparent=due.traceparent,
+        ahead=due.ahead,
+        after=after,
+        lease_id=lease_id,
     )
-
-
-def _opened(due: DueDelivery, cache: _SecretCache) -> tuple[str, ...]:
-    """Return the secrets of the endpoint that can be opened; without one, the delivery is leased and not sent."""
-    try:
-        stored = picking.live_secrets(due.secrets)
-    except (IndexError, ValueError):
-        return ()  # a row of secrets that is not of this service's making must not stop the claims of others
-    opened = [cache[due.organization_id, due.endpoint_id, secret_id, sealed] for secret_id, sealed in stored]
-    return tuple(secret for secret in opened if secret)
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
@@ -213,38 +301,36 @@ def _can_be_sent(claimed: ClaimedDelivery) -> bool:
     return False
 
 
-def _lease(tx: Tx, claimed: ClaimedDelivery, until: int | None) -> None:
+def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
     tx.update(
         picking.LEASE,
         organization_id=claimed.organization_id,
         id=claimed.delivery_id,
         lease_token=claimed.lease_token,
         lease_until=until,
-        last_attempt_at=claimed.at,
+        last_attempt_at=claimed.at + claimed.ahead,
     )
 
 
-def _insert(tx: Tx, due: DueDelivery, claimed: ClaimedDelivery, until: int | None) -> None:
-    """Insert the delivery of an event: leased, or queued behind another one about the same resource."""
+def _insert(tx: Tx, due: DueDelivery, delivery_id: str) -> None:
+    """Insert the delivery of an event: queued behind another one about the same resource."""
     assert due.sequence is not None
     row = rules.new_delivery(
-        claimed.delivery_id,
-        claimed.endpoint_id,
+        delivery_id,
+        due.endpoint_id,
         due.event_id,
         due.event_type,
-        created_at=min(due.created_at, due.at),
+        created_at=min(due.created_at, due.at + due.ahead),
         trigger=DeliveryTrigger.EVENT,
-        due_at=due.at,
+        due_at=due.at + due.ahead,
     )
     store.insert_delivery(
         tx,
         due.organization_id,
-        row._replace(last_attempt_at=None if until is None else due.at),
+        row,
         event_sequence=due.sequence,
         resource_id=due.resource_id,
         generation=due.generation,
-        lease_token=None if until is None else claimed.lease_token,
-        lease_until=until,
     )
 
 
@@ -256,7 +342,7 @@ def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
         delivery_id=claimed.delivery_id,
         number=claimed.number,
         trigger=claimed.trigger.value,
-        started_at=claimed.at,
+        started_at=claimed.at + claimed.ahead,
     )
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import (
     BigInteger,
     Integer,
     Text,
     and_,
     bindparam,
+    case,
     func,
     literal,
     literal_column,
@@ -33,12 +35,20 @@ from booking_core.db.tables import (
     events,
     webhook_cursors,
     webhook_endpoints,
+    webhook_leases,
     webhook_ranges,
     webhook_subscriptions,
 )
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
-from booking_core.webhooks import rules, store
+from booking_core.models.webhooks import (
+    AttemptTrigger,
+    DeliveryStatus,
+    DeliveryTrigger,
+    EndpointStatus,
+    FailureReason,
+)
+from booking_core.webhooks import leases, rules, store
+from booking_core.webhooks.leases import LeasedAttempt
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 END = 2**63 - 1
@@ -54,6 +64,20 @@ Placed = tuple[int, DeliveryRow]
 # Events without a row --------------------------------------------------------------------------------------------
 
 
+class InFlight(NamedTuple):
+    """The first attempt of a delivery that has no row yet."""
+
+    event_id: str
+    attempt_id: str
+    claimed_at: int
+
+    @property
+    def attempts(self) -> str:
+        """Return the attempt as `rules.DeliveryRow` has it."""
+        shown = (self.attempt_id, 1, AttemptTrigger.SCHEDULED.value, self.claimed_at, None, None, None, None)
+        return orjson.dumps(shown).decode()
+
+
 class Stretch(NamedTuple):
     """Events of one type that are no rows of deliveries: those after `after`, up to `until`."""
 
@@ -63,6 +87,8 @@ class Stretch(NamedTuple):
     missed_at: int | None
     """Null: they are to be sent."""
     recovering_at: int | None
+    in_flight: InFlight | None = None
+    """Of the only event: its first attempt."""
 
     @property
     def status(self) -> DeliveryStatus:
@@ -71,8 +97,10 @@ class Stretch(NamedTuple):
 
 
 def _stretches() -> Any:
-    e, c, s, r = (t.c for t in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges))
-    behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence).where(
+    e, c, s, r, h = (
+        table.c for table in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_leases)
+    )
+    behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence, null()).where(
         e.organization_id == _organization_id,
         e.id == _endpoint_id,
         e.status == EndpointStatus.ENABLED.value,
@@ -81,10 +109,18 @@ def _stretches() -> Any:
         s.organization_id == e.organization_id,
         s.endpoint_id == e.id,
     )
-    missed = select(r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0)).where(
-        r.organization_id == _organization_id, r.endpoint_id == _endpoint_id
+    missed = select(
+        r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0), null()
+    ).where(r.organization_id == _organization_id, r.endpoint_id == _endpoint_id)
+    # What was in flight when its endpoint was disabled counts as given up, unless it succeeds yet.
+    given_up_at = case((h.generation < e.generation, func.coalesce(e.given_up_at, e.updated_at)))
+    in_flight = select(null(), null(), null(), given_up_at, null(), h.claimed_at, h.attempts).where(
+        e.organization_id == _organization_id,
+        e.id == _endpoint_id,
+        h.organization_id == e.organization_id,
+        h.endpoint_id == e.id,
     )
-    return union_all(behind, missed)
+    return union_all(behind, missed, in_flight)
 
 
 _STRETCHES = Statement(_stretches())
@@ -92,12 +128,29 @@ _STRETCHES = Statement(_stretches())
 
 def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
     """Return where the events of the endpoint are that have no row."""
-    found = tx.all(_STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id)
-    all_of_them = (
-        Stretch(kind, max(after, served), END if until is None else until, missed_at, recovering_at)
-        for kind, after, until, missed_at, recovering_at, served in found
-    )
-    return [stretch for stretch in all_of_them if stretch.after < stretch.until]
+    found: list[Stretch] = []
+    for kind, after, until, missed_at, recovering_at, at, in_flight in tx.all(
+        _STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id
+    ):
+        if in_flight is not None:
+            found += _in_flight(leases.parsed(in_flight), missed_at, at)
+        elif max(after, at) < (end := END if until is None else until):
+            found.append(Stretch(kind, max(after, at), end, missed_at, recovering_at))
+    return found
+
+
+def _in_flight(attempts: Iterable[LeasedAttempt], missed_at: int | None, claimed_at: int) -> list[Stretch]:
+    return [
+        Stretch(
+            each.event_type,
+            each.sequence - 1,
+            each.sequence,
+            missed_at,
+            None,
+            InFlight(each.event_id, each.attempt_id, claimed_at),
+        )
+        for each in attempts
+    ]
 
 
 _STRETCH = {"number": Integer, "event_type": Text, "after": BigInteger, "until": BigInteger}
@@ -179,6 +232,8 @@ def computed(endpoint_id: str, event_id: str, kind: str, created_at: int, of: St
         trigger=trigger,
         due_at=at,
     )._replace(updated_at=at)
+    if of.in_flight is not None:
+        row = row._replace(last_attempt_at=of.in_flight.claimed_at, attempts=of.in_flight.attempts)
     if of.status is DeliveryStatus.FAILED:
         return rules.failed(row, FailureReason.ENDPOINT_DISABLED, of.missed_at or created_at)
     return row
@@ -290,9 +345,13 @@ def get_row(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: st
 
 
 def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """Return the delivery of an event that has no row, by its own id."""
+    """Return the delivery of an event that has no row, by its own id, or by that of its attempt in flight."""
     first, last = rules.event_ids_of(delivery_id)
     of = stretches(tx, organization_id, endpoint_id)
+    for each in of:
+        if each.in_flight is not None and each.in_flight.attempt_id == delivery_id:
+            first = last = each.in_flight.event_id
+            delivery_id = rules.delivery_id(first, endpoint_id)
     for event in tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ():
         if rules.delivery_id(event[0], endpoint_id) == delivery_id:
             return _of_event(endpoint_id, event, of)

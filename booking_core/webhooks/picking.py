@@ -31,6 +31,9 @@ class DueDelivery(NamedTuple):
     """Null: the event is no longer kept."""
     secrets: str | None
     at: int
+    """The instant of the claim, by the database's clock."""
+    ahead: int
+    """Microseconds by which the clock of a sandbox is ahead of it."""
     resource_id: str | None
     sequence: int | None
     """Of an event, which is no delivery yet."""
@@ -39,8 +42,11 @@ class DueDelivery(NamedTuple):
     traceparent: str | None
     """The trace context (W3C) of the event."""
     unfinished: str | None
-    """The delivery of an earlier event about the same resource, when its first attempt is the only one that is not over
-    and this worker holds it. Empty: there are others. Null: there is none."""
+    """The delivery of an earlier event about the same resource that has a row, when its first attempt is the only one
+    that is not over and this worker holds it. Empty: there are others. Null: there is none."""
+    in_flight: str | None
+    """The leases with first attempts about the same resource, a line each: the worker, and the attempts. Null: there is
+    none."""
     served_sequence: int | None
     """The cursor of its endpoint, which is locked. Null: another worker has it."""
 

@@ -49,16 +49,21 @@ SELECT c.organization_id, c.endpoint_id, c.served_sequence, k.last_event_sequenc
 
 -- part: due
 -- Select by these conditions, and in this order, the due deliveries of one endpoint, the longest due first. A first
--- attempt waits for the first attempts of earlier events about the same resource (decision W13).
+-- attempt waits for the first attempts of earlier events about the same resource (decision W13), of which those in
+-- flight are in leases.
 AND d.generation = e.generation
-AND d.next_attempt_at <= (SELECT at FROM clock) AND d.lease_until IS NULL
+AND d.next_attempt_at <= (SELECT at FROM clock) + r.ahead AND d.lease_until IS NULL
 AND (e.status = 'enabled' OR d."trigger" = 'test')
 AND CASE WHEN d.attempt_count > 0 OR d.resource_id IS NULL THEN true
          ELSE d.event_sequence = (
               SELECT min(p.event_sequence) FROM deliveries p
                WHERE p.organization_id = d.organization_id AND p.endpoint_id = d.endpoint_id
                  AND p.resource_id = d.resource_id AND p.generation = d.generation
-                 AND p.completed_at IS NULL AND p.attempt_count = 0) END
+                 AND p.completed_at IS NULL AND p.attempt_count = 0)
+              AND NOT EXISTS (
+              SELECT 1 FROM webhook_leases l
+               WHERE l.organization_id = d.organization_id AND l.endpoint_id = d.endpoint_id
+                 AND l.attempts LIKE '%' || CAST(d.resource_id AS text) || '%') END
 ORDER BY d.next_attempt_at LIMIT CAST(:per_endpoint AS integer)
 
 -- part: due_rows (postgresql)
@@ -130,7 +135,7 @@ AND (NOT e.last_timed_out OR CAST(:slow_free AS integer) > 0)
 
 -- part: offered_rows
 -- Select the queued deliveries that are due.
-SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
+SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, r.ahead, e.url, e.last_timed_out,
        e.generation, c.last_claimed_at, c.served_sequence, due.id, due.next_attempt_at AS due_at,
        CAST(NULL AS bigint) AS sequence
   FROM room r
@@ -142,16 +147,16 @@ SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organiza
 
 -- part: since (postgresql)
 -- Return how long the events of one endpoint are due: as long as the first of them, so what is picked has no gap.
-least(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock)) AS due_at
+least(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock) + r.ahead) AS due_at
 
 -- part: since (sqlite)
 -- Return the same.
-min(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock)) AS due_at
+min(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock) + r.ahead) AS due_at
 
 -- part: offered_events
--- Select the next events. Nothing more is taken from the log for an endpoint with 256 first attempts in flight, or
--- waiting for others.
-SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
+-- Select the next events. Nothing more is taken from the log for an endpoint with 256 first attempts that wait for
+-- others, or that a worker has lost.
+SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, r.ahead, e.url, e.last_timed_out,
        e.generation, c.last_claimed_at, c.served_sequence, v.id,
        -- include: since
        , v.sequence
@@ -177,12 +182,15 @@ candidates AS (
      GROUP BY organization_id, endpoint_id
 ),
 -- How many more attempts each endpoint, and its organization, may have in flight. An endpoint that has none may always
--- have one: endpoints that hang must not use up the limit of their organization for an endpoint that answers.
+-- have one: endpoints that hang must not use up the limit of their organization for an endpoint that answers. `ahead`:
+-- by how much the clock of its organization is ahead, if that is a sandbox.
 room AS (
     SELECT w.organization_id, w.endpoint_id, w.has_rows, w.last_sequence, coalesce(b.attempts, 0) = 0 AS is_idle,
            CAST(:per_endpoint AS integer) - coalesce(b.attempts, 0) AS of_endpoint,
            CAST(:per_organization AS integer) - sum(coalesce(b.attempts, 0)) OVER (PARTITION BY w.organization_id)
-               AS of_organization
+               AS of_organization,
+           coalesce((SELECT o.clock_offset FROM organizations o
+                      WHERE o.id = w.organization_id AND o.clock_offset IS NOT NULL), 0) AS ahead
       FROM candidates w LEFT JOIN busy b ON b.endpoint_id = w.endpoint_id
 ),
 -- Of an endpoint one row, then one event, so that neither source keeps the other waiting.
@@ -218,21 +226,33 @@ picked AS (
 )
 
 -- part: secrets (postgresql)
--- Select the secrets of the endpoint that are valid, and the instant of the claim. A secret that never expires has the
--- end of time.
+-- Select the secrets of the endpoint that are valid, the instant of the claim, and by how much the clock of its
+-- organization is ahead. A secret that never expires has the end of time.
 (SELECT string_agg(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                      || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
-    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
-(SELECT at FROM clock) AS at
+    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
+(SELECT at FROM clock) AS at, k.ahead
 
 -- part: secrets (sqlite)
 -- Select the same.
 (SELECT group_concat(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                        || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
-    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
-(SELECT at FROM clock) AS at
+    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
+(SELECT at FROM clock) AS at, k.ahead
+
+-- part: in_flight (postgresql)
+-- Select the leases with a first attempt about the same resource, in lines: the worker, and the attempts.
+(SELECT string_agg(substr(l.token, 1, 36) || l.attempts, chr(10)) FROM webhook_leases l
+  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
+    AND l.attempts LIKE '%' || CAST(v.resource_id AS text) || '%') AS in_flight
+
+-- part: in_flight (sqlite)
+-- Select the same.
+(SELECT group_concat(substr(l.token, 1, 36) || l.attempts, char(10)) FROM webhook_leases l
+  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
+    AND l.attempts LIKE '%' || v.resource_id || '%') AS in_flight
 
 -- part: claimed_row
 -- Select the columns of `DueDelivery` of a queued delivery.
@@ -244,7 +264,7 @@ coalesce((SELECT max(a.number) FROM attempts a
 , d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
 (SELECT v.traceparent FROM events v
   WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS traceparent,
-NULL AS unfinished
+NULL AS unfinished, NULL AS in_flight
 
 -- part: claimed_event
 -- Select the columns of `DueDelivery` of an event. An attempt that this worker has in flight may be followed by the
@@ -261,7 +281,8 @@ v.created_at, v.traceparent,
    FROM deliveries p
   WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
     AND p.resource_id = v.resource_id AND p.generation = k.generation
-    AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished
+    AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished,
+-- include: in_flight
 
 -- name: claim (postgresql)
 -- Select due deliveries and next events, and lock them and the cursors of their endpoints. Read it from `waiting`.
@@ -369,4 +390,6 @@ SELECT min(at) FROM (
              WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) = 'enabled'
     UNION ALL
     SELECT min(lease_until) FROM deliveries WHERE lease_until IS NOT NULL
+    UNION ALL
+    SELECT min(lease_until) FROM webhook_leases
 ) due

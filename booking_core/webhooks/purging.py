@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, or_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
@@ -13,6 +13,7 @@ from booking_core.db.tables import (
     deliveries,
     webhook_cursors,
     webhook_endpoints,
+    webhook_leases,
     webhook_ranges,
     webhook_subscriptions,
 )
@@ -37,9 +38,14 @@ def _delete(of: ColumnElement[str]) -> Statement:
 
 
 _DELETE_ATTEMPTS, _DELETE_DELIVERIES = _delete(attempts.c.delivery_id), _delete(deliveries.c.id)
-_REFERRED_TO = exists().where(
-    deliveries.c.organization_id == webhook_endpoints.c.organization_id,
-    deliveries.c.endpoint_id == webhook_endpoints.c.id,
+_REFERRED_TO = or_(
+    *(
+        exists().where(
+            table.c.organization_id == webhook_endpoints.c.organization_id,
+            table.c.endpoint_id == webhook_endpoints.c.id,
+        )
+        for table in (deliveries, webhook_leases)
+    )
 )
 _DELETED = Statement(
     select(webhook_endpoints.c.organization_id, webhook_endpoints.c.id)
@@ -70,7 +76,7 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
 def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     """Delete the rows of endpoints that were deleted before that instant, at most `limit`; return how many.
 
-    An endpoint to which a delivery still refers stays until that delivery is purged. What endpoints have passed in the
+    An endpoint to which a delivery or a lease still refers stays until that is gone. What endpoints have passed in the
     log, and what can no longer be recovered, goes too.
     """
     following.purge(tx)

@@ -317,7 +317,7 @@ def _recover_ranges(tx: Tx, organization_id: str, endpoint_id: str, wanted: Want
     missed = [
         each
         for each in log.stretches(tx, organization_id, endpoint_id)
-        if each.status in wanted.statuses and each.event_type in wanted.types
+        if each.status in wanted.statuses and each.event_type in wanted.types and each.in_flight is None
     ]
     if not missed:
         return 0
@@ -344,6 +344,15 @@ def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: S
                 missed_at=whole.missed_at,
                 recovering_at=recovering_at,
             )
+
+
+def recover_event(tx: Tx, organization_id: str, endpoint_id: str, event_type: str, sequence: int, at: int) -> None:
+    """Mark one missed event as recovering, of a range that has it."""
+    for each in log.stretches(tx, organization_id, endpoint_id):
+        is_here = each.event_type == event_type and each.after < sequence <= each.until
+        if is_here and each.status is DeliveryStatus.FAILED:
+            part = each._replace(after=sequence - 1, until=sequence)
+            _cut(tx, organization_id, endpoint_id, each, part, at)
 
 
 def _count_events(tx: Tx, organization_id: str, endpoint_id: str, of: Sequence[Stretch]) -> int:

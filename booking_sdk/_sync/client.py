@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from booking_sdk._sync.resources.experiences import Experiences
     from booking_sdk._sync.resources.gift_cards import GiftCards
     from booking_sdk._sync.resources.holds import Holds
+    from booking_sdk._sync.resources.sandbox import Sandbox
     from booking_sdk._sync.resources.webhooks import Webhooks
 
 T = TypeVar("T")
@@ -253,6 +254,13 @@ class BookingClient(APIClient):
         from booking_sdk._sync.resources.webhooks import Webhooks
 
         return Webhooks(self)
+
+    @cached_property
+    def sandbox(self) -> "Sandbox":
+        """The clock of a sandbox, and its captured mails."""
+        from booking_sdk._sync.resources.sandbox import Sandbox
+
+        return Sandbox(self)
 
     def close(self) -> None:
         """Close the connections.

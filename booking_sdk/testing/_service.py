@@ -25,12 +25,19 @@ from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.holds import HoldCreate
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
-from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, TEST_API_KEY_DISPLAY_LENGTH, WINDOW_DAYS_MAX
 from booking_core.models.organizations import ApiKey, Me
+from booking_core.models.sandbox import SandboxClockAdvance
 from booking_core.models.scopes import Scope
-from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.models.webhooks import (
+    DeliveryRecover,
+    DeliveryRedeliver,
+    SecretRotate,
+    WebhookEndpointChange,
+    WebhookEndpointCreate,
+)
 from booking_sdk.response import Response
-from booking_sdk.testing import _changes, _events, _party, _quotes
+from booking_sdk.testing import _changes, _events, _party, _quotes, _sandbox
 from booking_sdk.testing._checkouts import Checkouts
 from booking_sdk.testing._http import (
     FakeRequest,
@@ -75,6 +82,7 @@ class FakeService:
         self.store = store
         self.webhooks = Webhooks(store)
         self.checkouts = Checkouts(store)
+        self.sandbox = _sandbox.Sandbox(store)
         self.keys: dict[str, Key] = {}
         self._answers: dict[str, tuple[str, Response]] = {}
 
@@ -145,7 +153,7 @@ class FakeService:
             ApiKey,
             id=call.key.id,
             name="test",
-            prefix=next(text for text, key in self.keys.items() if key is call.key)[:12],
+            prefix=next(text for text, key in self.keys.items() if key is call.key)[:TEST_API_KEY_DISPLAY_LENGTH],
             scopes=sorted(call.key.scopes),
             created_at=self.store.at(call.key.created_at),
             expires_at=None,
@@ -330,6 +338,10 @@ class FakeService:
     def _test_webhook(self, call: _Call) -> Response:
         return _ok(self.webhooks.test(call.ids[0]), 202)
 
+    def _redeliver(self, call: _Call) -> Response:
+        request = validated(DeliveryRedeliver, call.request.body)
+        return _ok(self.webhooks.redeliver(call.ids[0], request, call.key.scopes), 202)
+
     def _recover(self, call: _Call) -> Response:
         return _ok(self.webhooks.recover(call.ids[0], validated(DeliveryRecover, call.request.body)), 202)
 
@@ -341,6 +353,15 @@ class FakeService:
 
     def _retry_delivery(self, call: _Call) -> Response:
         return _ok(self.webhooks.retry(*call.ids), 202)
+
+    def _get_clock(self, _: _Call) -> Response:
+        return _ok(self.sandbox.clock())
+
+    def _advance_clock(self, call: _Call) -> Response:
+        return _ok(self.sandbox.advance(validated(SandboxClockAdvance, call.request.body)))
+
+    def _list_mails(self, call: _Call) -> Response:
+        return self._listed("sandbox_mails", list(self.sandbox.mails.values()), call)
 
 
 _Act = Callable[[FakeService, _Call], Response]
@@ -406,9 +427,13 @@ _OPERATIONS = (
     _op("POST", f"{_HOOK}/rotate-secret", _S._rotate_secret, _MANAGE),
     _op("POST", f"{_HOOK}/test", _S._test_webhook, _MANAGE),
     _op("POST", f"{_HOOK}/recover", _S._recover, _MANAGE),
+    _op("POST", f"{_HOOK}/redeliver", _S._redeliver, _MANAGE),
     _op("GET", f"{_HOOK}/deliveries", _S._list_deliveries, _MANAGE),
     _op("GET", _DELIVERY, _S._get_delivery, _MANAGE),
     _op("POST", f"{_DELIVERY}/retry", _S._retry_delivery, _MANAGE),
+    _op("GET", "/sandbox/clock", _S._get_clock),
+    _op("POST", "/sandbox/clock/advance", _S._advance_clock, Scope.BOOKINGS_WRITE, "optional", SandboxClockAdvance),
+    _op("GET", "/sandbox/mails", _S._list_mails, Scope.BOOKINGS_WRITE),
 )
 
 
@@ -462,7 +487,8 @@ def _check_body(request: FakeRequest) -> None:
 
 
 _TAGGED = re.compile(
-    "/api/v1/(experiences|availability|departures|(experiences|departures|bookings|checkouts|holds|customers|gift-cards|events)/[^/]+)"
+    "/api/v1/(experiences|availability|departures"
+    "|(experiences|departures|bookings|checkouts|holds|customers|gift-cards|events)/[^/]+)"
 )
 """The paths whose responses have an ETag."""
 

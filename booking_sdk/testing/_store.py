@@ -133,6 +133,7 @@ class Store:
         self.gift_cards = self.table(GiftCard)
         self.events: dict[str, Row] = {}
         self.on_event: Callable[[Row], None] = lambda event: None
+        self.on_publish: list[Callable[[Row], None]] = []
         self._positions = itertools.count(1)
         self._secret = new_id().encode()
 
@@ -506,5 +507,6 @@ class Store:
         )
         # A deep copy through JSON: later changes of the resource must not change the event.
         row = self.keep(self.events, json.loads(json.dumps(event)))
-        self.on_event(row)
+        for act in (self.on_event, *self.on_publish):
+            act(row)
         return row

@@ -1,5 +1,6 @@
 """Webhook endpoints and their deliveries in the fake. Deliveries are queued, but never sent."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,13 +10,14 @@ from booking_core.models.limits import WEBHOOK_ENDPOINTS_PER_ORGANIZATION as END
 from booking_core.models.webhooks import (
     Delivery,
     DeliveryRecover,
+    DeliveryRedeliver,
     DeliveryStatus,
     RecoverableStatus,
     SecretRotate,
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
-from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found
+from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing._store import Row, Store
 from booking_sdk.testing.factories import new_id, resource_fields, webhook_endpoint_fields
 from webhook_verify import generate_secret
@@ -148,6 +150,26 @@ class Webhooks:
         row["max_attempts"] += 1
         return row
 
+    def redeliver(self, endpoint_id: str, request: DeliveryRedeliver, scopes: frozenset[str]) -> Row:
+        endpoint = self.get(endpoint_id)
+        self._check_enabled(endpoint)
+        event = self.store.events.get(request.event_id)
+        if event is None:
+            message = "There is no such event, or it is no longer kept."
+            raise unprocessable("event_id", message, "unknown_event")
+        _check_readable([event["type"]], scopes)
+        if event["type"] == "ping":
+            raise unprocessable("event_id", "A ping is not sent again: send another test.", "ping")
+        if event["resource_id"] == endpoint["id"]:
+            raise unprocessable("event_id", "An endpoint is not sent events about itself.", "event_about_endpoint")
+        own = (row for row in self.deliveries.values() if row["endpoint_id"] == endpoint["id"])
+        row = next((row for row in own if row["event_id"] == event["id"]), None)
+        if row is None:
+            return self._queue(endpoint, event, "redeliver")
+        if row["status"] != "queued":
+            self._requeue(row, trigger="redeliver", max_attempts=row["attempt_count"] + WEBHOOK_ATTEMPTS)
+        return row
+
     def recover(self, endpoint_id: str, request: DeliveryRecover) -> Row:
         times = {"since": request.since, **({"until": request.until} if request.until else {})}
         query = Query(times, self.store.zone)
@@ -181,7 +203,11 @@ class Webhooks:
 def _check(request: WebhookEndpointCreate | WebhookEndpointChange, scopes: frozenset[str]) -> None:
     if request.url is not None and not request.url.startswith("https://"):
         raise malformed("url", "must begin with https://")
-    for kind in sorted(request.event_types or ()):
+    _check_readable(request.event_types or (), scopes)
+
+
+def _check_readable(types: Iterable[str], scopes: frozenset[str]) -> None:
+    for kind in sorted(types):
         scope = READ_SCOPE[EventType(kind).resource_type]
         if scope not in scopes:
             raise Refusal(403, "insufficient_scope", f"The API key lacks the scope {scope}.", required_scope=scope)

@@ -13,7 +13,7 @@ from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
 from booking_core.models.gift_cards import GiftCardTransaction
-from booking_core.models.limits import API_KEY_PREFIX
+from booking_core.models.limits import API_KEY_LENGTH, TEST_API_KEY_PREFIX
 from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
 from booking_sdk._retries import AttemptResult, Failure
@@ -124,7 +124,7 @@ class FakeBookingAPI:
 
     def key(self, scopes: Collection[Scope | str] | None = None) -> str:
         """Create an API key and return it. `scopes` defaults to all."""
-        text = API_KEY_PREFIX + secrets.token_hex(20)
+        text = TEST_API_KEY_PREFIX + secrets.token_hex(20)[: API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)]
         self._service.keys[text] = Key(factories.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
         return text
 
@@ -138,7 +138,7 @@ class FakeBookingAPI:
         return mock_transport(self._receive)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock."""
+        """Advance the clock, as `client.sandbox.advance` does."""
         self.clock.advance(seconds)
 
     # Contents ------------------------------------------------------------------------------------------------------

@@ -260,7 +260,9 @@ class Command:
             return respond(await finish(await self._run(caller, execute, is_once=False)))
 
     async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
-        return await self.service.write(execute, organization_id=caller.organization.id, is_once=is_once)
+        organization = caller.organization
+        instant = caller.at if organization.clock_offset else None
+        return await self.service.write(execute, organization_id=organization.id, is_once=is_once, instant=instant)
 
 
 def mark_of(request: Request) -> Mark:

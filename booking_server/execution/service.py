@@ -45,10 +45,12 @@ class Write:
     """The work has no idempotency key, so it must not run again when the outcome of its commit is unknown."""
     traceparent: str | None = None
     """The trace context (W3C) of the request."""
+    instant: int | None = None
+    """The present instant, where it is not the database's."""
 
     def run(self, tx: Tx) -> Any:
         """Do the work."""
-        tx.traceparent = self.traceparent
+        tx.traceparent, tx.instant = self.traceparent, self.instant
         return self.work(tx)
 
 
@@ -125,9 +127,16 @@ class Service:
         """Return the caller of a request, counted against its rate limit."""
         return await self.reads.authenticate(credentials)
 
-    async def write(self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool) -> T:
-        """Run a transaction of the organization and wake the worker."""
-        result: T = await self._writes.submit(Write(work, is_once, self._traceparent()), Place(organization_id))
+    async def write(
+        self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool, instant: int | None = None
+    ) -> T:
+        """Run a transaction of the organization and wake the worker.
+
+        Args:
+            instant: that of a sandbox whose clock is ahead.
+        """
+        write = Write(work, is_once, self._traceparent(), instant)
+        result: T = await self._writes.submit(write, Place(organization_id))
         self.committed()
         return result
 

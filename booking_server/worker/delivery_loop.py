@@ -8,7 +8,6 @@ id.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from booking_core.clock import SECOND
@@ -127,25 +126,24 @@ class DeliveryLoop:
         ended_at, started_at = None, asyncio.get_running_loop().time()
         try:
             if not claimed.after:
-                ended_at = await self._send(claimed)
+                ended_at = await self._send(claimed, claimed.at)
             elif before and (over_at := await before):
                 # Not before the end of the other, whose task began a little earlier.
-                at = max(claimed.at + _elapsed_us(started_at), over_at)
-                ended_at = await self._send(replace(claimed, at=at))
+                ended_at = await self._send(claimed, max(claimed.at + _elapsed_us(started_at), over_at))
             else:
                 self._queue.abandon(claimed)  # its lease expires, and it is made after the other one
         finally:
             end.set_result(ended_at)
 
-    async def _send(self, claimed: ClaimedDelivery) -> int | None:
+    async def _send(self, claimed: ClaimedDelivery, at: int) -> int | None:
         """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""
         try:
-            sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
+            sent = await self._sender.send(claimed.url, signed_headers(claimed, at), claimed.body)
         except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
             log.exception("the attempt %s could not be made", claimed.attempt_id)
             self._queue.abandon(claimed)
             return None
-        result = _result(claimed, sent)
+        result = _result(claimed, at, sent)
         self._queue.add_result(result)
         self._changed.set()
         return result.ended_at
@@ -156,10 +154,10 @@ def _elapsed_us(since: float) -> int:
     return int((asyncio.get_running_loop().time() - since) * SECOND)
 
 
-def _result(claimed: ClaimedDelivery, sent: Sent) -> DeliveryResult:
+def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
     return DeliveryResult(
         claimed=claimed,
-        started_at=claimed.at,
+        started_at=at,
         duration_ms=sent.duration_ms,
         response_status=sent.status,
         response_excerpt=sent.excerpt,

@@ -211,6 +211,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("webhooks", "deliveries", "list"): lambda it: it.delivery()[:1],
     ("webhooks", "deliveries", "show"): lambda it: it.delivery(),
     ("webhooks", "deliveries", "retry"): lambda it: it.delivery(),
+    ("webhooks", "redeliver"): lambda it: (it.hook(), it.event()),
     ("api",): lambda it: ("GET", "me"),
     ("orgs", "create"): lambda it: ("--slug", it.fresh(), "--name", "x", "--timezone", "UTC", "--currency", "EUR"),
     ("orgs", "show"): lambda it: (it.slug,),

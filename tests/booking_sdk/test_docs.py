@@ -131,7 +131,7 @@ def passed(names: dict[str, Any]) -> int:
 
 
 def test_the_tests_of_the_guide_to_testing_pass() -> None:
-    assert passed(run(FOLDER / "docs" / "testing.md", __name__="testing")) == 13
+    assert passed(run(FOLDER / "docs" / "testing.md", __name__="testing")) == 14
 
 
 def test_the_example_with_respx_is_complete() -> None:

@@ -30,6 +30,8 @@ ARGUMENTS: dict[str, Any] = {
     "date_from": date(2026, 6, 1),
     "day": date(2026, 6, 1),
     "since": datetime(2026, 6, 1, tzinfo=UTC),
+    "to": datetime(2026, 6, 1, tzinfo=UTC),
+    "seconds": 60,
     "guests": [],
     "customer": {},
     "event_types": [],

@@ -42,6 +42,8 @@ BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdat
 DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData WebhookFailing
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote QuoteRefusal Hold HoldStatus
+SandboxClock SandboxDue SandboxMail SandboxStatus
+Checkout CheckoutPayment
 """.split()
 
 

@@ -237,3 +237,34 @@ def test_holds_of_a_sold_out_departure_are_all_booked_at_once(api: Api, departur
         answers = list(threads.map(lambda one: api.post("/bookings", one), bodies))
     assert [each.status_code for each in answers] == [201] * 5 + [409] * 3
     assert api.world.examine() == []
+
+
+# Statements ------------------------------------------------------------------------------------------------------
+
+
+def test_a_take_over_takes_two_statements_more_than_a_booking(api: Api, departure: str, statements: list[str]) -> None:
+    plain = booking_body(departure)
+    with_hold = booking_body(departure, hold_id=held(api, departure, 1))
+    unique = booking_body(departure, external_reference="A-1", external_reference_unique=True)
+    api.post("/bookings", plain)  # the first booking makes the customer
+    counts = []
+    for body in (plain, booking_body(departure, external_reference="A-2", metadata={"a": "b"}), with_hold, unique):
+        statements.clear()
+        assert api.post("/bookings", body).status_code == 201
+        counts.append(len(statements))
+    plain_count, noted, taking_over, asking = counts
+    assert noted == plain_count
+    more = (1, 1) if api.world.database.is_sqlite else (1, 2)  # SQLite needs no lock for a reference
+    assert (taking_over - plain_count, asking - plain_count) == (1 + more[0] + api.world.database.is_sqlite, more[1])
+
+
+def test_a_hold_takes_as_many_statements_however_many_there_are(
+    api: Api, departure: str, statements: list[str]
+) -> None:
+    counts = []
+    for _ in range(3):
+        statements.clear()
+        assert hold(api, departure, 1).status_code == 201
+        counts.append(len(statements))
+    assert len(set(counts)) == 1
+    assert counts[0] <= 8

@@ -162,8 +162,10 @@ def test_every_scope_but_its_own_is_not_enough_for_an_operation(api: Api, operat
 
 
 @each_scoped_operation
-def test_its_own_scope_alone_is_enough_for_an_operation(api: Api, operation: Operation) -> None:
+def test_its_own_scope_alone_is_enough_for_an_operation(api: Api, operation: Operation, new_world: Any) -> None:
     assert operation.scope
+    if operation.path.startswith("/api/v1/sandbox/"):
+        api = Api(api.client, new_world(clock_offset=0))
     alone = api.with_scopes(operation.scope)
     assert send(api, operation, headers={"Authorization": f"Bearer {alone.key}"}).status_code in (200, 400, 404)
 

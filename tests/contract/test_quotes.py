@@ -132,3 +132,14 @@ def test_another_organization_s_departure_does_not_exist(
     api: Api, departure: str, new_world: Callable[..., World]
 ) -> None:
     assert error_of(quote(Api(api.client, new_world()), departure)) == (404, "not_found")
+
+
+def test_a_quote_takes_a_statement_for_the_departure_and_one_for_what_else_it_names(
+    api: Api, departure: str, statements: list[str]
+) -> None:
+    hold_id = api.post("/holds", {"experience_date_id": departure, "seats": 1}).json()["id"]
+    unique = {"external_reference": "A-1", "external_reference_unique": True}
+    for over, count in (({}, 2), ({"hold_id": hold_id}, 3), ({"hold_id": hold_id, **unique}, 4)):  # with the key
+        statements.clear()
+        assert quote(api, departure, **over).status_code == 200
+        assert len(statements) == count

@@ -28,11 +28,15 @@ COMMANDS = {
     "change_party": "bookings change-party",
     "preview_party": "bookings change-party",
     "list_gift_card_transactions": "gift-cards transactions",
+    "get_sandbox_clock": "sandbox clock",
+    "advance_sandbox_clock": "sandbox advance",
+    "list_sandbox_mails": "sandbox mails",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",
     "rotate_webhook_secret": "webhooks rotate-secret",
     "test_webhook": "webhooks test",
     "recover_webhook": "webhooks recover",
+    "redeliver_webhook": "webhooks redeliver",
     "list_deliveries": "webhooks deliveries list",
     "get_delivery": "webhooks deliveries show",
     "retry_delivery": "webhooks deliveries retry",
@@ -45,6 +49,7 @@ OTHER_LISTS = {
     "list_gift_card_transactions": "the list below a gift card: test_gift_card_transactions.py",
     "list_webhooks": "at most a few endpoints, in one page: test_webhooks.py",
     "list_deliveries": "the list below an endpoint: test_webhooks.py",
+    "list_sandbox_mails": "captured mails, of sandboxes alone: test_sandbox.py",
 }
 """Lists that have no entry in `support.resources`, with the reason and the tests that they have."""
 

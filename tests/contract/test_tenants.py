@@ -86,14 +86,14 @@ def _departure(api: Api, _: str) -> dict[str, str]:
     return {"id": api.world.departure(api.world.experience())}
 
 
-def _checkout(api: Api, _: str) -> dict[str, str]:
-    departure = api.world.departure(api.world.experience())
-    return {"id": Operations(api.world).check_out(departure)["id"]}
-
-
 def _hold(api: Api, url: str) -> dict[str, str]:
     body = {"experience_date_id": _departure(api, url)["id"], "seats": 1}
     return {"id": api.post("/holds", body).json()["id"]}
+
+
+def _checkout(api: Api, _: str) -> dict[str, str]:
+    departure = api.world.departure(api.world.experience())
+    return {"id": Operations(api.world).check_out(departure)["id"]}
 
 
 def _row(listing: Listing) -> Create:
@@ -103,8 +103,8 @@ def _row(listing: Listing) -> Create:
 OWNED: dict[str, Create] = {
     **{f"{listing.path}/{{id}}": _row(listing) for listing in LISTINGS},
     "/departures/{id}": _departure,
-    "/checkouts/{id}": _checkout,
     "/holds/{id}": _hold,
+    "/checkouts/{id}": _checkout,
     "/webhooks/{id}": _endpoint,
     "/webhooks/{id}/deliveries/{deliveryId}": _delivery,
 }
@@ -112,6 +112,7 @@ OWNED: dict[str, Create] = {
 
 BODIES: dict[str, Any] = {
     "change_webhook": {"event_types": ["booking.created"]},
+    "redeliver_webhook": {"event_id": "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"},
     "recover_webhook": {"since": "2026-11-20T00:00:00Z"},
     "reschedule_booking": {"departure_id": "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"},
     "change_party": {"guests": [{"tier_id": "adult", "count": 1}]},

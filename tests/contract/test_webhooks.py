@@ -303,11 +303,12 @@ PATHS = [
     ("POST", "/rotate-secret"),
     ("POST", "/test"),
     ("POST", "/recover"),
+    ("POST", "/redeliver"),
     ("GET", "/deliveries"),
     ("GET", "/deliveries/{delivery}"),
     ("POST", "/deliveries/{delivery}/retry"),
 ]
-BODIES = {"PATCH": {"url": PRIVATE}, "/recover": {"since": "2026-01-01"}}
+BODIES = {"PATCH": {"url": PRIVATE}, "/recover": {"since": "2026-01-01"}, "/redeliver": {"event_id": str(uuid.uuid4())}}
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)

@@ -1,5 +1,6 @@
 """Misbehaviours by requests that read."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,7 +8,7 @@ from support.operations import Operations
 
 from booking_core import tokens
 from booking_core.clock import system_clock
-from booking_core.models.limits import MANIFEST_BOOKINGS_MAX
+from booking_core.models.limits import LINES_MAX, MANIFEST_BOOKINGS_MAX
 from isolation import bulk
 from isolation.measuring import Misbehaviour
 from isolation.processes import request
@@ -123,6 +124,15 @@ def _guess_keys(scene: Scene) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _quotes(scene: Scene) -> Iterator[None]:
+    lines = [{"tier_id": "adult", "count": 1}] * LINES_MAX
+    orders = [{"experience_date_id": each, "guests": lines} for each in scene.offender.departures[:8]]
+    asked = [scene.send("POST", "/bookings/quote", json.dumps(order).encode()) for order in orders]
+    with scene.crowd(asked, CLIENTS):
+        yield
+
+
 MISBEHAVIOURS = (
     Misbehaviour(
         "rare-filter",
@@ -148,6 +158,7 @@ MISBEHAVIOURS = (
         _manifests,
         _many_of_one_departure,
     ),
+    Misbehaviour("quotes", "24 clients quote the longest order in a loop", _quotes),
     Misbehaviour("polling", "16 followers poll the feed in a loop", _poll_in_a_loop, _many_events),
     Misbehaviour("dump", "16 clients read whole pages of bookings in a loop", _dump, _some_bookings),
     Misbehaviour("invalid-keys", "50 addresses guess keys in a loop", _guess_keys),

@@ -1,6 +1,7 @@
 """Misbehaviours by requests and commands that write."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -90,6 +91,16 @@ def _huge_notes(scene: Scene) -> Iterator[None]:
 def _one_new_customer(scene: Scene) -> Iterator[None]:
     customer = b'{"name": "Ada Lovelace", "email": "same@example.com"}'
     with scene.crowd([scene.send("POST", "/customers", customer)], 32):
+        yield
+
+
+@contextmanager
+def _holds(scene: Scene) -> Iterator[None]:
+    """Hold seats of eight departures until the bound refuses, and book with holds that do not exist."""
+    hold = '{{"experience_date_id": "{}", "seats": 1, "expires_in_seconds": 5}}'
+    held_of = [scene.send("POST", "/holds", hold.format(each).encode()) for each in scene.offender.departures[:8]]
+    absent = json.loads(booking(scene.offender.departure)) | {"hold_id": str(uuid.UUID(int=0))}
+    with scene.crowd([*held_of, scene.send("POST", "/bookings", json.dumps(absent).encode())], 32):
         yield
 
 
@@ -212,6 +223,7 @@ MISBEHAVIOURS = (
     Misbehaviour("same-key", "32 clients send one booking with one Idempotency-Key", _same_key),
     Misbehaviour("moves", "32 clients move eight bookings to and fro, and change their parties", _moves),
     Misbehaviour("huge-notes", "32 clients book with the longest note", _huge_notes),
+    Misbehaviour("holds", "32 clients hold seats, and book with holds that do not exist", _holds),
     Misbehaviour("one-new-customer", "32 clients create the same customer", _one_new_customer),
     Misbehaviour("import", "a catalogue of 100,000 departures is imported", _import),
     Misbehaviour("switch-endpoint", "an endpoint with 250,000 events is disabled and enabled", _switch_off_and_on),

@@ -29,7 +29,7 @@ HANGING = "hangs.example"
 """The mail server never answers about a recipient of this domain."""
 FIRST_REQUESTS = Effort(rounds=1, budget_s=20.0, patience_s=0.0)
 """In which the service compiles its statements."""
-_QUEUES = ("effects", "mails", "deliveries", "attempts", "refunds")
+_QUEUES = ("effects", "mails", "deliveries", "attempts", "webhook_leases", "refunds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def process_all(database: Database, work: DueWork, act: Process, limit: int = 10
 
 def organizations(tx: Tx, work: DueWork) -> list[str]:
     """Return the organizations with due rows."""
-    return [owner for owner, is_due in work.organizations(tx, after=NIL_ID, limit=1000) if is_due]
+    return [owner.id for owner in work.organizations(tx, after=NIL_ID, limit=1000) if owner.is_due]
 
 
 # The jobs' steps -------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, recovering, store
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, leases, log, recovering, store
+from booking_core.webhooks.leases import Lease
 from support.world import World
 from webhook_verify import generate_secret
 
@@ -38,9 +39,10 @@ def queue_rows(world: World) -> None:
             endpoint = store.get(tx, world.org, row["id"])
             if endpoint is None or endpoint.status != "enabled":
                 continue
-            stretches = [each for each in log.stretches(tx, world.org, row["id"]) if each.missed_at is None]
-            found = log.find_events(tx, world.org, row["id"], stretches, Order.ASC, 10_000)
-            recovering._insert_rows(tx, world.org, endpoint, found)
+            found = log.stretches(tx, world.org, row["id"])
+            stretches = [each for each in found if each.missed_at is None and each.in_flight is None]
+            waiting = log.find_events(tx, world.org, row["id"], stretches, Order.ASC, 10_000)
+            recovering._insert_rows(tx, world.org, endpoint, waiting)
             last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
             tx.update(following._MOVE, organization_id=world.org, endpoint_id=row["id"], served_sequence=last)
 
@@ -151,7 +153,7 @@ class Hooks:
 
     def _log(self, tx: Tx, endpoint_id: str) -> list[dict[str, Any]]:
         endpoint = store.get(tx, self.world.org, endpoint_id)
-        found = {row["event_sequence"]: row for row in self.rows(endpoint_id)}
+        found = self._in_flight(endpoint_id) | {row["event_sequence"]: row for row in self.rows(endpoint_id)}
         if endpoint is None:
             return list(found.values())
         stretches = log.stretches(tx, self.world.org, endpoint_id)
@@ -164,12 +166,35 @@ class Hooks:
             for sequence, row in shown
         ]
 
+    def leases(self, endpoint_id: str | None = None) -> list[Lease]:
+        """Return the leases of first attempts in flight."""
+        rows = self.world.rows(tables.webhook_leases)
+        found = [leases.from_row([row[column.name] for column in leases.COLUMNS]) for row in rows]
+        return [each for each in found if endpoint_id in (None, each.endpoint_id)]
+
+    def _in_flight(self, endpoint_id: str) -> dict[int, dict[str, Any]]:
+        """Return the deliveries in flight that have no row yet, by the sequence of their event."""
+        return {
+            attempt.sequence: lease.delivery(attempt)._asdict()
+            | {"event_sequence": attempt.sequence, "resource_id": attempt.resource_id}
+            for lease in self.leases(endpoint_id)
+            for attempt in lease.attempts
+        }
+
     def delivery(self, delivery_id: str | None = None) -> dict[str, Any]:
         (row,) = [row for row in self.deliveries() if delivery_id in (None, row["id"])]
         return row
 
     def attempts(self) -> list[dict[str, Any]]:
-        return sorted(self.world.rows(tables.attempts), key=lambda row: row["number"])
+        """Return the attempts in the order of their numbers, those in flight without a row included."""
+        in_flight = [
+            dict.fromkeys(column.name for column in tables.attempts.c)
+            | {"organization_id": lease.organization_id, "id": attempt.attempt_id, "number": 1, "trigger": "scheduled"}
+            | {"delivery_id": lease.delivery(attempt).id, "started_at": lease.claimed_at}
+            for lease in self.leases()
+            for attempt in lease.attempts
+        ]
+        return sorted([*self.world.rows(tables.attempts), *in_flight], key=lambda row: row["number"])
 
     def row(self, endpoint_id: str) -> dict[str, Any]:
         return self.world.row(tables.webhook_endpoints, endpoint_id)

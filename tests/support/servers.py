@@ -237,6 +237,11 @@ class Line:
         assert answer is not None, "the server has gone"
         return answer
 
+    async def delete(self, path: str) -> Answer:
+        answer = await self._ask("DELETE", path, b"", "")
+        assert answer is not None, "the server has gone"
+        return answer
+
     async def post(self, path: str, body: Any, key: str) -> Answer:
         answer = await self.try_post(path, body, key)
         assert answer is not None, "the server has gone"
@@ -256,7 +261,7 @@ class Line:
             self._writer.write(head.encode() + body)
             status_line, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            content = await self._reader.readexactly(int(headers["content-length"]))
+            content = await self._reader.readexactly(int(headers.get("content-length", "0")))
         except (asyncio.IncompleteReadError, OSError):
             return None
         return Answer(int(status_line.split(" ")[1]), headers, content, sent_at, time.perf_counter())

@@ -95,7 +95,7 @@ class World:
 
     def key(self, *scopes: Scope, **columns: Any) -> str:
         """Insert a key, by default with every scope, and return its plain text."""
-        key = tokens.new_api_key(self.installation.cell)
+        key = tokens.new_api_key(self.installation.cell, is_test=self.organization.is_sandbox)
         self.insert(
             tables.api_keys,
             name="test",

@@ -15,6 +15,7 @@ from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_w
 from support.world import DAY, SECRET, World
 
 from booking_core import keys, storefront
+from booking_core.clock import HOUR
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.models.bookings import GuestInput, GuestLineInput
@@ -26,6 +27,7 @@ REQUESTS = 500
 LINES = 25
 ANSWERED_BEFORE_THE_KILL = 150
 GUESTS = 40
+HOLDS = REQUESTS // 10
 
 Requests = Mapping[str, dict[str, Any]]
 """Bodies by idempotency key."""
@@ -56,11 +58,16 @@ def send(service: Service, key: str, requests: Requests, *, kill_after: int | No
 
 
 def test_a_kill_in_the_middle_of_a_burst_loses_doubles_and_halves_nothing(mortal_service: Service) -> None:
+    """Every tenth of the requests takes a hold over, without which there would be no seat for it."""
     with new_world(mortal_service.url) as world:
-        key, departure = world.key(), world.departure(world.experience(), seats=2 * REQUESTS)
+        key, departure = world.key(), world.departure(world.experience(), seats=REQUESTS)
+        own = {"departure_id": departure, "seats": 1, "created_at": world.clock(), "expires_at": world.clock() + HOUR}
+        holds = [world.insert(tables.holds, **own) for _ in range(HOLDS)]
     requests = {
         f"burst-{number:04}": booking_body(
-            departure, customer={"name": "A guest", "email": f"guest{number % GUESTS}@example.com"}
+            departure,
+            customer={"name": "A guest", "email": f"guest{number % GUESTS}@example.com"},
+            hold_id=holds[number // 10] if number % 10 == 0 else None,
         )
         for number in range(REQUESTS)
     }
@@ -98,6 +105,8 @@ def check_rows(world: World, departure_id: str, booking_ids: set[str]) -> None:
     assert len(world.rows(tables.customers)) == GUESTS
     assert len(world.rows(tables.idempotency)) == REQUESTS
     assert world.row(tables.departures, departure_id)["seats_taken"] == REQUESTS
+    taken_over = [row["booking_id"] for row in world.rows(tables.holds) if row["ended_at"] is not None]
+    assert len(taken_over) == len(set(taken_over) & booking_ids) == HOLDS
     assert world.examine() == []
 
 

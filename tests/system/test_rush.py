@@ -183,6 +183,47 @@ def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None
         assert watched == sorted(watched, reverse=True)
 
 
+def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody(service: Service) -> None:
+    """Ten holds are taken over twice each, ten are released, and eighty buyers want what is left."""
+    with new_world(service.url) as world:
+        departure = world.departure(world.experience(), seats=30)
+        key = world.key()
+
+        async def all_of_them() -> tuple[list[Answer], list[Answer]]:
+            async with lines(service.ports, key, 110) as opened:
+                hold = {"experience_date_id": departure, "seats": 1}
+                made = [await opened[0].post("/holds", hold, f"rush-hold-{number:02}") for number in range(20)]
+                held = [each.json()["id"] for each in made]
+                bodies = [booking_body(departure, hold_id=each) for each in held[:10] * 2]
+                bodies += [booking_body(departure)] * 80
+                start = asyncio.Barrier(110)
+
+                async def book(line: Line, number: int) -> Answer:
+                    await start.wait()
+                    return await line.post("/bookings", bodies[number], f"rush-held-{number:03}")
+
+                async def release(line: Line, hold_id: str) -> None:
+                    await start.wait()
+                    assert (await line.delete(f"/holds/{hold_id}")).status == 204
+
+                released = (release(line, each) for line, each in zip(opened[100:], held[10:], strict=True))
+                answers = await asyncio.gather(
+                    *(book(line, number) for number, line in enumerate(opened[:100])), *released
+                )
+                bought = [each for each in answers if each]
+                return bought[:20], bought[20:]
+
+        of_holds, others = asyncio.run(all_of_them())
+        assert [each.status for each in of_holds].count(201) == 10
+        refused = {each.json()["details"][0]["reason"] for each in of_holds if each.status == 409}
+        assert refused == {"hold_booked"}
+        assert {each.status for each in others} <= {201, 409}
+        assert 10 <= sum(each.status == 201 for each in others) <= 20
+        taken = world.row(tables.departures, departure)["seats_taken"]
+        assert taken == 10 + sum(each.status == 201 for each in others)
+        assert world.examine() == []
+
+
 # The check can fail ----------------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,9 @@ def _ids(api: Api) -> dict[str, list[str]]:
     webhooks = [api.call("POST", "/webhooks", json=hook).json()["id"] for _ in range(2)]
     bookings = [api.book(departure, count=count).json()["id"] for count in (1, 2, 3)]
     api.cancel(bookings[0])
+    hold = {"experience_date_id": departure, "seats": 1}
+    holds = [api.post("/holds", hold).json()["id"] for _ in range(2)]
+    api.book(departure, hold_id=holds[0])
     logs = [api.get(f"/webhooks/{each}/deliveries").json()["data"] for each in webhooks]
     deliveries = [row["id"] for log in logs for row in log]
     return {
@@ -72,6 +75,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
         "departures": [departure],
         "gift-cards": [card],
         "bookings": bookings,
+        "holds": holds,
         "customers": [row["id"] for row in api.get("/customers").json()["data"]],
         "events": [row["id"] for row in api.get("/events", limit=100).json()["data"]],
     }

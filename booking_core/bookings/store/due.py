@@ -11,7 +11,7 @@ from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, Booki
 from booking_core.clock import END_OF_TIME, HOUR
 from booking_core.db import tables
 from booking_core.db.arrivals import has_arrived
-from booking_core.db.due import NIL_ID, DueRow, DueRows, Page
+from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -76,7 +76,7 @@ def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
     is_on = and_(owner.cancel_under_minimum, has_arrived(owner.id))
-    return select(owner.id, is_on).where(behind).order_by(owner.id).limit(LIMIT)
+    return select(owner.id, is_on, owner.clock_offset).where(behind).order_by(owner.id).limit(LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:
@@ -153,9 +153,10 @@ class ClosedDepartures:
     def __init__(self, grace: int) -> None:
         self._grace = grace
 
-    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
-        """Return organizations behind `after`, and whether each cancels departures under their minimum."""
-        return [(owner, bool(is_on)) for owner, is_on in tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)]
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
+        """Return organizations behind `after`; those count as due that cancel departures under their minimum."""
+        found = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
+        return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in found]
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the departures of the next page that can be decided, at most `limit`."""

@@ -318,6 +318,26 @@ class Webhooks:
         spec = post_without_key("webhooks", segment, "recover", body=body, options=options)
         return self._client._execute(spec, parser_for(Recovered))
 
+    def redeliver(
+        self, endpoint_id: str | UUID, event_id: str | UUID, *, options: RequestOptions | None = None
+    ) -> Delivery:
+        """Queue any event for an endpoint again, also if it was delivered before or the endpoint does not subscribe to
+        its type.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            event_id: The id of an event that the feed still has.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+            ConflictError: The endpoint is not enabled.
+            UnprocessableEntityError: There is no such event, or it is a ping or about the endpoint itself.
+        """
+        segment, body = path_segment("endpoint_id", endpoint_id), {"event_id": str(event_id)}
+        spec = post_without_key("webhooks", segment, "redeliver", body=body, options=options)
+        return self._client._execute(spec, parser_for(Delivery))
+
     def unwrap(
         self,
         payload: bytes | bytearray | memoryview | str,

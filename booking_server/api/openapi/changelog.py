@@ -62,7 +62,8 @@ CHANGES = (
         "additive",
         "Additive: the events `booking.updated`, `booking.refunded`, `departure.updated`, `gift_card.restored` and "
         "`webhook.failing`; `changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded`, "
-        "`departure.updated` and `customer.updated`, the former values of the fields that differ",
+        "`departure.updated` and `customer.updated`, the former values of the fields that differ; `POST "
+        "/webhooks/{id}/redeliver`, and `redeliver` as the `trigger` of a delivery",
     ),
     Change(
         "2026-11-22",
@@ -87,6 +88,13 @@ CHANGES = (
         "additive",
         "Additive: `POST /checkouts` and `GET /checkouts/{id}`, a pending booking with its payment at Stripe; the "
         "scope `checkouts:write`",
+    ),
+    Change(
+        "2026-11-22",
+        "2026-09-09",
+        "additive",
+        "Additive: sandboxes, whose keys begin with `svc_test_`; `GET /sandbox/clock`, `POST /sandbox/clock/advance` "
+        "and `GET /sandbox/mails`",
     ),
 )
 """Oldest first."""

@@ -14,6 +14,7 @@ from booking_server.api.routers import (
     gift_cards,
     holds,
     me,
+    sandbox,
     webhooks,
 )
 
@@ -29,5 +30,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     gift_cards.router,
     events.router,
     webhooks.router,
+    sandbox.router,
     description.router,
 )

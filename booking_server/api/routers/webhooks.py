@@ -16,6 +16,7 @@ from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import (
     Delivery,
     DeliveryRecover,
+    DeliveryRedeliver,
     DeliveryStatus,
     Recovered,
     SecretRotate,
@@ -25,6 +26,7 @@ from booking_core.models.webhooks import (
     WebhookEndpointWithSecret,
 )
 from booking_server.api.dependencies import ListTx, PlainCommand, ReadTx, ServiceDep, authorize
+from booking_server.api.openapi import data
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.api.requests import JsonBody
@@ -240,6 +242,38 @@ async def recover_webhook(
         "webhooks.recover",
         lambda tx: Answer(202, orjson.dumps(webhooks.recover(tx, caller, endpoint_id, body))),
         {"endpoint": endpoint_id},
+    )
+
+
+@router.post(
+    "/{id}/redeliver",
+    operation_id="redeliver_webhook",
+    summary="Send an event to a webhook endpoint again",
+    status_code=202,
+    response_model=Delivery,
+    response_description="The delivery, queued.",
+    responses=refusals(
+        NotFound,
+        Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
+        Unprocessable.at("event_id", "There is no such event, or it is no longer kept.", "unknown_event"),
+    ),
+)
+async def redeliver_webhook(
+    caller: WebhooksManager,
+    command: PlainCommand,
+    endpoint_id: PathId,
+    body: Annotated[
+        DeliveryRedeliver, JsonBody(), Body(openapi_examples={"default": {"value": {"event_id": data.EVENT_ID}}})
+    ],
+) -> Response:
+    """Queues an event that the feed still has, also if it was delivered before, or is of a type that the endpoint does
+    not subscribe to; it needs the read scope of the event's resource. The body and its `id` are those of the first
+    time, so that a receiver that acts on each id once has to forget this one first. One that is queued stays so."""
+    return await command.write_audited(
+        caller,
+        "webhooks.redeliver",
+        lambda tx: Answer(202, orjson.dumps(webhooks.redeliver(tx, caller, endpoint_id, body))),
+        {"endpoint": endpoint_id, "event": body.event_id},
     )
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core import bookings, keys, retention_clock
+from booking_core import bookings, keys, sandboxes
 from booking_core.clock import HOUR, MINUTE, SECOND, has_passed
 from booking_core.context import Installation
 from booking_core.db.due import DueWork, Processed
@@ -23,6 +23,8 @@ rush of bookings must not be slowed down by what it causes."""
 MINIMUM_EVERY = MINUTE
 WARN_EVERY = HOUR
 """Staff is warned a week ahead, so an hour makes no difference."""
+MOVED_AT_ONCE = 20
+"""Sandboxes of one turn for which the tasks with long intervals are run because their clocks were moved."""
 _ONE_DEPARTURE = 1
 """A batch of a departure are its bookings."""
 
@@ -41,6 +43,10 @@ class Task:
     needs_settled_clock: bool = True
     """False only for a task that finishes what was begun; every other one cannot be undone."""
     ran_at: int = 0
+
+
+REALIGN_BATCHES = 20
+"""In one turn, for each kind of rows: the tasks run in between, however many times lie too far ahead."""
 
 
 class ExpiryJob(Job):
@@ -65,6 +71,11 @@ class ExpiryJob(Job):
         self._watch = watch
         self._realign = realign
         self._observed_at = 0
+        self._total_offset = 0
+        self._offsets: dict[str, int] = {}
+        """Of the sandboxes whose clocks are ahead, as last seen."""
+        self._moved: dict[str, int] = {}
+        """Sandboxes whose clocks were moved since their tasks were run, with their offsets."""
 
         def sweep(name: str, work: DueWork, process: _Process, limit: int = BATCH) -> Sweep[None]:
             as_worker = lambda tx, owner, ids: process(tx, installation, owner, ids)  # noqa: E731
@@ -91,16 +102,40 @@ class ExpiryJob(Job):
                 total += await task.sweep.run_turn(stop)
             if not task.sweep.has_more:
                 task.ran_at = now
+        for organization_id in list(self._moved)[:MOVED_AT_ONCE]:
+            with failures.isolated():
+                total += await self._follow(organization_id, self._moved.pop(organization_id))
         failures.raise_last()
         return total + await self._realign_times(stop)
+
+    async def _follow(self, organization_id: str, offset: int) -> int:
+        """Run a batch of the tasks with long intervals for a sandbox: its clock has moved over them."""
+        total = 0
+        for task in self.tasks:
+            if task.every > ABANDON_EVERY:
+                task.sweep.follow(organization_id, offset)
+                batch = await task.sweep.run_batch(organization_id)
+                total += batch.count
+                if batch.has_more:
+                    self._moved[organization_id] = offset
+        return total
 
     async def _observe_clock(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as any task may run."""
         if self._watch is not None and has_passed(ABANDON_EVERY, self._observed_at, now):
             read_at_s = self._watch.elapsed_s()
-            reading, observed = await asyncio.to_thread(self._database.read, retention_clock.read)
-            self._watch.observe(reading, observed, read_at_s=read_at_s)
+            clocks = await asyncio.to_thread(self._database.read, sandboxes.read_clocks)
+            self._watch.observe(clocks.now, clocks.retention, read_at_s=read_at_s)
             self._observed_at = now
+            await self._find_moved(clocks.total_offset)
+
+    async def _find_moved(self, total_offset: int) -> None:
+        """Find the sandboxes whose clocks were moved, when any was."""
+        if total_offset == self._total_offset:
+            return
+        offsets = await asyncio.to_thread(self._database.read, sandboxes.moves)
+        self._moved |= {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
+        self._total_offset, self._offsets = total_offset, offsets
 
     def _due(self, now: int) -> list[Task]:
         is_settled = self._watch is None or self._watch.is_settled
@@ -130,7 +165,12 @@ class ExpiryJob(Job):
         return total
 
     async def _run_batches(self, batch: Batch, stop: asyncio.Event) -> int:
+        """Run a batch again until it finds nothing, or its budget for one turn is used up: the next turn goes on."""
         total = 0
-        while not stop.is_set() and (count := await asyncio.to_thread(self._database.write, batch)):
+        for _ in range(REALIGN_BATCHES):
+            if stop.is_set() or not (count := await asyncio.to_thread(self._database.write, batch)):
+                return total
             total += count
+        if self._watch is not None:
+            self._watch.must_realign = True
         return total

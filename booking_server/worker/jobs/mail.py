@@ -17,6 +17,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.errors import is_outage
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.settings import Settings
+from booking_server.adapters.sandbox import SandboxMailer
 from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.leasing import LeaseJob
@@ -69,7 +70,8 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         return written + await super().start_due(stop)
 
     def start(self, unit: Sequence[ClaimedMail]) -> "asyncio.Future[None]":
-        return asyncio.ensure_future(self._mailer.send(unit, self._record))
+        mailer = SandboxMailer() if unit[0].is_of_sandbox else self._mailer  # a unit is of one organization
+        return asyncio.ensure_future(mailer.send(unit, self._record))
 
     async def settle(self, finished: "Sequence[asyncio.Future[None]]") -> None:
         """Log the exception of a unit: its mails are due again when their leases have expired."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from functools import partial
 
 from booking_core import bookings, payments
 from booking_core.clock import SECOND
@@ -14,6 +14,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
+from booking_server.adapters.gateways import Gateway, Gateways
 from booking_server.adapters.stripe_accounts import StripeAccounts
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
@@ -28,15 +29,10 @@ OF_ONE_MAX = 12
 """Calls at once for one organization: a quarter is left for the others while its calls hang."""
 
 
-class Gateway(Protocol):
-    """A payment provider. Threads may share it."""
-
-    def refund(self, claimed: ClaimedRefund) -> RefundResult:
-        """Make a refund, or find out its state. Blocks, and raises for no answer or failure of the provider."""
-
-
 class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none.
+
+    Those of sandboxes go to the test gateway, whatever gateway there is.
 
     Args:
         serves: returns whether the gateway makes the refunds of an organization.
@@ -53,24 +49,24 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
         serves: Callable[[Tx, str], bool] = lambda tx, organization_id: True,
     ) -> None:
+        refer = partial(payments.refer_to_staff, lease_s=lease_s)
+
         def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
             if not serves(tx, organization_id):
-                return payments.refer_to_staff(tx, organization_id, refund_ids)
+                return refer(tx, organization_id, refund_ids)
             return payments.claim(tx, organization_id, refund_ids, lease_s=lease_s)
 
-        self._claims = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
-        super().__init__(self._claims, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
-        self.referrals = Sweep("refer_refunds", database, payments.DUE, payments.refer_to_staff)
+        self.claims: Sweep[ClaimedRefund] = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
+        self.referrals: Sweep[ClaimedRefund] = Sweep("refer_refunds", database, payments.DUE, refer)
+        in_use = self.claims if gateway else self.referrals
+        super().__init__(in_use, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
         self._database = database
-        self._gateway = gateway
+        self._gateways = Gateways(gateway)
         self._lease_s = lease_s
         self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")
         self._unsettled: list[RefundResult] = []
         """Results that could not be recorded because a row was locked."""
-
-    async def run_turn(self, stop: asyncio.Event) -> int:
-        return await (super().run_turn(stop) if self._gateway else self.referrals.run_turn(stop))
 
     async def close(self) -> None:
         try:
@@ -112,7 +108,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         claimed = result.claimed
         if not isinstance(error, Unavailable):
             await self._claims.park(claimed.organization_id, claimed.id, error)
-        elif self._database.clock() < claimed.at + round(self._lease_s * SECOND):
+        elif self._database.clock() < claimed.at - claimed.ahead + round(self._lease_s * SECOND):
             self._unsettled.append(result)
 
     async def _record(self, results: Sequence[RefundResult]) -> None:
@@ -129,10 +125,9 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         A machine that slept for a day would otherwise send an idempotency key that was checked the day before and that
         the gateway has forgotten since.
         """
-        assert self._gateway is not None
         if self._database.clock() >= lease_ends_at:
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
-        return self._gateway.refund(claimed)
+        return self._gateways.of(claimed).refund(claimed)
 
 
 def _results(finished: "Sequence[asyncio.Future[RefundResult]]") -> list[RefundResult]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from booking_core import events, idempotency, notifications, parked, retention_clock, storefront, webhooks
 from booking_core.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_passed
-from booking_core.db.due import NIL_ID, DueRows
+from booking_core.db.due import NIL_ID, DueRows, Owner
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
 from booking_core.repeated_log import RepeatedLog
@@ -50,8 +50,8 @@ class Kind:
     """Old rows of one kind."""
 
     name: str
-    organizations: Callable[[Tx, str, int], list[tuple[str, bool]]]
-    """Returns organizations behind an id, and whether each has old rows."""
+    organizations: Callable[[Tx, str, int], list[Owner]]
+    """Returns organizations behind an id; those count as due that have old rows."""
     purge: Purge
 
     @property
@@ -148,7 +148,7 @@ class RetentionJob(Job):
     async def _owners(self, kind: Kind, rotation: Rotation, limit: int) -> list[str]:
         def read(tx: Tx) -> list[str]:
             examine: Examine = lambda after, at_once: kind.organizations(tx, after, at_once)  # noqa: E731
-            return rotation.due(examine, limit)
+            return [owner.id for owner in rotation.due(examine, limit)]
 
         return await asyncio.to_thread(self._database.read, read)
 
@@ -242,7 +242,7 @@ _PurgeBefore = Callable[..., int]
 def _of_all(name: str, purge: _PurgeBefore, before: int) -> Kind:
     """Return a kind whose purge knows no organizations: there is one entry, behind no id."""
 
-    def organizations(_: Tx, after: str, limit: int) -> list[tuple[str, bool]]:
-        return [(_OF_ALL, True)]
+    def organizations(_: Tx, after: str, limit: int) -> list[Owner]:
+        return [Owner(_OF_ALL, is_due=True)]
 
     return Kind(name, organizations, lambda tx, _, limit: purge(tx, before=before, limit=limit))

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from booking_core.db.due import NIL_ID
+from booking_core.db.due import NIL_ID, Owner
 
 EXAMINED_AT_ONCE = 500
 """Organizations that one statement examines."""
 
-Examine = Callable[[str, int], list[tuple[str, bool]]]
-"""Returns organizations behind an id, in the order of their ids, and whether each has a due row."""
+Examine = Callable[[str, int], list[Owner]]
+"""Returns organizations behind an id, in the order of their ids."""
 
 
 class Rotation:
@@ -18,7 +18,7 @@ class Rotation:
     def __init__(self) -> None:
         self._last = NIL_ID
 
-    def due(self, examine: Examine, limit: int) -> list[str]:
+    def due(self, examine: Examine, limit: int) -> list[Owner]:
         """Return the organizations with due rows that come next, at most `limit`."""
         behind = list(islice(_walk(examine, self._last, None), limit))
         if self._last == NIL_ID:
@@ -30,14 +30,14 @@ class Rotation:
         self._last = organization_id
 
 
-def _walk(examine: Examine, after: str, last: str | None) -> Iterator[str]:
+def _walk(examine: Examine, after: str, last: str | None) -> Iterator[Owner]:
     """Yield the organizations with due rows behind `after`, up to `last`."""
     while page := examine(after, EXAMINED_AT_ONCE):
-        for organization_id, is_due in page:
-            if last is not None and organization_id > last:
+        for owner in page:
+            if last is not None and owner.id > last:
                 return
-            if is_due:
-                yield organization_id
+            if owner.is_due:
+                yield owner
         if len(page) < EXAMINED_AT_ONCE:
             return
-        after = page[-1][0]
+        after = page[-1].id

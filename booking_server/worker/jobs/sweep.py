@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from booking_core import parked
-from booking_core.db.due import DueRow, DueWork, Page, Processed
+from booking_core.db.due import DueRow, DueWork, Owner, Page, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable, is_outage
 from booking_core.parked import ParkedRow
@@ -105,6 +105,8 @@ class Sweep(Generic[T]):
         self._passes: dict[str, _Pass] = {}
         self._failures: Counter[str] = Counter()
         """Rows of each organization that failed since the last that did not."""
+        self._offsets: dict[str, int] = {}
+        """By how much the clocks of sandboxes were ahead when they were last found with due rows."""
 
     async def run_turn(self, stop: asyncio.Event, *, batches: int = BATCHES_MAX) -> int:
         """Process a batch of each organization in turn until nothing is left; return the number of rows.
@@ -124,11 +126,23 @@ class Sweep(Generic[T]):
     async def organizations(self, limit: int) -> list[str]:
         """Return the organizations with due rows that come next, at most `limit`."""
 
-        def read(tx: Tx) -> list[str]:
+        def read(tx: Tx) -> list[Owner]:
             examine = lambda after, at_once: self._work.organizations(tx, after=after, limit=at_once)  # noqa: E731
             return self._rotation.due(examine, limit)
 
-        return await asyncio.to_thread(self._database.read, read)
+        found = await asyncio.to_thread(self._database.read, read)
+        self._offsets = {owner.id: owner.clock_offset for owner in found if owner.clock_offset}
+        return [owner.id for owner in found]
+
+    def follow(self, organization_id: str, clock_offset: int) -> None:
+        """Take the clock of a sandbox for that much ahead."""
+        self._offsets[organization_id] = clock_offset
+
+    def _set_clock(self, tx: Tx, organization_id: str) -> None:
+        """Let the statements of a transaction take the instant of a sandbox whose clock is ahead for the present."""
+        offset = self._offsets.get(organization_id)
+        if offset:
+            tx.instant = tx.now() + offset
 
     async def run_batch(self, organization_id: str, *, limit: int | None = None) -> Batch[T]:
         """Process the next due rows of an organization in one transaction, or if that fails one by one."""
@@ -147,6 +161,7 @@ class Sweep(Generic[T]):
 
     async def _find(self, organization_id: str, position: _Pass, limit: int) -> tuple[Page, Mapping[str, ParkedRow]]:
         def read(tx: Tx) -> tuple[Page, Mapping[str, ParkedRow]]:
+            self._set_clock(tx, organization_id)
             page = self._work.find(tx, organization_id, after=position.after, limit=limit)
             subjects = [*(row.key for row in page.rows), organization_id]
             return page, parked.find(tx, self.name, organization_id, subjects) if page.rows else {}
@@ -211,6 +226,7 @@ class Sweep(Generic[T]):
     ) -> Processed[T]:
         def write(tx: Tx) -> Processed[T]:
             tx.limit_lock_waits(LOCK_WAIT_MS)
+            self._set_clock(tx, organization_id)
             processed = self._process(tx, organization_id, keys)
             self._unpark(tx, organization_id, known, processed)
             return processed

@@ -75,6 +75,7 @@ NEVER_BOTH = "a delivery has a row, or is still an event of the log, and never b
 PLACE = "an endpoint has its place in the log, and misses what occurs while it is disabled"
 MARKED = "an organization with events to be delivered is marked"
 KEYS = "an organization has at most 20 active keys"
+MIXED = "the keys of a sandbox are test keys, those of a live organization are not"
 ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
 EMAIL = "an e-mail address belongs to one customer"
@@ -454,6 +455,17 @@ EVENTS = (
     ),
 )
 
+
+def lease_of(attempts: str, until: str, lost_leases: int = 0) -> str:
+    """Return a statement that inserts a lease of first attempts for each endpoint that is enabled."""
+    columns = "organization_id, endpoint_id, id, token, lease_until, lost_leases, claimed_at, generation"
+    return f"""INSERT INTO webhook_leases ({columns}, first_sequence, last_sequence, attempts)
+               SELECT e.organization_id, e.id, e.id, 'held', {until}, {lost_leases}, 1, 0, 1, 1, {attempts}
+                 FROM webhook_endpoints e WHERE e.status = 'enabled'"""
+
+
+SUCCEEDED = "(SELECT CAST(min(CAST(event_id AS text)) AS text) FROM deliveries WHERE status = 'succeeded')"
+SOON = "(SELECT max(created_at) FROM events)"
 LATER = "(SELECT max(event_sequence) FROM deliveries WHERE event_type = 'customer.updated')"
 
 DELIVERIES = (
@@ -469,6 +481,7 @@ DELIVERIES = (
                   (organization_id, endpoint_id, event_type, from_sequence, until_sequence, missed_at)
            SELECT d.organization_id, d.endpoint_id, d.event_type, d.event_sequence - 1, d.event_sequence, 1
              FROM deliveries d WHERE d.status = 'succeeded'""",
+        lease_of(SUCCEEDED, SOON),
     ),
     *corrupt(
         PLACE,
@@ -578,16 +591,24 @@ DELIVERIES = (
         DUE,
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
         "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
+        lease_of("'[]'", "1"),
     ),
     *corrupt(
         UNRECORDED,
         """UPDATE deliveries SET lease_until = next_attempt_at + 1, lease_token = 'held', lost_leases = 3
             WHERE status = 'queued'""",
+        lease_of("'[]'", SOON, lost_leases=3),
     ),
 )
 
 RECORDS = (
     *corrupt(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
+    *corrupt(
+        MIXED,
+        "UPDATE api_keys SET prefix = 'svc_test_3kPz9QwX'",
+        "UPDATE organizations SET clock_offset = 0",
+        "UPDATE organizations SET clock_offset = -1",
+    ),
     *corrupt(ANSWERS, "DELETE FROM idempotency WHERE key = 'healthy-1'", "DELETE FROM idempotency"),
     *corrupt(ANSWERS, "UPDATE idempotency SET created_at = created_at + 1 WHERE key = 'healthy-1'"),
     *corrupt(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
@@ -756,6 +777,7 @@ TIME_LIMITS = (
         f"UPDATE bookings SET expires_at = {IN_2100} WHERE status = 'pending'",
         f"UPDATE deliveries SET next_attempt_at = {IN_2100} WHERE status = 'queued'",
         f"UPDATE deliveries SET lease_until = {IN_2100}, lease_token = 'held' WHERE status = 'queued'",
+        lease_of("'[]'", IN_2100),
         f"UPDATE refunds SET next_attempt_at = {IN_2100} WHERE status = 'requested'",
         f"UPDATE refunds SET lease_until = {IN_2100} WHERE status = 'requested'",
         f"UPDATE effects SET due_at = {IN_2100} WHERE status = 'queued'",

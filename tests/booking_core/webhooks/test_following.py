@@ -187,7 +187,7 @@ def test_events_behind_one_that_waits_are_delivered_meanwhile(hooks: Hooks) -> N
     (other,) = hooks.publish()
     first, *rest = hooks.claim()
     assert [each.event_id for each in rest] == [other]
-    assert {row["lease_until"] is None for row in hooks.rows() if row["resource_id"] == CARD} == {True, False}
+    assert {row["lease_until"] is None for row in hooks.deliveries() if row["resource_id"] == CARD} == {True, False}
     hooks.succeed(first, *rest)
     assert len(hooks.claim()) == 1
 

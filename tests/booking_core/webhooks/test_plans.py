@@ -21,7 +21,7 @@ from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
 from booking_core.models.webhooks import DeliveryStatus
-from booking_core.webhooks import following, giving_up, log, picking, purging, queue, store
+from booking_core.webhooks import following, giving_up, leases, log, picking, purging, queue, store
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
@@ -94,6 +94,14 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
         {"organization_id": o, "id": e, "endpoint_id": e, "secret_sealed": "x", "created_at": 1} for o, e in others
     )
     databases.fill(url, tables.webhook_secrets, secrets)
+    in_flight = (
+        {"organization_id": o, "endpoint_id": e, "id": e, "token": e, "lease_until": NOON, "claimed_at": NOON}
+        | {"generation": 0, "first_sequence": 1, "last_sequence": 1, "attempts": "[]"}
+        for o, e in others
+    )
+    databases.fill(url, tables.webhook_leases, in_flight)
+    copied = ({"organization_id": next(made), "id": next(made), "table_name": "keys", "rows": "[]"} for _ in others)
+    databases.fill(url, tables.cell_arrivals, copied)
     log, queued = [], {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
     for organization_id, endpoint_id in [(hooks.world.org, first), *others]:
         done = DONE if endpoint_id != first else MUCH
@@ -161,6 +169,7 @@ def without_our_own(shown: str) -> str:
         "|purged|settle|missed|no_recovery|all_served|idle|delivered|stretches|scans|types|ranges|taken|queued|page"
     )
     made += "|attempt_result|endpoint_health|lease|served|value|json_each"
+    made += "|ended_leases|kept_leases|parked_leases|expired(?:_deliveries|_webhook_leases)?"
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
 
 
@@ -186,6 +195,7 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
             check(tx, statement, purged=wanted)
         for target in following._GIVE_UP:
             check(tx, as_rows_statement(target), **{target.name: given_up})
+        check(tx, as_rows_statement(leases.END), **{leases.END.name: wanted})
         for statement in following._FORGET[:3]:  # recoveries are few, and deleted by the endpoint
             check(tx, statement, **own)
         check(tx, following.IDLE, limit=100)
@@ -225,7 +235,10 @@ def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
         check(tx, store._LOCK_DELIVERY, **own, id=some["id"])
 
 
-@pytest.mark.parametrize("change", [picking.LEASE, picking.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH])
+WRITTEN = [picking.LEASE, picking.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH, leases.KEEP, leases.PARK]
+
+
+@pytest.mark.parametrize("change", WRITTEN)
 def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | dict.fromkeys(change.keys, crowd.world.org)
     with crowd.database.writing() as tx:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from support import databases
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
 from booking_core.db import tables
@@ -99,6 +99,7 @@ def test_a_lost_attempt_that_somebody_asked_for_is_asked_for_still(hooks: Hooks,
 def test_what_came_to_its_end_meanwhile_stays_there(hooks: Hooks, clock: FixedClock, status: str) -> None:
     hooks.endpoint()
     hooks.publish()
+    queue_rows(hooks.world)
     hooks.one(lease_s=30)
     ended = {"status": status, "next_attempt_at": None, "completed_at": clock()}
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], **ended)
@@ -124,6 +125,7 @@ def test_what_somebody_has_in_hand_is_left_for_the_next_time(hooks: Hooks, queue
         pytest.skip("SQLite has one writer: there is nobody to wait for")
     hooks.endpoint()
     hooks.publish(times=2)
+    queue_rows(hooks.world)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     held = hooks.deliveries()[0]["id"]
@@ -146,7 +148,8 @@ def test_leases_of_every_organization_are_reclaimed_together(
     clock.advance(HOUR)
     counted.clear()
     assert hooks.rescue() == 15
-    assert len(counted) == 3
+    # SQLite changes one table with a statement: deliveries, attempts and leases.
+    assert len(counted) == (5 if hooks.database.is_sqlite else 3)
 
 
 def test_without_a_lost_lease_it_is_one_statement(hooks: Hooks, counted: list[str]) -> None:

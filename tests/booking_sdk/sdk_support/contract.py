@@ -868,6 +868,19 @@ class Contract:
             client.webhooks.recover(endpoint.id, since=stage.now)
         assert caught.value.details[0].reason == "endpoint_not_enabled"
 
+    def test_any_event_is_delivered_again(self, stage: Stage) -> None:
+        client = stage.client()
+        endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+        book(client, stage.departure())
+        (queued,) = client.webhooks.deliveries(endpoint.id)
+        assert client.webhooks.redeliver(endpoint.id, queued.event_id).id == queued.id
+        (confirmed,) = client.events.list(types=["booking.confirmed"])
+        unasked = client.webhooks.redeliver(endpoint.id, confirmed.id)
+        assert (unasked.event_id, unasked.status, unasked.trigger) == (confirmed.id, "queued", "redeliver")
+        with pytest.raises(UnprocessableEntityError) as caught:
+            client.webhooks.redeliver(endpoint.id, NOWHERE)
+        assert caught.value.details[0].reason == "unknown_event"
+
     def test_changes_of_an_endpoint_appear_in_the_feed(self, stage: Stage) -> None:
         client = stage.client()
         endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
@@ -923,6 +936,51 @@ class Contract:
             client.request("POST", "/api/v1/me", json={}, cast_to=dict)
         assert (caught.value.status_code, caught.value.headers["allow"]) == (405, "GET")
         assert type(caught.value) is APIStatusError
+
+    # The sandbox
+
+    def test_a_sandbox_moves_its_clock_ahead(self, stage: Stage) -> None:
+        stage.become_sandbox()
+        client = stage.client()
+        before = client.sandbox.clock()
+        assert (before.now, before.offset_seconds, before.status) == (stage.now, 0, "ready")
+        start = stage.now
+        assert client.sandbox.advance(3600).now == start + timedelta(hours=1)
+        moved = client.sandbox.advance_to(start + timedelta(hours=3))
+        assert (moved.now, moved.offset_seconds) == (start + timedelta(hours=3), 3 * 3600)
+        assert client.sandbox.wait_until_ready() == client.sandbox.clock()
+
+    def test_bookings_of_a_sandbox_are_dated_by_its_clock(self, stage: Stage) -> None:
+        stage.become_sandbox()
+        client, departure, start = stage.client(), stage.departure(in_days=1), stage.now
+        client.sandbox.advance(3600)
+        booking = book(client, departure)
+        assert booking.created_at == start + timedelta(hours=1)
+        client.sandbox.advance(24 * 3600)
+        with pytest.raises(ConflictError):
+            book(client, departure)
+
+    def test_a_sandbox_refuses_to_go_back_or_too_far(self, stage: Stage) -> None:
+        stage.become_sandbox()
+        client, start = stage.client(), stage.now
+        for move in (
+            lambda: client.sandbox.advance_to(start - timedelta(seconds=1)),
+            lambda: client.sandbox.advance_to(start + timedelta(days=731, seconds=1)),
+        ):
+            with pytest.raises(UnprocessableEntityError):
+                move()
+        with pytest.raises(BadRequestError):
+            client.sandbox.advance(0)
+        assert client.sandbox.clock().offset_seconds == 0
+
+    def test_a_key_of_a_sandbox_that_may_only_read_moves_no_clock(self, stage: Stage) -> None:
+        stage.become_sandbox()
+        client = stage.client(["bookings:read"])
+        assert client.sandbox.clock().offset_seconds == 0
+        for refused in (lambda: client.sandbox.advance(60), client.sandbox.mails):
+            with pytest.raises(InsufficientScopeError):
+                refused()
+        assert client.me().key.prefix.startswith("svc_test_")
 
 
 def far_day(booking: Booking) -> Any:

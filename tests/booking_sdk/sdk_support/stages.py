@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -37,6 +38,7 @@ class Stage(Protocol):
     def switch_add_ons_off(self) -> None: ...
     def gift_card(self, code: str) -> str: ...
     def advance(self, seconds: float) -> None: ...
+    def become_sandbox(self) -> None: ...
 
 
 class ServiceStage:
@@ -97,6 +99,10 @@ class ServiceStage:
     def advance(self, seconds: float) -> None:
         self.world.clock.advance(int(seconds * 1_000_000))
 
+    def become_sandbox(self) -> None:
+        self.world.change(tables.organizations, self.world.org, clock_offset=0)
+        self.world.organization = replace(self.world.organization, clock_offset=0)
+
 
 class FakeStage:
     """The fake."""
@@ -143,3 +149,6 @@ class FakeStage:
 
     def advance(self, seconds: float) -> None:
         self.api.advance(seconds)
+
+    def become_sandbox(self) -> None:
+        """Do nothing: the fake is one."""

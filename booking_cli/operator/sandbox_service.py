@@ -1,0 +1,157 @@
+"""The service of `booking sandbox`: a sandbox with a small catalogue, in a database of its own."""
+
+import os
+import shlex
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.framework.context import Cli
+from booking_cli.operator import secret_keys, service, storage
+
+if TYPE_CHECKING:
+    from booking_core.context import Installation
+    from booking_core.db.engine import Database, Tx
+
+HOST = "127.0.0.1"
+SLUG = "sandbox"
+_DAYS = 365
+_KEPT = ("BOOKING_SECRET_KEY", "BOOKING_LOG_FORMAT", "BOOKING_REQUEST_LOG")
+
+
+def serve(cli: Cli, *, port: int, db: Path | None) -> int:
+    """Serve a sandbox until a signal, and return the exit code.
+
+    Args:
+        port: 0 takes a free one.
+        db: the SQLite file, which is kept; None: a new one, which is deleted at the end.
+
+    Raises:
+        CliError: another process listens on the port, or serves the file.
+    """
+    port = port or _free_port()
+    service.check_address(HOST, port)
+    with _database_file(db) as path:
+        _set_environment(path, port)
+        settings = storage.load_settings()
+        with service.lock_sqlite(settings.sqlite_path):
+            service.prepare(settings)
+            with storage.open_database(cli) as database:
+                key = _prepare(database, secret_keys.load_installation(settings))
+            _write(cli, key, f"http://{HOST}:{port}", path)
+            return service.run_server(settings, host=HOST, port=port)
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def _database_file(db: Path | None) -> Iterator[Path]:
+    if db is not None:
+        yield db.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="booking-sandbox-") as folder:
+        yield Path(folder) / "sandbox.db"
+
+
+def _set_environment(path: Path, port: int) -> None:
+    """Set every variable of the service, so that no mail server, gateway or database of the environment is used."""
+    for name in [name for name in os.environ if name.startswith("BOOKING_") and name not in _KEPT]:
+        del os.environ[name]
+    os.environ |= {
+        "BOOKING_DATABASE_URL": f"sqlite:///{path}",
+        "BOOKING_PUBLIC_URL": f"http://{HOST}:{port}",
+        "BOOKING_RATE_LIMIT": "off",
+        "BOOKING_WEBHOOK_ALLOW_HTTP": "on",
+        "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8,::1/128",
+    }
+
+
+def _prepare(database: "Database", installation: "Installation") -> str:
+    """Return a new key of every scope, for the sandbox of the file or a new one with a catalogue."""
+    from booking_core import catalog, keys, organizations
+    from booking_core.models.scopes import Scope
+
+    def work(tx: "Tx") -> str:
+        known = next((each for each in organizations.find(tx) if each.slug == SLUG), None)
+        if known is None:
+            now = tx.now()
+            names: dict[str, Any] = {"slug": SLUG, "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
+            known = organizations.create(tx, **names, now=now, is_sandbox=True)
+            today = known.zone.wall(now).date()
+            catalog.import_document(tx, known, installation, _catalogue(today), now=now)
+        _, key = keys.create(tx, known, name="booking sandbox", scopes=list(Scope), now=tx.now())
+        return key
+
+    return database.write_once(work)
+
+
+def _catalogue(today: Any) -> dict[str, Any]:
+    """Return the document of two tours with departures every day."""
+    week = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+    window = {"from": str(today + timedelta(days=1)), "to": str(today + timedelta(days=_DAYS))}
+    return {
+        "experiences": [
+            {
+                "slug": "fjord-kayak",
+                "title": "Fjord kayak",
+                "is_published": True,
+                "duration_minutes": 150,
+                "languages": ["en", "nb"],
+                "price_from": _nok(49_500),
+                "price_tiers": [
+                    {"id": "adult", "name": "Adult", "price": _nok(89_000), "seats_per_unit": 1},
+                    {"id": "youth", "name": "Youth", "price": _nok(49_500), "seats_per_unit": 1},
+                ],
+                "add_ons": [{"id": "drysuit", "label": "Dry suit", "price": _nok(15_000)}],
+                "schedules": [{"weekdays": week, "times": ["10:00", "15:00"], **window, "seats_total": 12}],
+            },
+            {
+                "slug": "night-sauna",
+                "title": "Night sauna",
+                "is_published": True,
+                "duration_minutes": 90,
+                "languages": ["en", "nb"],
+                "price_from": _nok(39_000),
+                "price_tiers": [{"id": "adult", "name": "Adult", "price": _nok(39_000), "seats_per_unit": 1}],
+                "min_participants": 4,
+                "hours_before_booking_closes": 24,
+                "schedules": [{"weekdays": week, "times": ["20:00"], **window, "seats_total": 8}],
+            },
+        ]
+    }
+
+
+def _nok(amount_minor: int) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": "NOK"}
+
+
+def _write(cli: Cli, key: str, base_url: str, path: Path) -> None:
+    """Write the key, the variables of a client, and first calls."""
+    api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
+    json_body = "-H 'Content-Type: application/json' -d"
+    calls = [
+        f"curl -s {auth} {api}/me",
+        f"curl -s {auth} {api}/availability",
+        f"curl -s {auth} {json_body} '{{\"seconds\": 3600}}' {api}/sandbox/clock/advance",
+        f"curl -s {auth} {api}/sandbox/mails",
+    ]
+    environment = {"BOOKING_BASE_URL": base_url, "BOOKING_API_KEY": key}
+    if cli.render.is_json:
+        ready = f"{base_url}/readyz"
+        cli.render.one(
+            {"key": key, "base_url": base_url, "ready": ready, "database": str(path), "calls": calls}
+            | {"environment": environment}
+        )
+    else:
+        lines = [f"API key of the sandbox, with every scope: {key}", "", "Try:", *calls, ""]
+        lines += ["To use the booking command or the SDK in another terminal:"]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+        cli.render.text("\n".join([*lines, ""]))
+    cli.render.flush()

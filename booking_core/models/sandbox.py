@@ -1,0 +1,80 @@
+"""A sandbox: its clock, which its own keys move, and the mails that it has captured instead of sending them."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from booking_core.models import limits
+from booking_core.models.base import Id, Open, Request, Resource
+from booking_core.models.webhooks import Instant
+
+
+class SandboxStatus(StrEnum):
+    """The state of a sandbox's background work."""
+
+    ADVANCING = "advancing"
+    """Something is due at the present instant and not done yet."""
+    READY = "ready"
+    """Everything that is due is done."""
+
+
+SandboxStatusName = Literal["advancing", "ready"]
+
+
+class SandboxDue(Resource):
+    """The numbers of what is due at the present instant and not done yet, each at most 100."""
+
+    bookings: int
+    """Unpaid checkouts that have expired."""
+    departures: int
+    """Departures to be checked for their minimum, or with bookings to be cancelled."""
+    refunds: int
+    """Refunds to be sent to the test gateway, or to be looked up there."""
+    mails: int
+    """Mails to be written or captured."""
+    deliveries: int
+    """Webhook deliveries to be attempted, and attempts in flight."""
+
+
+class SandboxClock(Resource):
+    """The clock of a sandbox."""
+
+    now: AwareDatetime
+    """The present instant of the sandbox."""
+    offset_seconds: int
+    """The seconds by which it is ahead of the real time."""
+    status: Open[SandboxStatus, SandboxStatusName]
+    due: SandboxDue
+
+
+class SandboxClockAdvance(Request):
+    """Body of `POST /api/v1/sandbox/clock/advance`: either field."""
+
+    seconds: Annotated[int, Field(ge=1, le=limits.SANDBOX_CLOCK_AHEAD_S_MAX)] | None = None
+    """The seconds by which the clock moves."""
+    to: Instant | None = None
+    """The instant to which it moves, which lies ahead."""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "SandboxClockAdvance":
+        if (self.seconds is None) == (self.to is None):
+            raise ValueError("needs either seconds or to")
+        return self
+
+
+class SandboxMail(Resource):
+    """A mail that a sandbox has captured instead of sending it."""
+
+    id: Id
+    kind: str
+    """The occasion of the mail, such as `booking_confirmation_mail`."""
+    booking_id: Id | None
+    """The booking that it is about, if it is about one."""
+    recipient: str = Field(repr=False)
+    subject: str
+    text: str = Field(repr=False)
+    """Its plain text, with the guest's link."""
+    html: str | None = Field(repr=False)
+    """Its HTML, if it has one."""
+    created_at: AwareDatetime

@@ -1,0 +1,10 @@
+"""Sandboxes: organizations that never mail or charge for real, with a clock that their own keys move (decision 0058).
+
+Everything else of a sandbox is that of any organization. Its rows hold instants of its own clock; the present one is
+`Organization.instant` of the real time.
+"""
+
+from booking_core.sandboxes.mails import find_mails
+from booking_core.sandboxes.service import advance, clock, moves, read_clocks
+
+__all__ = ["advance", "clock", "find_mails", "moves", "read_clocks"]

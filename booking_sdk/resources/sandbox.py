@@ -1,0 +1,142 @@
+"""The sandbox: its clock, and the mails that it has captured."""
+
+from datetime import datetime
+from typing import Any
+
+from booking_core.models.sandbox import SandboxClock, SandboxMail
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.options import RequestOptions
+from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.params import Order
+from booking_sdk.request import RequestSpec, get, post_with_key, utc_timestamp
+
+_POLL_S = 0.1
+
+
+def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions | None) -> RequestSpec:
+    return post_with_key("sandbox", "clock", "advance", body=body, key=key, options=options)
+
+
+@scrub_tracebacks
+class AsyncSandbox:
+    """The sandbox of the client's key. A key of a live organization is refused.
+
+    Moving the clock, and the mails, need the scope `bookings:write`.
+    """
+
+    def __init__(self, client: AsyncAPIClient) -> None:
+        self._client = client
+
+    async def clock(self, *, options: RequestOptions | None = None) -> SandboxClock:
+        """Return the clock, with what is due at its instant.
+
+        Args:
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The organization is live.
+        """
+        return await self._client._execute(get("sandbox", "clock", options=options), parser_for(SandboxClock))
+
+    async def advance(
+        self, seconds: int, *, idempotency_key: str | None = None, options: RequestOptions | None = None
+    ) -> SandboxClock:
+        """Move the clock ahead, and return it. `wait_until_ready` waits for what has become due.
+
+        Args:
+            seconds: How far the clock moves.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The organization is live.
+            UnprocessableEntityError: The clock would be more than 731 days ahead of the real time.
+        """
+        spec = _advance_spec({"seconds": seconds}, idempotency_key, options)
+        return await self._client._execute(spec, parser_for(SandboxClock))
+
+    async def advance_to(
+        self, to: datetime, *, idempotency_key: str | None = None, options: RequestOptions | None = None
+    ) -> SandboxClock:
+        """Move the clock ahead to an instant, and return it.
+
+        Args:
+            to: The instant, which lies ahead of the clock.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The organization is live.
+            UnprocessableEntityError: The instant is past, or more than 731 days ahead of the real time.
+        """
+        spec = _advance_spec({"to": utc_timestamp("to", to)}, idempotency_key, options)
+        return await self._client._execute(spec, parser_for(SandboxClock))
+
+    async def wait_until_ready(self, *, timeout: float = 30.0, options: RequestOptions | None = None) -> SandboxClock:
+        """Wait until everything is done that is due at the clock's instant, and return the clock.
+
+            await client.sandbox.advance(3600)
+            await client.sandbox.wait_until_ready()
+
+        Args:
+            timeout: The longest wait in seconds.
+            options: Settings for each request.
+
+        Raises:
+            ConflictError: The organization is live.
+            TimeoutError: Something is still due after that time; the message counts it.
+        """
+        until = self._client._clock.monotonic() + timeout
+        while (clock := await self.clock(options=options)).status != "ready":
+            if self._client._clock.monotonic() >= until:
+                raise TimeoutError(f"the sandbox still has to do {clock.due.to_json()}")
+            await self._client._clock.async_sleep(_POLL_S)
+        return clock
+
+    async def mails(
+        self,
+        *,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> AsyncPage[SandboxMail]:
+        """List one page of the mails that the sandbox has captured, in the order in which they were written.
+
+        Args:
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The organization is live.
+        """
+        query = {"limit": limit, "order": order, "starting_after": starting_after}
+        spec = get("sandbox", "mails", query=query, options=options)
+        return await async_fetch_page(self._client, spec, SandboxMail, AsyncPage)
+
+    def iterate_mails(
+        self,
+        *,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> AsyncPaginator[SandboxMail]:
+        """Iterate over all mails that the sandbox has captured, in the order in which they were written.
+
+        Args:
+            order: `asc` for the oldest first.
+            page_size: The number of mails per request, from 1 to 100.
+            max_items: The maximum number of mails.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
+        query = {"order": order, "starting_after": starting_after}
+        pages = PageIterator([get("sandbox", "mails", query=query, options=options)], page_size, max_items)
+        return AsyncPaginator(self._client, pages, SandboxMail)

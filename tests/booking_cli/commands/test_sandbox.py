@@ -1,0 +1,105 @@
+"""`booking sandbox`: a service from nothing, whose clock and mails its commands reach."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+Booking = Callable[..., Any]
+Environment = Callable[[str, str], None]
+Process = Callable[..., subprocess.Popen[str]]
+
+
+@dataclass
+class Served:
+    """A sandbox that is served, and what it printed."""
+
+    process: subprocess.Popen[str]
+    printed: dict[str, Any]
+
+
+@pytest.fixture
+def served(process: Process, environment: Environment) -> Iterator[Served]:
+    environment("BOOKING_SMTP_URL", "smtp://mail.example.com")
+    started = process("sandbox", "serve", "--port", "0", "--json")
+    assert started.stdout is not None
+    assert started.stderr is not None
+    try:
+        printed = ""
+        while not printed.endswith("\n}\n"):
+            printed += started.stdout.readline()
+        for line in started.stderr:
+            if "Uvicorn running on" in line:
+                break
+        yield Served(started, json.loads(printed))
+    finally:
+        started.kill()
+        started.wait()
+        started.stdout.close()
+        started.stderr.close()
+
+
+def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Booking, environment: Environment) -> None:
+    printed = served.printed
+    assert printed["key"].startswith("svc_test_")
+    assert httpx.get(printed["ready"]).status_code == 200
+    for name, value in printed["environment"].items():
+        environment(name, value)
+    departure = booking("availability", "-o", "json").json["data"][0]
+    ada = ("--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com", "--payment", "pay_on_site")
+    assert booking("bookings", "create", "--departure", departure["id"], *ada).code == 0
+    before = booking("sandbox", "clock", "-o", "json").json
+    assert before["offset_seconds"] == 0
+    assert booking("sandbox", "advance", "31m", "-o", "json").json["offset_seconds"] == 31 * 60
+    later = booking("sandbox", "advance", "--to", before["now"], "-o", "json")
+    assert (later.code, later.error["code"]) == (8, "validation_failed")
+    while booking("sandbox", "clock", "--fields", "status").out.strip() != "ready":
+        pass  # each look takes longer than what it waits for
+    mails = booking("sandbox", "mails", "--all", "-o", "json").json["data"]
+    assert {mail["kind"] for mail in mails} == {"booking_confirmation_mail"}
+    folder = Path(printed["database"]).parent
+    assert folder.exists()
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait() == 0
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("31m", "--to", "2026-12-24T09:00")])
+def test_an_advance_takes_a_duration_or_an_instant(booking: Booking, arguments: tuple[str, ...]) -> None:
+    refused = booking("sandbox", "advance", *arguments, "--json")
+    assert (refused.code, "duration" in refused.error["message"]) == (2, True)
+
+
+def test_a_group_without_a_command_serves(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    from booking_cli.operator import sandbox_service
+
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(sandbox_service, "serve", lambda _, **options: calls.append(options) or 0)
+    assert booking("sandbox", "--port", "9000").code == 0
+    assert booking("sandbox", "--port", "9000", "--db", "kept.db").code == 0
+    assert calls == [{"port": 9000, "db": None}, {"port": 9000, "db": Path("kept.db")}]
+
+
+def test_no_setting_of_the_environment_reaches_the_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from booking_cli.operator import sandbox_service
+
+    for name in [name for name in os.environ if name.startswith("BOOKING_")]:
+        monkeypatch.delenv(name)
+    for name in ("SMTP_URL", "STRIPE_API_KEY", "DATABASE_READ_URL", "CELLS"):
+        monkeypatch.setenv(f"BOOKING_{name}", "set")
+    sandbox_service._set_environment(tmp_path / "sandbox.db", 9000)
+    left = {name for name in os.environ if name.startswith("BOOKING_")}
+    assert left == {
+        "BOOKING_DATABASE_URL",
+        "BOOKING_PUBLIC_URL",
+        "BOOKING_RATE_LIMIT",
+        "BOOKING_WEBHOOK_ALLOW_HTTP",
+        "BOOKING_WEBHOOK_ALLOW_CIDRS",
+    }

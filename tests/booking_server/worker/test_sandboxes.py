@@ -1,0 +1,321 @@
+"""The worker serves a sandbox by its own clock, and nothing of it leaves the service but webhooks."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from support.hooks import Hooks
+from support.operations import Operations
+from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+
+from booking_core import backlog, doctor, sandboxes, stripe_accounts
+from booking_core.clock import MINUTE, SECOND
+from booking_core.context import Actor, Caller
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.paging import PageRequest
+from booking_core.models.events import EventType
+from booking_core.models.sandbox import SandboxClockAdvance
+from booking_core.models.webhooks import AttemptError
+from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
+from booking_core.payments import ClaimedRefund, RefundResult, SandboxCard, new_sandbox_intent
+from booking_core.realign import all_kinds
+from booking_core.settings import Settings
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.worker import Worker
+
+SENDER = Mailbox("Booking Office", "office@book.example")
+"""Of the installation."""
+
+
+@pytest.fixture(scope="module")
+def own_database(backend: str, new_database_url: Callable[[str], str], session_clock: FixedClock) -> Iterator[Database]:
+    """A database without rows of other tests: a worker serves every organization."""
+    opened = Database(new_database_url(backend), clock=session_clock)
+    yield opened
+    opened.close()
+
+
+@dataclass
+class Outside:
+    """The mail server, the gateway and the receivers of an installation, which note everything that reaches them."""
+
+    delivers = True
+    mails: list[ClaimedMail] = field(default_factory=list)
+    refunds: list[ClaimedRefund] = field(default_factory=list)
+    attempts: list[tuple[str, int]] = field(default_factory=list)
+    """URL and signed timestamp."""
+
+    async def send(self, target: Any, *rest: Any) -> Any:
+        """Take mails, as a `Mailer`, or an attempt of a delivery, as a `Sender`, which fails."""
+        if not isinstance(target, str):
+            self.mails.extend(target)
+            return await rest[0]([MailResult(mail, MailOutcome.SENT) for mail in target])
+        signature = dict(rest[0])["Svc-Signature"]
+        timestamp = next(part for part in signature.split(",") if part.startswith("t="))
+        self.attempts.append((target, int(timestamp[2:])))
+        return Sent(500, "no", AttemptError.HTTP_STATUS, 5)
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def refund(self, claimed: ClaimedRefund) -> RefundResult:
+        self.refunds.append(claimed)
+        raise ConnectionError
+
+
+def expiry_job(world: World) -> ExpiryJob:
+    watch = ClockWatch(elapsed_s=lambda: world.clock() / SECOND)
+    return ExpiryJob(world.database, world.installation, watch=watch)
+
+
+class Sandbox:
+    """A sandbox with what its own key does, and the live organization beside it."""
+
+    def __init__(self, world: World, outside: Outside) -> None:
+        self.world, self.outside = world, outside
+        self.shop = Operations(world)
+        self.departure = world.departure(world.experience(), starts_at=world.clock() + 30 * DAY)
+
+    def worker(self) -> Worker:
+        """Make a worker with the jobs that a sandbox's clock moves."""
+        world, outside = self.world, self.outside
+        database, installation = world.database, world.installation
+        refunds, mails = RefundJob(database, outside), MailJob(database, installation, outside, SENDER)
+        settings = Settings(database_url=str(database.url), secret_key=SECRET)
+        return Worker(settings, database, installation, outside, [expiry_job(world), refunds, mails])
+
+    def caller(self) -> Caller:
+        offset = self.world.database.read(sandboxes.moves).get(self.world.org, 0)
+        organization = replace(self.world.organization, clock_offset=offset)
+        return replace(self.world.caller(), organization=organization, at=organization.instant(self.world.clock()))
+
+    def advance(self, seconds: int) -> dict[str, Any]:
+        request = SandboxClockAdvance(seconds=seconds)
+        return self.world.database.write(lambda tx: sandboxes.advance(tx, self.caller(), request))
+
+    def clock(self) -> dict[str, Any]:
+        caller = self.caller()
+
+        def read(tx: Any) -> dict[str, Any]:
+            tx.instant = caller.at
+            return sandboxes.clock(tx, caller)
+
+        return self.world.database.read(read)
+
+    def work(self) -> None:
+        """Run a worker until nothing is due."""
+        asyncio.run(self.worker().run_once())
+
+    def booking(self, booking_id: str) -> dict[str, Any]:
+        return self.world.row(tables.bookings, booking_id)
+
+    def refund(self) -> dict[str, Any]:
+        (row,) = self.world.rows(tables.refunds)
+        return row
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+@pytest.fixture
+def sandbox(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
+    return Sandbox(make_world(own_database, clock, clock_offset=0), outside)
+
+
+@pytest.fixture
+def live(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
+    """A live organization beside it, with the same calls except those of the clock."""
+    return Sandbox(make_world(own_database, clock), outside)
+
+
+def test_a_checkout_of_a_sandbox_expires_by_its_clock_and_that_of_a_live_organization_does_not(
+    sandbox: Sandbox, live: Sandbox
+) -> None:
+    mine, theirs = sandbox.shop.check_out(sandbox.departure), live.shop.check_out(live.departure)
+    sandbox.advance(29 * 60)
+    sandbox.work()
+    assert sandbox.booking(mine["id"])["status"] == "pending"
+    assert sandbox.advance(2 * 60)["due"]["bookings"] == 1
+    sandbox.work()
+    assert sandbox.booking(mine["id"])["status"] == "cancelled"
+    assert sandbox.booking(mine["id"])["cancelled_at"] == NOON + 31 * MINUTE
+    assert live.booking(theirs["id"])["status"] == "pending"
+
+
+def test_everything_that_is_due_is_done_once_the_clock_is_ready(sandbox: Sandbox) -> None:
+    sandbox.shop.check_out(sandbox.departure)
+    assert sandbox.clock()["status"] == "ready"
+    assert sandbox.advance(HOUR // SECOND)["status"] == "advancing"
+    sandbox.work()
+    shown = sandbox.clock()
+    assert (shown["status"], shown["offset_seconds"]) == ("ready", 3600)
+    assert set(shown["due"].values()) == {0}
+
+
+def test_mails_of_a_sandbox_are_captured_and_reach_no_mail_server(sandbox: Sandbox, live: Sandbox) -> None:
+    sandbox.shop.book(sandbox.departure)
+    live.shop.book(live.departure)
+    sandbox.work()
+    assert {mail.organization_id for mail in sandbox.outside.mails} == {live.world.org}
+    page = sandbox.world.database.read(lambda tx: sandboxes.find_mails(tx, sandbox.caller(), PageRequest(1)))
+    (mail,) = page["data"]
+    assert page["has_more"]
+    assert "Fjord kayak" in mail["subject"] + mail["text"]
+    assert mail["html"].startswith("<!DOCTYPE html>") or "<html" in mail["html"]
+    assert {row["status"] for row in sandbox.world.rows(tables.mails)} == {"sent"}
+
+
+@pytest.mark.parametrize(
+    ("card", "statuses"),
+    [
+        (SandboxCard.VISA, ["succeeded"]),
+        (SandboxCard.REFUND_FAIL, ["failed"]),
+        (SandboxCard.PENDING_REFUND, ["sending", "succeeded"]),
+        (SandboxCard.REFUND_UNAVAILABLE, ["sending", "sending", "succeeded"]),
+    ],
+)
+def test_refunds_of_a_sandbox_are_made_as_its_test_cards_say_and_reach_no_gateway(
+    sandbox: Sandbox, card: SandboxCard, statuses: list[str]
+) -> None:
+    booking = sandbox.shop.check_out(sandbox.departure)
+    sandbox.shop.pay(booking["id"], new_sandbox_intent(card, booking["id"]))
+    sandbox.shop.cancel(booking["id"])
+    for status in statuses:
+        sandbox.work()
+        assert sandbox.refund()["status"] == status
+        sandbox.advance(15 * 60)
+    assert sandbox.outside.refunds == []
+
+
+def test_refunds_of_a_sandbox_are_made_where_there_is_no_gateway(sandbox: Sandbox, live: Sandbox) -> None:
+    for each in (sandbox, live):
+        booking = each.shop.check_out(each.departure)
+        each.shop.pay(booking["id"])
+        each.shop.cancel(booking["id"])
+    asyncio.run(RefundJob(sandbox.world.database, None).run_once())
+    assert sandbox.refund()["status"] == "succeeded"
+    assert live.refund()["status"] == "needs_review"
+
+
+def test_a_sandbox_takes_no_stripe_account(sandbox: Sandbox, live: Sandbox) -> None:
+    def configure(tx: Tx, actor: Actor) -> Any:
+        return stripe_accounts.configure(tx, actor, api_key="sk_live_12345678", webhook_secret="whsec_12345678")
+
+    assert sandbox.shop.refusal(sandbox.shop.act, configure) == ("conflict", "is_a_sandbox")
+    assert live.shop.act(configure)
+    found = sandbox.world.database.read(lambda tx: stripe_accounts.exists(tx, sandbox.world.org))
+    assert not found
+
+
+def test_retries_of_webhooks_follow_the_clock_and_signatures_the_real_time(sandbox: Sandbox) -> None:
+    url = f"https://hooks.example/{sandbox.world.org}"
+    Hooks(sandbox.world).endpoint(EventType.BOOKING_CREATED, url=url)
+    sandbox.shop.book(sandbox.departure)
+    made = []
+    for wait_s in (0, 63, 63, 317, 1890):  # after one attempt a minute, then five, then thirty; with the longest jitter
+        if wait_s:
+            sandbox.advance(wait_s)
+        sandbox.work()
+        made.append([at for to, at in sandbox.outside.attempts if to == url])
+    assert [len(each) for each in made] == [1, 2, 2, 3, 4]
+    assert set(made[-1]) == {NOON // SECOND}
+    started = sorted(row["started_at"] for row in sandbox.world.rows(tables.attempts))
+    assert [at - NOON for at in started] == [0, 63 * SECOND, 443 * SECOND, 2333 * SECOND]
+
+
+def test_departures_under_their_minimum_are_cancelled_as_soon_as_the_clock_has_moved(
+    own_database: Database, clock: FixedClock, outside: Outside
+) -> None:
+    world = make_world(own_database, clock, clock_offset=0, cancel_under_minimum=True)
+    job = expiry_job(world)
+    sandbox = Sandbox(world, outside)
+    departure = world.departure(world.experience(min_participants=4), starts_at=clock() + 2 * DAY)
+    sandbox.shop.book(departure)
+    asyncio.run(job.run_once())
+    sandbox.advance(2 * DAY // SECOND)
+    clock.advance(SECOND)  # far less than the interval of the check
+    asyncio.run(job.run_once())
+    assert sandbox.world.row(tables.departures, departure)["status"] == "cancelled"
+
+
+def test_a_sandbox_that_moves_its_clock_again_and_again_costs_another_organization_no_batch(
+    own_database: Database, clock: FixedClock, outside: Outside
+) -> None:
+    sandbox = Sandbox(make_world(own_database, clock, clock_offset=0), outside)
+    live = Sandbox(make_world(own_database, clock, pending_minutes=1), outside)
+    job = expiry_job(live.world)
+    asyncio.run(job.run_once())
+    for turn in range(3):
+        mine = sandbox.shop.check_out(sandbox.departure)
+        theirs = live.shop.check_out(live.departure)
+        sandbox.advance(HOUR // SECOND)
+        clock.advance(2 * MINUTE)
+        assert asyncio.run(job.run_turn(asyncio.Event())) == 2, turn
+        assert live.booking(theirs["id"])["cancelled_at"] == clock()
+        assert sandbox.booking(mine["id"])["status"] == "cancelled"
+
+
+def test_a_clock_that_was_moved_makes_nothing_late_for_metrics_and_the_doctor(sandbox: Sandbox) -> None:
+    sandbox.shop.check_out(sandbox.departure)
+    sandbox.shop.hold(sandbox.departure, 1)
+    sandbox.advance(400 * DAY // SECOND)
+    sandbox.shop.world.key()
+    options = doctor.CheckOptions(overdue_s=300, skew_s=0)
+    examine = lambda: sandbox.world.database.read(lambda tx: doctor.examine(tx, sandbox.world.org, options))  # noqa: E731
+    assert examine() == []
+    assert all(each.age_s == 0 for each in sandbox.world.database.read(backlog.read))
+    sandbox.work()
+    assert examine() == []
+
+
+def test_the_doctor_measures_a_sandbox_by_its_own_clock(sandbox: Sandbox) -> None:
+    sandbox.advance(30 * DAY // SECOND)
+    held_until = sandbox.caller().at + HOUR
+    row = {"departure_id": sandbox.departure, "seats": 1, "created_at": held_until - HOUR}
+    hold = sandbox.world.insert(tables.holds, **row, expires_at=held_until)
+    assert sandbox.world.examine() == []
+    sandbox.world.change(tables.holds, hold, expires_at=held_until + 30 * DAY)
+    assert [found.subject for found in sandbox.world.examine()] == [hold]
+    found = sandbox.world.database.read(doctor.examine)
+    assert [each.subject for each in found if each.organization_id == sandbox.world.org] == [hold]
+    sandbox.world.change(tables.holds, hold, expires_at=held_until)
+
+
+def test_a_worker_sends_no_more_statements_once_it_has_followed_the_clock(sandbox: Sandbox, clock: FixedClock) -> None:
+    worker = sandbox.worker()
+
+    def statements_of_a_turn() -> int:
+        seen: list[str] = []
+        clock.advance(SECOND)
+        sandbox.world.database.observer = seen.append
+        asyncio.run(worker.run_once())
+        sandbox.world.database.observer = None
+        return len(seen)
+
+    statements_of_a_turn()
+    before = statements_of_a_turn()
+    sandbox.advance(60)
+    assert statements_of_a_turn() > before
+    assert statements_of_a_turn() == before
+
+
+def test_instants_ahead_by_the_clock_of_a_sandbox_are_not_brought_back(sandbox: Sandbox, clock: FixedClock) -> None:
+    sandbox.advance(30 * DAY // SECOND)
+    now = sandbox.caller().at
+    row = {"departure_id": sandbox.departure, "seats": 1, "created_at": now, "expires_at": now + HOUR}
+    hold = sandbox.world.insert(tables.holds, **row)
+    late = sandbox.world.insert(tables.holds, **(row | {"created_at": now + DAY, "expires_at": now + DAY + HOUR}))
+    for realign in all_kinds(sandbox.world.installation, waits_s=(60,), lease_s=31):
+        while sandbox.world.database.write(realign):
+            pass
+    assert sandbox.world.row(tables.holds, hold)["expires_at"] == now + HOUR
+    assert sandbox.world.row(tables.holds, late)["expires_at"] == now + HOUR

@@ -1,0 +1,212 @@
+"""A sandbox over HTTP: its clock, its keys and its captured mails. What its worker does: `test_sandboxes.py`."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from support import due
+from support.api import Api, booking_body, error_of
+from support.mails import SENDER
+from support.refusals import nothing_changes
+from support.world import DAY, HOUR, NOON, FixedClock, World
+
+from booking_core import keys, organizations, tokens
+from booking_core.clock import SECOND
+from booking_core.context import Organization
+from booking_core.db import tables
+from booking_core.models.scopes import Scope
+
+NOON_TEXT = "2026-11-21T13:00:00+01:00"
+AHEAD_S = 731 * 86_400
+
+
+@pytest.fixture
+def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
+    """A sandbox, called with a key of every scope."""
+    return Api(api.client, new_world(clock_offset=0))
+
+
+def advance(sandbox: Api, **body: Any) -> Any:
+    return sandbox.post("/sandbox/clock/advance", body)
+
+
+def test_a_new_sandbox_shows_the_real_time(sandbox: Api) -> None:
+    due = {"bookings": 0, "departures": 0, "refunds": 0, "mails": 0, "deliveries": 0}
+    expected = {"now": NOON_TEXT, "offset_seconds": 0, "status": "ready", "due": due}
+    assert sandbox.get("/sandbox/clock").json() == expected
+
+
+def test_everything_that_a_sandbox_does_is_dated_by_its_clock(sandbox: Api, api: Api) -> None:
+    departure = sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + 30 * DAY)
+    assert advance(sandbox, seconds=86_400).json()["now"] == "2026-11-22T13:00:00+01:00"
+    booking = sandbox.book(departure).json()
+    assert booking["created_at"] == "2026-11-22T13:00:00+01:00"
+    assert {event["created_at"] for event in sandbox.get("/events").json()["data"]} == {"2026-11-22T13:00:00+01:00"}
+    assert sandbox.cancel(booking["id"]).json()["updated_at"] == "2026-11-22T13:00:00+01:00"
+    live = api.book(api.world.departure(api.world.experience())).json()
+    assert live["created_at"] == NOON_TEXT
+
+
+def test_a_departure_that_the_clock_has_passed_is_no_longer_sold(sandbox: Api) -> None:
+    departure = sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + HOUR)
+    assert sandbox.get(f"/departures/{departure}").json()["status"] == "open"
+    advance(sandbox, seconds=3600)
+    assert sandbox.get(f"/departures/{departure}").json()["status"] == "closed"
+    assert error_of(sandbox.book(departure)) == (409, "conflict")
+
+
+def test_seats_of_a_hold_are_free_once_the_clock_has_passed_its_end(sandbox: Api, api: Api) -> None:
+    for each, status in ((sandbox, 201), (api, 409)):
+        departure = each.world.departure(each.world.experience(), seats=1)
+        row = {"departure_id": departure, "seats": 1, "created_at": NOON, "expires_at": NOON + HOUR}
+        each.world.insert(tables.holds, **row)
+        assert each.book(departure).status_code == 409
+        if each is sandbox:
+            advance(sandbox, seconds=3600)
+        assert each.book(departure).status_code == status
+
+
+def test_the_clock_moves_to_an_instant(sandbox: Api) -> None:
+    assert advance(sandbox, to="2026-12-24T09:00").json()["now"] == "2026-12-24T09:00:00+01:00"
+    shown = sandbox.get("/sandbox/clock").json()
+    moved = datetime.fromisoformat("2026-12-24T09:00:00+01:00") - datetime.fromisoformat(NOON_TEXT)
+    assert timedelta(seconds=shown["offset_seconds"]) == moved
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"to": "2026-11-21T12:59:59+01:00"}, (422, "validation_failed")),
+        ({"seconds": AHEAD_S, "to": NOON_TEXT}, (400, "validation_failed")),
+        ({"to": "soon"}, (400, "validation_failed")),
+        ({}, (400, "validation_failed")),
+        ({"seconds": 0}, (400, "validation_failed")),
+        ({"seconds": -1}, (400, "validation_failed")),
+        ({"seconds": AHEAD_S + 1}, (400, "validation_failed")),
+        ({"seconds": 1.5}, (400, "validation_failed")),
+    ],
+)
+def test_an_advance_that_is_refused_moves_nothing(sandbox: Api, body: Any, expected: tuple[int, str]) -> None:
+    assert error_of(advance(sandbox, **body)) == expected
+    assert sandbox.get("/sandbox/clock").json()["offset_seconds"] == 0
+
+
+def test_the_clock_goes_as_far_ahead_as_it_may_and_no_further(sandbox: Api) -> None:
+    assert advance(sandbox, seconds=AHEAD_S - 60).status_code == 200
+    refused = advance(sandbox, seconds=61)
+    assert error_of(refused) == (422, "validation_failed")
+    assert refused.json()["details"][0]["reason"] == "too_far_ahead"
+    assert advance(sandbox, seconds=60).json()["offset_seconds"] == AHEAD_S
+
+
+def test_an_advance_with_the_same_key_moves_the_clock_once(sandbox: Api) -> None:
+    first, second = (sandbox.post("/sandbox/clock/advance", {"seconds": 60}, key="advance-once") for _ in range(2))
+    assert first.json() == second.json()
+    assert sandbox.get("/sandbox/clock").json()["offset_seconds"] == 60
+
+
+def test_a_live_organization_has_no_clock_to_move_and_no_captured_mails(api: Api) -> None:
+    with nothing_changes(api.world, leaving_out=("idempotency",)):  # refusals are kept for their keys
+        for refused in (
+            api.get("/sandbox/clock"),
+            api.post("/sandbox/clock/advance", {"seconds": 60}),
+            api.get("/sandbox/mails"),
+        ):
+            assert error_of(refused) == (409, "conflict")
+            assert refused.json()["details"][0]["reason"] == "not_a_sandbox"
+
+
+def test_the_clock_of_another_sandbox_stays(sandbox: Api, new_world: Callable[..., World]) -> None:
+    other = Api(sandbox.client, new_world(clock_offset=0))
+    advance(sandbox, seconds=60)
+    assert other.get("/sandbox/clock").json()["offset_seconds"] == 0
+
+
+def test_a_key_of_any_scope_reads_the_clock_and_only_writers_move_it(sandbox: Api) -> None:
+    reader = sandbox.with_scopes(Scope.EXPERIENCES_READ)
+    assert reader.get("/sandbox/clock").status_code == 200
+    assert error_of(advance(reader, seconds=60)) == (403, "insufficient_scope")
+    assert error_of(reader.get("/sandbox/mails")) == (403, "insufficient_scope")
+
+
+def test_captured_mails_are_listed_page_by_page(sandbox: Api) -> None:
+    sandbox.book(sandbox.world.departure(sandbox.world.experience()))
+    world = sandbox.world
+    due.write_mails(world.database, world.installation, sender=SENDER)
+    assert sandbox.get("/sandbox/mails").json()["data"] == []
+    for row in world.rows(tables.mails):
+        world.change(tables.mails, row["id"], status="sent", sent_at=NOON, completed_at=NOON, next_attempt_at=None)
+    first = sandbox.get("/sandbox/mails", limit=1, order="asc").json()
+    second = sandbox.get("/sandbox/mails", limit=1, order="asc", starting_after=first["next_cursor"]).json()
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    mails = {mail["kind"]: mail for page in (first, second) for mail in page["data"]}
+    assert mails.keys() == {"booking_confirmation_mail", "staff_booking_mail"}
+    mail = mails["booking_confirmation_mail"]
+    assert mail["recipient"] == "ada@example.com"
+    assert "/manage/" in mail["text"]
+    assert "/manage/" in mail["html"]
+    newest = sandbox.get("/sandbox/mails").json()["data"]
+    assert newest == [*second["data"], *first["data"]]
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_of_a_sandbox_says_so(sandbox: Api, api: Api) -> None:
+    def made(world: World) -> str:
+        work = lambda tx: keys.create(tx, world.organization, name="made", now=NOON)  # noqa: E731
+        return world.database.write(work)[1]
+
+    assert made(sandbox.world).startswith("svc_test_")
+    assert not made(api.world).startswith("svc_test_")
+    assert len(made(sandbox.world)) == len(made(api.world)) == 44
+    prefix = sandbox.get("/me").json()["key"]["prefix"]
+    assert sandbox.key.startswith(prefix)
+    assert len(prefix) == len("svc_test_") + 8
+
+
+@pytest.mark.parametrize("is_test", [True, False])
+def test_a_key_of_the_wrong_kind_is_refused(
+    new_world: Callable[..., World], api: Api, is_test: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(clock_offset=None if is_test else 0)
+    new_key = tokens.new_api_key
+    monkeypatch.setattr(tokens, "new_api_key", lambda cell="", **_: new_key(cell, is_test=is_test))
+    mixed_up = Api(api.client, world, world.key())
+    assert error_of(mixed_up.get("/me")) == (401, "api_key_invalid")
+    departure = world.departure(world.experience())
+    assert error_of(mixed_up.post("/bookings", booking_body(departure))) == (401, "api_key_invalid")
+
+
+def test_a_key_expires_by_the_clock_of_its_sandbox(sandbox: Api, clock: FixedClock) -> None:
+    short = sandbox.with_scopes(Scope.BOOKINGS_READ, expires_at=clock() + HOUR)
+    assert short.get("/me").status_code == 200
+    advance(sandbox, seconds=3600)
+    assert error_of(short.get("/me")) == (401, "api_key_expired")
+
+
+def test_no_setting_makes_a_sandbox_live_or_a_live_organization_a_sandbox(sandbox: Api, api: Api) -> None:
+    for each in (sandbox, api):
+        stored: Organization = each.world.database.read(lambda tx, each=each: organizations.by_id(tx, each.world.org))
+        assert "clock_offset" not in organizations.present_settings(stored)
+
+
+# Cost ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sandbox_whose_clock_was_moved_costs_a_request_no_statement_more(
+    sandbox: Api, api: Api, statements: list[str]
+) -> None:
+    def costs(each: Api) -> list[int]:
+        departure = each.world.departure(each.world.experience(), starts_at=NOON + 30 * DAY)
+        counts = []
+        for send in (lambda: each.get("/me"), lambda: each.get("/bookings"), lambda: each.book(departure)):
+            send()
+            statements.clear()
+            send()
+            counts.append(len(statements))
+        return counts
+
+    assert advance(sandbox, seconds=HOUR // SECOND).status_code == 200
+    assert costs(sandbox) == costs(api)
