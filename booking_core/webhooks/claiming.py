@@ -16,6 +16,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import orjson
+
 from booking_core import tokens
 from booking_core.clock import SECOND
 from booking_core.context import Installation
@@ -58,6 +60,8 @@ class ClaimedDelivery:
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
+    headers: tuple[tuple[str, str], ...] | None = field(default=(), repr=False)
+    """The client's own; None: they cannot be opened."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
 
@@ -160,6 +164,15 @@ class _SecretCache(dict[tuple[str, str, str, str], str]):
         super().__init__()
         self._secret_keys = secret_keys
 
+    def headers(self, organization_id: str, endpoint_id: str, sealed: str) -> tuple[tuple[str, str], ...]:
+        """Return the headers of an endpoint.
+
+        Raises:
+            ValueError: they are sealed with a secret key that is no longer configured.
+        """
+        plain = self._secret_keys.open(rules.HEADERS_PURPOSE, sealed, organization_id, endpoint_id)
+        return tuple(orjson.loads(plain).items())
+
     def __missing__(self, stored: tuple[str, str, str, str]) -> str:
         *row, sealed = stored
         try:
@@ -187,7 +200,18 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelive
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
         traceparent=due.traceparent,
+        headers=_headers(due, cache),
     )
+
+
+def _headers(due: DueDelivery, cache: _SecretCache) -> tuple[tuple[str, str], ...] | None:
+    """Return the headers of the client, or None if no secret key opens them."""
+    if due.headers_sealed is None:
+        return ()
+    try:
+        return cache.headers(due.organization_id, due.endpoint_id, due.headers_sealed)
+    except ValueError:
+        return None
 
 
 def _opened(due: DueDelivery, cache: _SecretCache) -> tuple[str, ...]:
@@ -201,14 +225,15 @@ def _opened(due: DueDelivery, cache: _SecretCache) -> tuple[str, ...]:
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
-    """Return whether the delivery has a secret and a body, and log an error otherwise.
+    """Return whether the delivery has a secret, its headers and a body, and log an error otherwise.
 
     A delivery without them is not sent. Its lease expires until its attempts are used up, so that it neither blocks the
     queue nor is retried for ever.
     """
-    if claimed.secrets and claimed.body:
+    is_opened = bool(claimed.secrets) and claimed.headers is not None
+    if is_opened and claimed.body:
         return True
-    missing = "its event" if claimed.secrets else "a secret that any BOOKING_SECRET_KEY opens"
+    missing = "its event" if is_opened else "a secret or headers that any BOOKING_SECRET_KEY opens"
     log.error("delivery %s to endpoint %s lacks %s", claimed.delivery_id, claimed.endpoint_id, missing)
     return False
 

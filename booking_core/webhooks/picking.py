@@ -30,6 +30,7 @@ class DueDelivery(NamedTuple):
     body: str | None
     """Null: the event is no longer kept."""
     secrets: str | None
+    headers_sealed: str | None
     at: int
     resource_id: str | None
     sequence: int | None

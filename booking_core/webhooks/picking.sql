@@ -218,12 +218,14 @@ picked AS (
 )
 
 -- part: secrets (postgresql)
--- Select the secrets of the endpoint that are valid, and the instant of the claim. A secret that never expires has the
+-- Select the secrets of the endpoint that are valid, its headers, and the instant of the claim. A secret that never expires has the
 -- end of time.
 (SELECT string_agg(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                      || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
     AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
+(SELECT h.headers_sealed FROM webhook_endpoints h
+  WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
 (SELECT at FROM clock) AS at
 
 -- part: secrets (sqlite)
@@ -232,6 +234,8 @@ picked AS (
                        || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
     AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
+(SELECT h.headers_sealed FROM webhook_endpoints h
+  WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
 (SELECT at FROM clock) AS at
 
 -- part: claimed_row

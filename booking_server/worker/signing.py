@@ -10,7 +10,8 @@ USER_AGENT = "Svc-Webhooks/1.0"
 def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
     """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14).
 
-    The trace context of the event is not signed: it says nothing of the event, and each attempt is a span of its own.
+    Headers of the client come last; their names are none of these. The trace context of the event is not signed: it
+    says nothing of the event, and each attempt is a span of its own.
     """
     timestamp = claimed.at // SECOND
     standard = webhook_verify.standard_headers(
@@ -25,4 +26,5 @@ def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
         (webhook_verify.DELIVERY_ID_HEADER, claimed.attempt_id),
         *standard.items(),
         *([("traceparent", claimed.traceparent)] if claimed.traceparent else []),
+        *(claimed.headers or ()),
     ]
