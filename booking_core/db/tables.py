@@ -574,6 +574,9 @@ webhook_endpoints = Table(
     Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    # Headers of the client's own: a JSON array of their names, and a JSON object of them all, sealed.
+    Column("header_names", Json),
+    Column("headers_sealed", Text),
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )

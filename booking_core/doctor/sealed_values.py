@@ -42,6 +42,16 @@ KINDS = (
         "(x.expires_at IS NULL OR x.expires_at > :at)",
     ),
     SealedKind(
+        "webhook_headers",
+        "webhook_headers",
+        "webhook headers",
+        "webhook_endpoints",
+        "headers_sealed",
+        ("organization_id", "id"),
+        "id",
+        "x.headers_sealed IS NOT NULL",
+    ),
+    SealedKind(
         "gift_card_code",
         "gift_card_code",
         "gift card codes",

@@ -1,12 +1,23 @@
 """Webhook endpoints, deliveries and attempts (decisions, section 6)."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, WithJsonSchema
 
 from booking_core.models import limits
-from booking_core.models.base import SINGLE_LINE, Id, InputId, Open, Request, Resource, ShortText, single_line
+from booking_core.models.base import (
+    SINGLE_LINE,
+    Id,
+    InputId,
+    Open,
+    Request,
+    Resource,
+    ShortText,
+    always_sent,
+    single_line,
+)
 from booking_core.models.events import SUBSCRIBABLE, EventType, EventTypeName
 
 
@@ -90,6 +101,8 @@ AttemptErrorName = Literal[
 class WebhookEndpoint(Resource):
     """A URL to which events are sent."""
 
+    model_config = ConfigDict(json_schema_extra=always_sent("headers"))
+
     id: Id
     url: str
     description: str | None
@@ -105,6 +118,8 @@ class WebhookEndpoint(Resource):
     api_version: str
     created_at: AwareDatetime
     updated_at: AwareDatetime
+    headers: dict[str, str] = Field(default_factory=dict)
+    """The headers of your own that deliveries carry, each with `********` for its value, which is never shown."""
 
 
 class WebhookEndpointWithSecret(WebhookEndpoint):
@@ -212,6 +227,40 @@ class RecoverableStatus(StrEnum):
     DEAD = "dead"
 
 
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
+_HEADER_VALUE = re.compile(r"[!-~](?:[ -~]{0,1022}[!-~])?", re.ASCII)
+_OWN_HEADERS = (
+    *("content-", "svc-", "webhook-", "proxy-", "sec-", "x-forwarded-", "access-control-"),
+    *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "date"),
+    *("user-agent", "accept-encoding", "forwarded", "traceparent", "tracestate", "cookie", "via"),
+)
+"""Headers of the service, of HTTP itself, and of proxies; one that ends with a hyphen stands for all that begin so."""
+
+
+def _is_own(name: str) -> bool:
+    return any(name == own or (own.endswith("-") and name.startswith(own)) for own in _OWN_HEADERS)
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError("has a name that is not one of a header of HTTP, of at most 64 characters")
+        if _is_own(name.lower()):
+            raise ValueError(f"may not set {name}")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"has a value for {name} that is not 1 to 1024 printable characters of ASCII")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("names a header twice")
+    return headers
+
+
+EndpointHeaders = Annotated[
+    dict[str, str],
+    Field(max_length=limits.WEBHOOK_HEADERS_MAX),
+    AfterValidator(_headers),
+]
+
+
 class WebhookEndpointCreate(Request):
     """Body of `POST /api/v1/webhooks`."""
 
@@ -220,6 +269,8 @@ class WebhookEndpointCreate(Request):
     event_types: EventTypes
     """Each needs the read scope of its resource."""
     description: ShortText | None = None
+    headers: EndpointHeaders | None = Field(default=None, repr=False)
+    """At most ten headers that each delivery carries beside those of the service, such as `Authorization`."""
 
 
 class WebhookEndpointChange(Request):
@@ -233,6 +284,8 @@ class WebhookEndpointChange(Request):
     """Null or an empty text removes it."""
     status: WantedStatus | None = None
     """`enabled` starts counting failures anew; `disabled` marks what is queued as failed."""
+    headers: EndpointHeaders | None = Field(default=None, repr=False)
+    """In the place of all former ones; an empty object removes them."""
 
 
 class SecretRotate(Request):

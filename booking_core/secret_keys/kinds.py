@@ -8,7 +8,7 @@ from sqlalchemy.types import BigInteger
 from booking_core import checkouts, gift_codes, idempotency, stripe_accounts
 from booking_core.db import tables
 from booking_core.notifications import SEALED_FOR as SEALED_FOR_MAIL
-from booking_core.webhooks import SECRET_PURPOSE
+from booking_core.webhooks import HEADERS_PURPOSE, SECRET_PURPOSE
 
 LINK_KEY_PURPOSE = "link_key"
 
@@ -53,6 +53,16 @@ KINDS = (
             tables.webhook_secrets.c.expires_at.is_(None),
             tables.webhook_secrets.c.expires_at > bindparam("at", type_=BigInteger),
         ),
+    ),
+    Kind(
+        "webhook_headers",
+        "webhook headers",
+        tables.webhook_endpoints,
+        "headers_sealed",
+        HEADERS_PURPOSE,
+        ("organization_id", "id"),
+        ("organization_id", "id"),
+        tables.webhook_endpoints.c.headers_sealed.is_not(None),
     ),
     Kind(
         "gift_card_code",

@@ -14,10 +14,11 @@ from booking_core.webhooks.purging import purge, purge_endpoints
 from booking_core.webhooks.recording import DeliveryResult, expired_leases, park, record, rescue_expired_leases
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.redelivering import redeliver
-from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_delay
+from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed, longest_delay
 from booking_core.webhooks.upkeep import Step, Upkeep
 
 __all__ = [
+    "HEADERS_PURPOSE",
     "SECRET_PURPOSE",
     "ClaimedDelivery",
     "DeliveryResult",

@@ -16,6 +16,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from booking_core import tokens
 from booking_core.clock import SECOND
 from booking_core.context import Installation
@@ -62,6 +64,8 @@ class ClaimedDelivery:
     """The trace context (W3C) of the event, which the attempt continues."""
     ahead: int = 0
     """Microseconds by which the clock of a sandbox was ahead of that instant."""
+    headers: tuple[tuple[str, str], ...] | None = field(default=(), repr=False)
+    """The client's own; None: they cannot be opened."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
     lease_id: str | None = None
@@ -148,6 +152,7 @@ class _Batch:
             delivery_id=delivery_id,
             attempt_id=attempt_id,
             secrets=self._secrets[due.organization_id, due.endpoint_id, due.secrets],
+            headers=self._secrets.headers(due),
             lease_token=self._token,
             after=after,
             lease_id=lease_id,
@@ -235,6 +240,17 @@ class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
         super().__init__()
         self._secret_keys = secret_keys
 
+    def headers(self, due: DueDelivery) -> tuple[tuple[str, str], ...] | None:
+        """Return the headers of the endpoint's client, or None if no secret key opens them."""
+        if due.headers_sealed is None:
+            return ()
+        place = (due.organization_id, due.endpoint_id)
+        try:
+            plain = self._secret_keys.open(rules.HEADERS_PURPOSE, due.headers_sealed, *place)
+        except ValueError:
+            return None
+        return tuple(orjson.loads(plain).items())
+
     def __missing__(self, key: tuple[str, str, str | None]) -> tuple[str, ...]:
         owner, endpoint_id, stored = key
         opened = [self._opened(owner, endpoint_id, *each) for each in _live_secrets(stored)]
@@ -262,6 +278,7 @@ def _claimed(
     delivery_id: str,
     attempt_id: str,
     secrets: tuple[str, ...],
+    headers: tuple[tuple[str, str], ...] | None,
     lease_token: str,
     after: str | None,
     lease_id: str | None,
@@ -285,18 +302,20 @@ def _claimed(
         ahead=due.ahead,
         after=after,
         lease_id=lease_id,
+        headers=headers,
     )
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
-    """Return whether the delivery has a secret and a body, and log an error otherwise.
+    """Return whether the delivery has a secret, its headers and a body, and log an error otherwise.
 
     A delivery without them is not sent. Its lease expires until its attempts are used up, so that it neither blocks the
     queue nor is retried for ever.
     """
-    if claimed.secrets and claimed.body:
+    is_opened = bool(claimed.secrets) and claimed.headers is not None
+    if is_opened and claimed.body:
         return True
-    missing = "its event" if claimed.secrets else "a secret that any BOOKING_SECRET_KEY opens"
+    missing = "its event" if is_opened else "a secret or headers that any BOOKING_SECRET_KEY opens"
     log.error("delivery %s to endpoint %s lacks %s", claimed.delivery_id, claimed.endpoint_id, missing)
     return False
 

@@ -5,7 +5,7 @@ existence are made under the lock of the organization's counters, under which ev
 wholly before the change or wholly after it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -69,6 +69,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
         event_types=",".join(request.event_types),
         secret_expires_at=None,
     )
+    row = _with_headers(caller, row, request.headers or {})
     store.insert(tx, organization.id, row)
     following.begin(tx, organization.id, row.id, request.event_types, last)
     return _present(caller, row) | {"secret": _new_secret(tx, caller, row.id)}
@@ -145,6 +146,8 @@ def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange
         row = row._replace(description=request.description or None)
     if request.event_types is not None and sorted(request.event_types) != rules.event_types(before):
         row = row._replace(event_types=",".join(request.event_types))
+    if request.headers is not None:
+        row = _with_headers(caller, row, request.headers)
     if request.status == WantedStatus.ENABLED and before.status != EndpointStatus.ENABLED:
         row = row._replace(
             status=EndpointStatus.ENABLED,
@@ -174,6 +177,8 @@ _SAVED = (
     "generation",
     "given_up_at",
     "updated_at",
+    "header_names",
+    "headers_sealed",
 )
 
 
@@ -223,7 +228,8 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
     at = _after(caller, row)
     off = {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
     given_up = {"generation": row.generation + 1, "given_up_at": caller.at}
-    store.change(tx, caller.organization.id, row.id, **off, **given_up, deleted_at=at, updated_at=at)
+    secret = {"header_names": None, "headers_sealed": None}
+    store.change(tx, caller.organization.id, row.id, **off, **given_up, **secret, deleted_at=at, updated_at=at)
 
 
 def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
@@ -260,6 +266,15 @@ def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotat
 
 def _present(caller: Caller, row: EndpointRow) -> Endpoint:
     return rules.present(row, caller.organization.zone, caller.at)
+
+
+def _with_headers(caller: Caller, row: EndpointRow, headers: Mapping[str, str]) -> EndpointRow:
+    """Return the endpoint with these headers, sealed for its row, in the place of others."""
+    if not headers:
+        return row._replace(header_names=None, headers_sealed=None)
+    owner, plain = (caller.organization.id, row.id), orjson.dumps(dict(headers))
+    sealed = caller.secret_keys.seal(rules.HEADERS_PURPOSE, plain, *owner)
+    return row._replace(header_names=orjson.dumps(sorted(headers)).decode(), headers_sealed=sealed)
 
 
 def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:

@@ -30,6 +30,7 @@ class DueDelivery(NamedTuple):
     body: str | None
     """Null: the event is no longer kept."""
     secrets: str | None
+    headers_sealed: str | None
     at: int
     """The instant of the claim, by the database's clock."""
     ahead: int

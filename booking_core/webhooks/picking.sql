@@ -226,12 +226,14 @@ picked AS (
 )
 
 -- part: secrets (postgresql)
--- Select the secrets of the endpoint that are valid, the instant of the claim, and by how much the clock of its
--- organization is ahead. A secret that never expires has the end of time.
+-- Select the secrets of the endpoint that are valid, its headers, the instant of the claim, and by how much the clock
+-- of its organization is ahead. A secret that never expires has the end of time.
 (SELECT string_agg(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                      || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
     AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
+(SELECT h.headers_sealed FROM webhook_endpoints h
+  WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
 (SELECT at FROM clock) AS at, k.ahead
 
 -- part: secrets (sqlite)
@@ -240,6 +242,8 @@ picked AS (
                        || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
     AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
+(SELECT h.headers_sealed FROM webhook_endpoints h
+  WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
 (SELECT at FROM clock) AS at, k.ahead
 
 -- part: in_flight (postgresql)

@@ -30,6 +30,8 @@ from booking_core.models.webhooks import (
 )
 
 SECRET_PURPOSE = "webhook_secret"  # noqa: S105 - names the use of a key
+HEADERS_PURPOSE = "webhook_headers"
+MASKED = "********"
 OLD_SECRETS_MAX = 2
 """How many former secrets may sign beside the current one (decision W2)."""
 EXPIRED_LEASES_MAX = 3
@@ -168,6 +170,9 @@ class EndpointRow(NamedTuple):
     given_up_at: int | None = None
     """The instant at which the generation was raised."""
     deleted_at: int | None = None
+    header_names: str | None = None
+    """A JSON array."""
+    headers_sealed: str | None = None
 
 
 def event_types(row: EndpointRow) -> list[str]:
@@ -197,6 +202,7 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
         "api_version": API_VERSION,
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
+        "headers": dict.fromkeys(orjson.loads(row.header_names or "[]"), MASKED),
     }
 
 

@@ -1,6 +1,6 @@
 """Webhook endpoints and their deliveries; and `unwrap`, for receivers."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -83,6 +83,7 @@ class AsyncWebhooks:
         url: str,
         event_types: Sequence[EventType | str],
         description: str | None = None,
+        headers: Mapping[str, str] | None = None,
         options: RequestOptions | None = None,
     ) -> WebhookEndpointWithSecret:
         """Create an enabled endpoint, and return it with the secret that signs its deliveries.
@@ -97,6 +98,8 @@ class AsyncWebhooks:
             url: The public HTTPS address of the receiver.
             event_types: The types of the events to send.
             description: A text for people.
+            headers: At most ten headers that each delivery carries, such as `Authorization`. Their values are never
+                shown.
             options: Settings for this call.
 
         Raises:
@@ -104,7 +107,12 @@ class AsyncWebhooks:
             ConflictError: The organization already has ten endpoints.
             UnprocessableEntityError: The address is not public.
         """
-        body = without_none(url=url, event_types=_string_list("event_types", event_types), description=description)
+        body = without_none(
+            url=url,
+            event_types=_string_list("event_types", event_types),
+            description=description,
+            headers=None if headers is None else dict(headers),
+        )
         spec = post_without_key("webhooks", body=body, options=options)
         return await self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
 
@@ -116,6 +124,7 @@ class AsyncWebhooks:
         event_types: Sequence[EventType | str] | None = None,
         description: str | Unset | None = UNSET,
         status: EndpointStatusParam | None = None,
+        headers: Mapping[str, str] | None = None,
         options: RequestOptions | None = None,
     ) -> WebhookEndpoint:
         """Change an endpoint. Omitted fields stay unchanged.
@@ -126,12 +135,18 @@ class AsyncWebhooks:
             event_types: The new event types.
             description: The new description; None clears it.
             status: `enabled` or `disabled`. `enabled` also resumes an endpoint that the service disabled.
+            headers: The headers of deliveries in the place of all former ones; an empty mapping removes them.
             options: Settings for this call.
 
         Raises:
             NotFoundError: No endpoint has this id.
         """
-        body = without_none(url=url, event_types=_string_list("event_types", event_types), status=status)
+        body = without_none(
+            url=url,
+            event_types=_string_list("event_types", event_types),
+            status=status,
+            headers=None if headers is None else dict(headers),
+        )
         if not isinstance(description, Unset):
             body["description"] = description
         segment = path_segment("endpoint_id", endpoint_id)

@@ -1,6 +1,6 @@
 """Webhook endpoints and their deliveries in the fake. Deliveries are queued, but never sent."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,6 +43,7 @@ class Webhooks:
             url=request.url,
             description=request.description or None,
             event_types=sorted(map(str, request.event_types)),
+            headers=_masked(request.headers),
             created_at=self.store.now,
             updated_at=self.store.now,
         )
@@ -59,6 +60,8 @@ class Webhooks:
             changed["event_types"] = sorted(map(str, request.event_types))
         if "description" in request.model_fields_set:
             changed["description"] = request.description or None
+        if request.headers is not None:
+            changed["headers"] = _masked(request.headers)
         if request.status is not None and request.status != row["status"]:
             changed |= self._status_change(row, request.status)
         self.store.change(row, **changed)
@@ -198,6 +201,10 @@ class Webhooks:
     def _requeue(self, row: Row, **changed: Any) -> None:
         changed |= {"status": "queued", "failure_reason": None, "completed_at": None}
         self.store.change(row, next_attempt_at=self.store.now, **changed)
+
+
+def _masked(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return dict.fromkeys(sorted(headers or ()), "********")
 
 
 def _check(request: WebhookEndpointCreate | WebhookEndpointChange, scopes: frozenset[str]) -> None:

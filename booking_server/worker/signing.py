@@ -17,9 +17,9 @@ _signer = lru_cache(maxsize=SIGNERS_MAX)(Signer)
 def signed_headers(claimed: ClaimedDelivery, at: int | None = None) -> list[tuple[str, str]]:
     """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14).
 
-    They are dated at the instant, by default at that of the claim.
-
-    The trace context of the event is not signed: it says nothing of the event, and each attempt is a span of its own.
+    They are dated at the instant, by default at that of the claim. Headers of the client come last; their names are
+    none of these. The trace context of the event is not signed: it says nothing of the event, and each attempt is a
+    span of its own.
     """
     timestamp, signer = (claimed.at if at is None else at) // SECOND, _signer(claimed.secrets)
     return [
@@ -31,4 +31,5 @@ def signed_headers(claimed: ClaimedDelivery, at: int | None = None) -> list[tupl
         (webhook_verify.DELIVERY_ID_HEADER, claimed.attempt_id),
         *signer.standard_headers(claimed.body, message_id=claimed.event_id, timestamp=timestamp).items(),
         *([("traceparent", claimed.traceparent)] if claimed.traceparent else []),
+        *(claimed.headers or ()),
     ]

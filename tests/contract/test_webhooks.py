@@ -111,6 +111,7 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "api_version": "2026-09-09",
         "created_at": ISO_NOON,
         "updated_at": ISO_NOON,
+        "headers": {},
         "secret": shown["secret"],
     }
 

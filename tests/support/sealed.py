@@ -19,8 +19,10 @@ from support.world import World
 
 CODE = "GIFT-ABCD-1234"
 KEY = "a-key-of-a-guest"
+HEADERS = b'{"X-Key":"v"}'
 PURPOSES = {
     tables.webhook_secrets: ("webhook_secret", "secret_sealed"),
+    tables.webhook_endpoints: ("webhook_headers", "headers_sealed"),
     tables.gift_cards: ("gift_card_code", "code_sealed"),
     tables.idempotency: ("idempotency", "body_sealed"),
     tables.mails: ("mail", "message"),
@@ -74,6 +76,8 @@ class Sealed:
         hooks = Hooks(world)
         self.endpoint = hooks.endpoint(**endpoint)
         self.secret = hooks.secrets[self.endpoint]
+        headers = world.installation.secret_keys.seal("webhook_headers", HEADERS, world.org, self.endpoint)
+        world.change(tables.webhook_endpoints, self.endpoint, headers_sealed=headers, header_names='["X-Key"]')
         self.departure = world.departure(world.experience(), seats=50_000)
         self.answer = self.book(KEY).body
         self.booking = json.loads(self.answer)["id"]
@@ -118,6 +122,9 @@ class Sealed:
         assert (replayed.replayed, replayed.body) == (True, self.answer)
         assert self.opened_mail() == self.mail
         assert self.live_secrets() == [self.secret]
+        row = world.row(tables.webhook_endpoints, self.endpoint)
+        keys = world.installation.secret_keys
+        assert keys.open("webhook_headers", row["headers_sealed"], world.org, self.endpoint) == HEADERS
         assert self.opened() == self.booking
         keys = world.installation.secret_keys
         account = self.database.read(lambda tx: stripe_accounts.find(tx, keys, world.org))

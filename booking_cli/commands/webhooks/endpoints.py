@@ -1,5 +1,6 @@
 """`booking webhooks create` to `recover`: manage endpoints over HTTP."""
 
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,7 +35,27 @@ NewSecretFile = Annotated[
     Path | None,
     typer.Option("--secret-file", metavar="FILE", help="Write the secret to this new file (mode 0600)."),
 ]
+HeadersFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--headers-file",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
+        help="Headers of deliveries, one a line: Name: value. - reads stdin.",
+    ),
+]
 Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A description.")]
+
+
+def _headers(path: Path) -> dict[str, str]:
+    """Return the headers of a file. They are not options, since other users of the machine see those."""
+    text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if any(":" not in line for line in lines):
+        raise CliError("A line of the headers has no colon.", hint="Authorization: Bearer …")
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 @command(
@@ -57,6 +78,7 @@ def create(
         ),
     ],
     description: Description = None,
+    headers_file: HeadersFile = None,
     secret_file: NewSecretFile = None,
 ) -> None:
     """Create an endpoint. Its secret is shown only once.
@@ -64,7 +86,8 @@ def create(
     Deliveries are signed with the secret. The API key needs webhooks:manage and the read scope of every event type.
     """
     cli: Cli = ctx.obj
-    body = {"url": url, "event_types": event_types.expanded(event), "description": description}
+    body: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event), "description": description}
+    body |= {"headers": _headers(headers_file)} if headers_file else {}
     require_secret_in_output(cli, secret_file, "secret")
     with api_client.connect(cli) as client, secret_output(secret_file) as output:
         created = api_client.request(client, "POST", _PATH, body=body).body
@@ -106,15 +129,17 @@ def update(
         ),
     ] = None,
     description: Description = None,
+    headers_file: HeadersFile = None,
     disable: Annotated[bool, typer.Option("--disable", help="Disable the endpoint; queued deliveries fail.")] = False,
 ) -> None:
     """Update an endpoint.
 
-    Options that are left out stay unchanged. An empty description removes it.
+    Options that are left out stay unchanged. An empty description removes it, and an empty file all headers.
     """
     cli: Cli = ctx.obj
     changes: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event) or None}
     changes |= {"status": "disabled"} if disable else {}
+    changes |= {"headers": _headers(headers_file)} if headers_file else {}
     changes = {name: value for name, value in changes.items() if value is not None}
     if description is not None:
         changes["description"] = description or None

@@ -63,7 +63,7 @@ CHANGES = (
         "Additive: the events `booking.updated`, `booking.refunded`, `departure.updated`, `gift_card.restored` and "
         "`webhook.failing`; `changes` in `data` of `booking.updated`, `booking.rescheduled`, `booking.refunded`, "
         "`departure.updated` and `customer.updated`, the former values of the fields that differ; `POST "
-        "/webhooks/{id}/redeliver`, and `redeliver` as the `trigger` of a delivery",
+        "/webhooks/{id}/redeliver`, and `redeliver` as the `trigger` of a delivery; `headers` of a webhook endpoint",
     ),
     Change(
         "2026-11-22",

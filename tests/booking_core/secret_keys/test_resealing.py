@@ -14,7 +14,10 @@ from booking_core.errors import NotFound, Unavailable
 from booking_core.secret_keys import Count, State, service
 from booking_core.tokens import SecretKeys
 
-KINDS = ["webhook_secret", "gift_card_code", "stored_answer", "mail", "stripe_account", "client_secret", "link_key"]
+KINDS = [
+    *("webhook_secret", "webhook_headers", "gift_card_code", "stored_answer", "mail", "stripe_account"),
+    *("client_secret", "link_key"),
+]
 
 
 def never(_: float) -> None:
@@ -135,7 +138,7 @@ def test_unopened_values_of_an_earlier_release_have_no_key_id(sealed: Sealed) ->
 def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> None:
     assert unopened(sealed) == []
     sealed.use("C")
-    values = ["webhook secrets", "gift card codes", "stored answers", "mails", "Stripe accounts"]
+    values = ["webhook secrets", "webhook headers", "gift card codes", "stored answers", "mails", "Stripe accounts"]
     assert unopened(sealed) == [*values, "client secrets of payments", "guests' links"]
     sealed.use("B", "A")
     reseal(sealed)
