@@ -1,4 +1,5 @@
-# The service as one image: `serve`, `worker` and every operator command.
+# The service as one image: `serve`, `worker` and every operator command but `backup` and `restore`, which need the client
+# programs of the server's own version (pg_dump, psql) and run where the database is.
 #   docker build -t booking .
 #   docker run --read-only --tmpfs /tmp -e BOOKING_DATABASE_URL=postgresql://… -e BOOKING_SECRET_KEY=… -p 8000:8000 booking
 FROM python:3.13-slim-bookworm AS build

@@ -124,7 +124,7 @@ def _select(
     now = now_us(dialect) if is_real else _now_of(dialect, table)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
-        .where(table.c[due] > now + wait + SLACK, has_arrived(table.c.organization_id))
+        .where(table.c[due] > now + wait + SLACK)
         .limit(_LIMIT)
         .with_for_update(of=table, skip_locked=True)
     )

@@ -75,18 +75,6 @@ def exists(tx: Tx, organization_id: str) -> bool:
     return tx.first(_GET, organization_id=organization_id) is not None
 
 
-def require(tx: Tx, actor: Actor) -> StripeAccount:
-    """Return the account of the actor's organization.
-
-    Raises:
-        Conflict: `card_payments_not_configured`.
-    """
-    account = find(tx, actor.secret_keys, actor.organization.id)
-    if account is None:
-        raise not_configured()
-    return account
-
-
 def not_configured() -> Conflict:
     """Return the refusal of a payment by card."""
     message = "The organization takes no card payments: its Stripe account is not configured."

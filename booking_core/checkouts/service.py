@@ -75,7 +75,8 @@ class Prepared:
     """The intent of a checkout, and the account that takes its payment."""
 
     row: IntentRow
-    account: StripeAccount
+    account: StripeAccount | None
+    """None only where the intent was made before: the organization has removed it since."""
     booking_number: int | None
 
     @property
@@ -97,8 +98,10 @@ def prepare(tx: Tx, actor: Actor, booking_id: str) -> Prepared:
         raise NotFound("There is no such checkout.")
     if row.status == IntentStatus.REFUSED:
         raise refusal(row.last_error)
-    account = stripe_accounts.require(tx, actor)
+    account = stripe_accounts.find(tx, actor.secret_keys, actor.organization.id)
     if row.intent_id is None:
+        if account is None:
+            raise stripe_accounts.not_configured()
         is_live = booking.status == BookingStatus.PENDING and (booking.expires_at or 0) > actor.at
         if not is_live or actor.at - row.created_at > RETRYABLE:
             raise expired()

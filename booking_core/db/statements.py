@@ -92,12 +92,13 @@ def rows_parameter(
     """Return the rows parameter of that name as a FROM clause, to join tables with: one JSON text (see `as_json`).
 
     PostgreSQL estimates a hundred rows for a function, and would rather read a whole table than look up so many rows.
-    Under a limit with an unknown value it estimates a tenth of them; the limit given here is never reached.
+    Under a limit with an unknown value it estimates a tenth of them; the limit given here is never reached. A random
+    part makes it unknown: for a scalar subquery, which would too, Citus can distribute no statement that writes.
     """
     source = rows_from_json(dialect, name, columns)
     if dialect.name != "postgresql":
         return source
-    many = select(func.length(cast(bindparam(name, type_=Text), Text))).scalar_subquery()
+    many = cast(func.length(cast(bindparam(name, type_=Text), Text)) + func.random(), BigInteger)
     return select(*source.c).limit(many).subquery(name)
 
 

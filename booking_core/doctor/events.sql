@@ -124,7 +124,7 @@ SELECT g.organization_id, g.id, coalesce(t.told, 0) || ' restorations in the tim
   LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS restored FROM gift_card_entries n
               WHERE [n] AND n.kind = 'restore' GROUP BY n.organization_id, n.gift_card_id) n
     ON n.organization_id = g.organization_id AND n.gift_card_id = g.id
-  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS told
+  LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(DISTINCT t.id) AS told
                FROM timeline t
                JOIN gift_card_entries n ON n.organization_id = t.organization_id AND n.booking_id = t.booking_id
                 AND n.kind = 'restore'

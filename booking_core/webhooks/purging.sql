@@ -2,7 +2,7 @@
 
 -- name: old (postgresql)
 -- Select deliveries that ended before an instant, and lock them. Cost: an index skip scan over the logs, one of each
--- type of each endpoint, and of each log the oldest rows. An organization that is copied into this cell has none yet.
+-- type of each endpoint, and of each log the oldest rows.
 WITH RECURSIVE logs AS (
     (SELECT organization_id, endpoint_id, event_type, created_at FROM deliveries
       ORDER BY organization_id, endpoint_id, event_type, event_sequence LIMIT 1)
@@ -28,7 +28,6 @@ SELECT d.organization_id, d.id
           AND coalesce(d.status, '') <> 'queued' AND d.lease_until IS NULL
           FOR UPDATE SKIP LOCKED) d
  WHERE l.created_at < :before
-   AND NOT EXISTS (SELECT 1 FROM cell_arrivals a WHERE a.organization_id = l.organization_id)
  LIMIT :limit
 
 -- name: old (sqlite)
@@ -56,6 +55,5 @@ SELECT d.organization_id, d.id
         WHERE f.organization_id = l.organization_id AND f.endpoint_id = l.endpoint_id AND f.event_type = l.event_type
         ORDER BY f.event_sequence LIMIT :looked_at)
  WHERE l.created_at < :before AND d.created_at < :before
-   AND NOT EXISTS (SELECT 1 FROM cell_arrivals a WHERE a.organization_id = l.organization_id)
    AND d.status <> 'queued' AND d.lease_until IS NULL AND d.completed_at < :before
  LIMIT :limit

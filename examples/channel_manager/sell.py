@@ -16,6 +16,7 @@ from booking_sdk import (
     BookingClient,
     BookingQuote,
     ConflictError,
+    DepartureUpdated,
     Event,
     GuestLineParam,
     GuestParam,
@@ -48,13 +49,10 @@ class Seller:
     def __init__(self, client: BookingClient, channel: str) -> None:
         self._client = client
         self._channel = channel
+        self.calendar: dict[str, int] = {}
 
     def sell(self, order: Order) -> Booking:
-        """Sell an order that was paid already, and return its booking. It may be called again at any time.
-
-        Raises:
-            Refused: it cannot be sold.
-        """
+        """Sell an order that was paid already, and return its booking. It may be called again at any time."""
         booked = self._find(order)
         return booked[0] if booked else self.book(order, self.offer(order)[1])
 
@@ -114,12 +112,26 @@ class Seller:
             idempotency_key=self._key(verb, order),
         )
 
-    # A move of an order to another departure belongs here: find the booking, ask for a preview of the move, and make
-    # it with the key self._key("move", order).
+    def move(self, order: Order, departure_id: str) -> Booking:
+        """Move a sold order to another departure, at the price as sold, and return its booking.
+
+        Raises:
+            Refused: it cannot be moved, with each reason.
+        """
+        booking = self._find(order)[0]
+        if booking.departure.id == departure_id:
+            return booking
+        preview = self._client.bookings.preview_reschedule(booking.id, departure_id=departure_id)
+        if preview.refusals:
+            raise Refused("; ".join(each.message for each in preview.refusals))
+        key = self._key(f"move to {departure_id}", order)
+        return self._client.bookings.reschedule(booking.id, departure_id=departure_id, idempotency_key=key).booking
 
     def notice(self, event: Event) -> None:
-        """Take in an event of the feed (`follow.py` reads it). Bookings are the business of the mirror."""
-        # `departure.updated` belongs here: it has the seats that are left, for the calendar of the other channel.
+        """Take in an event of the feed, which `follow.py` reads: the seats for the calendar of the other channel."""
+        if isinstance(event, DepartureUpdated):
+            departure = event.data.object
+            self.calendar[departure.id] = departure.seats_available if departure.status == "open" else 0
 
     def _find(self, order: Order) -> list[Booking]:
         return list(self._client.bookings.iterate(external_reference=self._name(order), order="asc"))
@@ -131,13 +143,6 @@ class Seller:
         return idempotency_key(verb, self._name(order), namespace="channel-manager")
 
 
-def main(order_file: str) -> None:
-    """Sell the order of a JSON file that was paid already: `python sell.py ORDER.json`."""
-    order = Order(**json.loads(Path(order_file).read_text()))
-    with BookingClient() as client:
-        booking = Seller(client, "acme").sell(order)
-    sys.stdout.write(f"{booking.booking_number} {booking.status} {booking.totals.total}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+if __name__ == "__main__":  # sells the order of a JSON file that was paid already
+    with BookingClient() as seller_client:
+        Seller(seller_client, "acme").sell(Order(**json.loads(Path(sys.argv[1]).read_text())))

@@ -12,6 +12,7 @@ from support.operations import Operations
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import World
 
+from booking_core import stripe_accounts
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
@@ -139,6 +140,16 @@ def test_without_an_account_cards_are_refused_and_nothing_is_written(api: Api, d
     assert error_of(refused) == (409, "conflict")
     assert refused.json()["details"][0]["reason"] == "card_payments_not_configured"
     assert api.world.rows(tables.bookings) == []
+
+
+def test_a_repeated_request_is_answered_also_when_the_account_was_removed(
+    api: Api, ledger: Ledger, departure: str
+) -> None:
+    body, world = checkout_body(departure), api.world
+    first = api.post("/checkouts", body, key="with-an-account").json()
+    world.database.write(lambda tx: stripe_accounts.remove(tx, checkouts.actor_of(world)))
+    again = api.post("/checkouts", body, key="with-an-account").json()
+    assert again == first | {"payment": first["payment"] | {"publishable_key": None}}
 
 
 def test_a_refusal_leaves_the_gift_card_as_it_was(api: Api, departure: str) -> None:

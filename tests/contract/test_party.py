@@ -149,7 +149,7 @@ def settle(world: World) -> None:
     def send(tx: Any) -> None:
         due = [row["id"] for row in world.rows(tables.refunds) if row["status"] == "requested"]
         claimed = payments.claim(tx, world.org, due, lease_s=45).results
-        payments.settle(tx, [RefundResult(each, RefundOutcome.REFUNDED, f"re_{each.id}") for each in claimed])
+        bookings.settle_refunds(tx, [RefundResult(each, RefundOutcome.REFUNDED, f"re_{each.id}") for each in claimed])
 
     world.database.write(send)
 
@@ -209,7 +209,7 @@ def test_what_staff_recorded_is_refunded_by_hand(api: Api, ops: Operations, depa
     shown = ops.act(lambda tx, actor: bookings.record_payment(tx, actor, made["id"], amount_minor=ADULT))
     assert shown["payment"]["status"] == "paid"
     (refund,) = api.world.rows(tables.refunds)
-    ops.act(lambda tx, actor: payments.settle_refund(tx, actor, refund["id"], note="cash"))
+    ops.act(lambda tx, actor: bookings.settle_refund(tx, actor, refund["id"], note="cash"))
     assert api.world.examine() == []
 
 

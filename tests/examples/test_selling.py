@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from support.api import Api
-from support.world import World
+from support.world import DAY, NOON, World
 
 from booking_core.clock import MINUTE
+from booking_core.db import tables
 from booking_sdk import BookingClient
+from booking_sdk.testing import make_event
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "channel_manager" / "sell.py"
 LINES_MAX = 150
@@ -83,6 +85,23 @@ def test_an_order_that_is_paid_late_is_booked_while_there_are_seats(api: Api, de
         selling.offer(second)
     with pytest.raises(sell.Refused, match="no such price tier"):
         selling.offer(sell.Order("A-3", departure, [{"tier_id": "senior", "count": 1}], ADA))
+
+
+def test_a_sold_order_is_moved_once_and_the_calendar_has_the_seats(api: Api, departure: str) -> None:
+    selling, wanted = seller(api), order(departure)
+    experience = api.world.row(tables.departures, departure)["experience_id"]
+    other = api.world.departure(experience, seats=2, starts_at=NOON + 7 * DAY)
+    booking = selling.sell(wanted)
+    moved = [selling.move(wanted, other) for _ in range(2)]
+    assert {(each.id, each.departure.id) for each in moved} == {(booking.id, other)}
+    assert (left(api, departure), left(api, other)) == (3, 0)
+    full = order(departure, "A-2", count=3)
+    selling.sell(full)
+    with pytest.raises(sell.Refused, match="Not enough seats"):
+        selling.move(full, other)
+    fake = make_event("departure.updated")
+    selling.notice(fake)
+    assert selling.calendar == {fake.data.object.id: fake.data.object.seats_available}
 
 
 @pytest.mark.parametrize("step", ["quote", "hold", "book"])

@@ -201,7 +201,7 @@ def _moves(scene: Scene) -> Iterator[None]:
         for count in (1, 2):
             party = json.dumps({"guests": [{"tier_id": "adult", "count": count}]}).encode()
             requests.append(scene.send("POST", f"/bookings/{booked}/party", party))
-    with scene.crowd(requests, 32):
+    with scene.crowd(requests, 8):
         yield
 
 
@@ -221,7 +221,7 @@ MISBEHAVIOURS = (
         on_sqlite=READS,
     ),
     Misbehaviour("same-key", "32 clients send one booking with one Idempotency-Key", _same_key),
-    Misbehaviour("moves", "32 clients move eight bookings to and fro, and change their parties", _moves),
+    Misbehaviour("moves", "eight clients move eight bookings to and fro, and change their parties", _moves),
     Misbehaviour("huge-notes", "32 clients book with the longest note", _huge_notes),
     Misbehaviour("holds", "32 clients hold seats, and book with holds that do not exist", _holds),
     Misbehaviour("one-new-customer", "32 clients create the same customer", _one_new_customer),

@@ -26,7 +26,7 @@ from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.refunds import RefundJob
 
-SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "3")))
+SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "2")))
 GUESTS = 14
 SEATS = 10
 STEPS = 40
@@ -174,7 +174,8 @@ def agrees(street: Street) -> None:
             assert charge is not None
             assert (row["status"], payment["payment_intent"]) == ("succeeded", intent_id)
             assert payment["refunded_minor"] == charge.refunded
-            assert booking["status"] == "confirmed" or charge.refunded == charge.amount
+            is_returned = charge.refunded == charge.amount
+            assert booking["status"] == "confirmed" or is_returned or waits_for_a_person(street, booking_id)
         else:
             assert (booking["status"], intent["status"], row["status"]) == ("cancelled", "canceled", "canceled")
             assert charge is None
@@ -185,6 +186,14 @@ def agrees(street: Street) -> None:
     confirmed = [row for row in world.rows(tables.events) if row["type"] == "booking.confirmed"]
     assert len(confirmed) == len({row["resource_id"] for row in confirmed}) == departure["seats_taken"]
     assert world.examine() == []
+
+
+def waits_for_a_person(street: Street, booking_id: str) -> bool:
+    """Return whether the refund was refused since the dashboard has returned a part of the payment before
+    (decisions/0015)."""
+    (refund,) = [row for row in street.world.rows(tables.refunds) if row["booking_id"] == booking_id]
+    by_dashboard = [each for each in street.ledger.refunds(street.intents[booking_id]) if not each["metadata"]]
+    return bool(by_dashboard) and (refund["status"], refund["last_error"]) == ("failed", "amount_too_large")
 
 
 # A lost webhook --------------------------------------------------------------------------------------------------

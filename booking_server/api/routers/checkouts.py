@@ -92,6 +92,7 @@ async def _read(service: Service, caller: Caller, booking_id: str) -> Prepared:
 
 async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> Prepared:
     row, organization_id = prepared.row, caller.organization.id
+    assert prepared.account is not None
     request = IntentRequest(
         organization_id=organization_id,
         booking_id=row.booking_id,

@@ -1,0 +1,168 @@
+"""Each query of the dashboard returns data, with the labels of its legend, from a Prometheus that scraped the service.
+
+Prometheus reads two scrapes that were written into its storage, a minute apart, so that no test waits for a third.
+"""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api
+from support.receivers import wait_until
+from support.servers import free_port
+from support.world import SECRET, FixedClock, make_world
+
+from booking_core.cells import Cell
+from booking_core.clock import SECOND, system_clock
+from booking_core.db.engine import Database
+from booking_core.settings import CellAddress, Settings
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.app import create_app
+from booking_server.cells.monitoring import CellsMonitor
+from booking_server.cells.slots import Slot
+from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.worker import Worker
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "booking.json"
+TOKEN = "a token of sixteen"
+_VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="both are in the Debian package prometheus"
+)
+
+
+def queries() -> list[tuple[str, str, str]]:
+    """Return each query with the title of its panel and its legend."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    found = [(panel["title"], each["expr"], each["legendFormat"]) for panel in panels for each in panel["targets"]]
+    return [(title, _filled(query), legend) for title, query, legend in found]
+
+
+def _filled(query: str) -> str:
+    for name, value in _VARIABLES.items():
+        query = query.replace(name, value)
+    return query
+
+
+@pytest.fixture(scope="module")
+def scrapes(new_database_url: Callable[[str], str]) -> list[str]:
+    """Two scrapes of a process with a worker; between them it has sold, refused, retried and sent."""
+    url = new_database_url("sqlite")
+    settings = Settings(database_url=url, secret_key=SECRET, metrics_token=TOKEN, rate_limit=None)
+    with closing(Database(url, clock=(clock := FixedClock(system_clock())))) as database:
+        world = make_world(database, clock)
+        app = create_app(settings, database=database)
+        with TestClient(app, raise_server_exceptions=False) as client:
+            api, metrics = Api(client, world), app.state.monitor.metrics
+            jobs = periodic_jobs(settings, database, world.installation)
+            metrics.worker = worker = Worker(settings, database, world.installation, WebhookSender(settings), jobs)
+            found = []
+            for _ in range(2):
+                _work(api, worker)
+                for reason in ("queue", "locked"):
+                    metrics.observe_refusal(reason)
+                found.append(_scrape(client, settings))
+    return found
+
+
+def _work(api: Api, worker: Worker) -> None:
+    departure = api.world.departure(api.world.experience())
+    booked = api.book(departure).json()
+    assert api.post(f"/bookings/{booked['id']}/cancel", {}).status_code == 200
+    assert api.get("/bookings/nothing").status_code == 404
+    api.world.database.retries["40001"] += 1
+    worker.queue.attempts["succeeded"] += 1
+    for job in worker.jobs:
+        job.results["sent"] += 1
+
+
+def _scrape(client: TestClient, settings: Settings) -> str:
+    """Return the metrics of the process, and those of one that could not open a cell."""
+    shown = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    assert shown.status_code == 200
+    cells = replace(settings, cells=(CellAddress("c2"),))
+    slots = [Slot(Cell(name, cells), None) for name in ("first", "c2")]  # type: ignore[arg-type]
+    of_cells = asyncio.run(CellsMonitor(cells, slots).exposition()).decode()
+    return shown.text + "".join(line + "\n" for line in of_cells.splitlines() if line.startswith("booking_cell_open"))
+
+
+def _at(scrape: str, at_s: int) -> Iterator[str]:
+    """Yield the samples of a scrape with its instant and the labels of its target."""
+    for line in scrape.splitlines():
+        sample = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+        if sample and not line.startswith("#"):
+            labels = ",".join(filter(None, [sample[2], 'job="booking"', 'instance="a"']))
+            yield f"{sample[1]}{{{labels}}} {sample[3]} {at_s}\n"
+
+
+@pytest.fixture(scope="module")
+def ask(
+    scrapes: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    """A Prometheus that has these scrapes; the function returns the series of a query."""
+    folder, now = tmp_path_factory.mktemp("prometheus"), system_clock() // SECOND
+    samples = [line for scrape, ago in zip(scrapes, (90, 30), strict=True) for line in _at(scrape, now - ago)]
+    (folder / "samples").write_text("".join([*samples, "# EOF\n"]))
+    words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(folder / "samples"), str(folder / "data")]
+    subprocess.run(words, check=True, capture_output=True)
+    (folder / "prometheus.yml").write_text("global: {scrape_interval: 15s}\n")
+    address = f"127.0.0.1:{free_port()}"
+    options = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    server = subprocess.Popen(
+        ["prometheus", *options, f"--web.listen-address={address}", "--log.level=error"], stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: _answers(address), "Prometheus answers")
+        yield lambda query: _asked(address, query, now)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/ready") as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def _asked(address: str, query: str, at_s: int) -> list[dict[str, Any]]:
+    words = urllib.parse.urlencode({"query": query, "time": at_s})
+    with urllib.request.urlopen(f"http://{address}/api/v1/query?{words}") as answer:
+        found = json.load(answer)
+    assert found["status"] == "success"
+    series: list[dict[str, Any]] = found["data"]["result"]
+    return series
+
+
+def test_every_panel_has_data_and_the_labels_of_its_legend(ask: Callable[[str], list[dict[str, Any]]]) -> None:
+    empty, unnamed = [], []
+    for title, query, legend in queries():
+        series = [each for each in ask(query) if each["value"][1] != "NaN"]
+        if not series:
+            empty.append(title)
+        labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
+        if any(not labels <= set(each["metric"]) for each in series):
+            unnamed.append(title)
+    assert (empty, unnamed) == ([], [])
+
+
+def test_panels_overlap_nowhere_and_have_a_number_each() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)
+    assert {(panel["gridPos"]["w"], panel["gridPos"]["h"]) for panel in panels} == {(8, 8)}
