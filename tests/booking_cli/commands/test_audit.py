@@ -41,7 +41,7 @@ OVER_HTTP = {
     *("login", "config.use", "config.set", "customers.create"),
     *("webhooks.create", "webhooks.update", "webhooks.delete", "webhooks.enable", "webhooks.rotate-secret"),
     *("webhooks.test", "webhooks.recover", "webhooks.deliveries.retry", "bookings.check-in", "bookings.no-show"),
-    "checkouts.create",
+    *("checkouts.create", "holds.create", "holds.delete", "webhooks.redeliver", "sandbox.advance"),
 }
 """Commands that open no database: the service writes the entries of their requests."""
 RUN = {
@@ -55,7 +55,15 @@ RUN = {
 }
 """Commands that this module runs."""
 BY_THE_DATABASE = {
-    *("bookings.create", "payments.record", "payments.void", "refunds.retry", "refunds.settle", "refunds.record"),
+    *(
+        "bookings.create",
+        "bookings.change-party",
+        "payments.record",
+        "payments.void",
+        "refunds.retry",
+        "refunds.settle",
+        "refunds.record",
+    ),
     *("stripe.resolve", "mails.retry", "db.upgrade", "secrets.reseal", "cells.create", "orgs.move"),
 }
 """Commands that change rows in a state of their own. Their entry is written by the database that they open."""
