@@ -17,7 +17,7 @@ LISTS: Mapping[str, str] = {
     "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
     "recorded payment": "booking payments list BOOKING lists the recorded payments",
     "mail": "booking mails list lists the mails",
-    "hold": "a hold expires; booking holds create makes a new one",
+    "hold": "a hold expires; booking holds create creates a new one",
     "refund": "booking refunds list --org SLUG lists the refunds",
 }
 """The hint for each noun."""

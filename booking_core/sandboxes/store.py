@@ -13,7 +13,11 @@ from booking_core.models.limits import SANDBOX_DUE_MAX
 
 _SQL = sql_files.load(__name__)
 _MOVES = _SQL.statement("moves")
-_DUE = {name: _SQL.statement(f"due_{name}") for name in ("refunds", "mails", "deliveries")}
+_DUE = {
+    "refunds": _SQL.statement("due_refunds"),
+    "mails": _SQL.statement("due_mails"),
+    "deliveries": _SQL.statement("due_deliveries"),
+}
 _LOCK = Statement(
     select(organizations.c.clock_offset)
     .where(organizations.c.id == bindparam("id", type_=Id), organizations.c.clock_offset.is_not(None))

@@ -43,7 +43,6 @@ DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData W
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
 BookingQuote QuoteRefusal Hold HoldStatus
 SandboxClock SandboxDue SandboxMail SandboxStatus
-Checkout CheckoutPayment
 """.split()
 
 

@@ -16,6 +16,7 @@ from booking_core.db import tables
 from booking_core.db.due import NIL_ID
 from booking_core.db.statements import Statement
 from booking_core.departures import announcing
+from booking_core.doctor import announcements
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from booking_core.webhooks import change as change_endpoint
@@ -226,31 +227,31 @@ def test_a_storm_of_one_organization_delays_no_other(
     assert (len(stormy.touches()), len(quiet.touches())) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("harm", "invariant"),
-    [
-        (
-            lambda world, departure: world.change(tables.departures, departure, seats_total=7, seats_ceiling=7),
-            "the last departure.updated shows the departure as it is",
-        ),
-        (
-            lambda world, departure: world.change(tables.departures, departure, status="closed", starts_at=NOON),
-            "the last departure.updated shows the departure as it is",
-        ),
-        (
-            lambda world, _: world.database.write(lambda tx: departure_touches.touch(tx, world.org, [NIL_ID], at=1)),
-            "a departure that changed is announced",
-        ),
-        (
-            lambda world, _: run(world, "UPDATE departure_followers SET followed_sequence = followed_sequence + 1"),
-            "the bookings of an organization are followed up to the end of its log",
-        ),
-        (
-            lambda world, _: run(world, "DELETE FROM departure_followers"),
-            "an organization with a subscription to departure.updated is followed",
-        ),
-    ],
-)
+HARMS: list[tuple[Callable[[World, str], Any], str]] = [
+    (
+        lambda world, departure: world.change(tables.departures, departure, seats_total=7, seats_ceiling=7),
+        "the last departure.updated shows the departure as it is",
+    ),
+    (
+        lambda world, departure: world.change(tables.departures, departure, status="closed", starts_at=NOON),
+        "the last departure.updated shows the departure as it is",
+    ),
+    (
+        lambda world, _: world.database.write(lambda tx: departure_touches.touch(tx, world.org, [NIL_ID], at=1)),
+        "a departure that changed is announced",
+    ),
+    (
+        lambda world, _: run(world, "UPDATE departure_followers SET followed_sequence = followed_sequence + 1"),
+        "the bookings of an organization are followed up to the end of its log",
+    ),
+    (
+        lambda world, _: run(world, "DELETE FROM departure_followers"),
+        "an organization with a subscription to departure.updated is followed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "invariant"), HARMS)
 def test_the_doctor_finds_a_departure_that_is_not_announced(
     announcer: Announcer, endpoint: str, departure: str, harm: Callable[[World, str], Any], invariant: str
 ) -> None:
@@ -268,3 +269,7 @@ def run(world: World, statement: str) -> None:
     """Run a statement on the rows of the organization."""
     owned = text(f"{statement} WHERE organization_id = :o").bindparams(bindparam("o", type_=tables.Id))
     world.database.write(lambda tx: tx.run(Statement(owned), o=world.org))
+
+
+def test_every_check_of_announcements_has_a_harm_that_it_finds() -> None:
+    assert {invariant for _, invariant in HARMS} == {check.invariant for check in announcements.CHECKS}

@@ -143,10 +143,14 @@ def test_port_80_is_for_plain_http_in_development() -> None:
         (72, 0, {"consecutive_failures": 6}, EndpointHealth.FAILED),
         (72, 0, {"consecutive_failures": 6, "last_success_at": NOON + HOUR}, EndpointHealth.FAILING),
         (72, 0, {"consecutive_failures": 6, "last_success_at": NOON - HOUR}, EndpointHealth.FAILED),
-        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR}, EndpointHealth.HEALTHY),
+        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR}, EndpointHealth.FAILING),
+        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR, "warned_hours": 1}, EndpointHealth.HEALTHY),
         (500, 0, {"consecutive_failures": 600, "status": "disabled"}, EndpointHealth.HEALTHY),
-        (23, 59, {}, EndpointHealth.HEALTHY),
-        (24, 0, {}, EndpointHealth.FAILING),
+        (0, 59, {}, EndpointHealth.HEALTHY),
+        (1, 0, {}, EndpointHealth.FAILING),
+        (1, 0, {"consecutive_failures": 5}, EndpointHealth.HEALTHY),
+        (23, 59, {"warned_hours": 1}, EndpointHealth.HEALTHY),
+        (24, 0, {"warned_hours": 1}, EndpointHealth.FAILING),
         (24, 0, {"consecutive_failures": 5}, EndpointHealth.HEALTHY),
         (47, 59, {"warned_hours": 24}, EndpointHealth.HEALTHY),
         (48, 0, {"warned_hours": 24}, EndpointHealth.FAILING),
@@ -169,7 +173,7 @@ def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
     second = 1_000_000
     verdicts = [rules.assess(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
     assert verdicts == [
-        (EndpointHealth.HEALTHY, 0),
+        (EndpointHealth.FAILING, 1),
         (EndpointHealth.FAILING, 24),
         (EndpointHealth.FAILING, 48),
         (EndpointHealth.FAILED, 72),
