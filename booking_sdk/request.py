@@ -106,7 +106,7 @@ def read_with_post(*segments: str, body: Mapping[str, Any], options: RequestOpti
 def idempotent_change(
     method: str, *segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None
 ) -> RequestSpec:
-    """Build a PATCH, a DELETE or the POST of a preview, which lead to the same state however often they are sent."""
+    """Build a PATCH or a DELETE, which lead to the same state however often they are sent."""
     return _build(method, path(*segments), body, options, retry_safety=RetrySafety.SAFE)
 
 

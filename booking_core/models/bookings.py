@@ -236,18 +236,18 @@ class ChangeSettlement(StrEnum):
 ChangeSettlementName = Literal["price_kept", "balance_due", "less_due", "refunded", "kept", "elsewhere"]
 
 
-class ChangeRefusal(Resource):
-    """A reason for which a change would be refused, as the change itself would answer it."""
+class BookingRefusal(Resource):
+    """A reason for which a booking, or a change of one, would be refused, with the code and the reason of its error."""
 
-    code: str
-    """The code of the error, such as `conflict` or `insufficient_capacity`."""
+    code: Open[ErrorCode, ErrorCodeName]
     reason: str | None
-    """The reason of its first detail, such as `departure_closed`."""
+    """As in the `details` of an error."""
     field: str | None
-    """The field of the body that it is about."""
+    """The field of the request, if the reason is about one."""
     message: str
+    """English text; do not branch on it."""
     seats_available: int | None
-    """The seats that are left, where there are not enough."""
+    """With `insufficient_capacity`."""
 
 
 class ChangeMoney(Resource):
@@ -274,7 +274,7 @@ class BookingChange(Resource):
 
     allowed: bool
     """False only in a preview: the change would be refused."""
-    refusals: list[ChangeRefusal]
+    refusals: list[BookingRefusal]
     """In a preview, each reason to refuse the change, in the order of the checks: the change answers the first."""
     booking: Booking
     """The booking after the change; the booking as it is where the change would be refused."""
@@ -344,26 +344,12 @@ class BookingQuoteRequest(BookingOrder):
     payment: PaymentMode | None = None
 
 
-class QuoteRefusal(Resource):
-    """A reason for which the booking would be refused, with the code and the reason that its error would have."""
-
-    code: Open[ErrorCode, ErrorCodeName]
-    reason: str | None
-    """As in the `details` of an error."""
-    field: str | None
-    """The field of the request, if the reason is about one."""
-    message: str
-    """English text; do not branch on it."""
-    seats_available: int | None
-    """With `insufficient_capacity`."""
-
-
 class BookingQuote(Resource):
     """The price of a booking at the instant of the response, and each reason why it would be refused."""
 
     is_bookable: bool
     """True if there is no refusal."""
-    refusals: list[QuoteRefusal]
+    refusals: list[BookingRefusal]
     """Each reason, in the order in which a booking is checked: it would be refused with the first."""
     experience: BookedExperience
     departure: BookedDeparture

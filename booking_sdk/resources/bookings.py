@@ -29,7 +29,6 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
-    idempotent_change,
     path_segment,
     post_with_key,
     read_with_post,
@@ -422,7 +421,7 @@ class AsyncBookings:
             NotFoundError: No booking or no departure has this id.
         """
         path = ("bookings", path_segment("booking_id", booking_id), "reschedule", "preview")
-        spec = idempotent_change("POST", *path, body={"departure_id": str(departure_id)}, options=options)
+        spec = read_with_post(*path, body={"departure_id": str(departure_id)}, options=options)
         return await self._client._execute(spec, parser_for(BookingChange))
 
     async def change_party(
@@ -483,7 +482,7 @@ class AsyncBookings:
             NotFoundError: No booking has this id.
         """
         path = ("bookings", path_segment("booking_id", booking_id), "party", "preview")
-        spec = idempotent_change("POST", *path, body=_party_body(guests, add_ons, refund), options=options)
+        spec = read_with_post(*path, body=_party_body(guests, add_ons, refund), options=options)
         return await self._client._execute(spec, parser_for(BookingChange))
 
     async def check_in(

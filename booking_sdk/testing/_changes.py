@@ -2,7 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
-from booking_core.models.bookings import BookedDeparture, BookedExperience, ChangeMoney, ChangeRefusal, ChangeSettlement
+from booking_core.models.bookings import (
+    BookedDeparture,
+    BookedExperience,
+    BookingRefusal,
+    ChangeMoney,
+    ChangeSettlement,
+)
 from booking_sdk.models import BookingChange
 from booking_sdk.testing._http import Refusal, conflict, unprocessable
 from booking_sdk.testing._store import Row, Store, select_fields
@@ -77,7 +83,7 @@ def refusals_of(checks: Iterator[Check]) -> list[Row]:
 def refusal_fields(refusal: Refusal) -> Row:
     detail = refusal.extra.get("details", [{}])[0]
     return resource_fields(
-        ChangeRefusal,
+        BookingRefusal,
         code=refusal.code,
         reason=detail.get("reason"),
         field=detail.get("field"),

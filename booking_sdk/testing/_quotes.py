@@ -9,7 +9,7 @@ from booking_core.models.bookings import (
     BookedExperience,
     BookingOrder,
     BookingQuote,
-    QuoteRefusal,
+    BookingRefusal,
 )
 from booking_core.models.holds import Hold, HoldCreate
 from booking_core.models.limits import HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
@@ -88,7 +88,7 @@ def _refusals(checks: Any) -> list[Refusal]:
 def _shown(refusal: Refusal) -> Row:
     (detail,) = refusal.extra.get("details") or [{}]
     return resource_fields(
-        QuoteRefusal,
+        BookingRefusal,
         code=refusal.code,
         reason=detail.get("reason"),
         field=detail.get("field"),

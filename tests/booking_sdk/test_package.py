@@ -23,7 +23,7 @@ AppNotEnabledError AsyncBookingClient AsyncEventPage AsyncFeed AsyncHttpClientLi
 AttemptError AttemptTrigger AuthenticationError BadRequestError BookedDeparture BookedExperience Booking
 BookingCancelled BookingChange BookingClient BookingConfirmed BookingCreated BookingData BookingError BookingEvent
 BookingRescheduled BookingSource BookingStatus CancelReason CancellationData CancellationTerms
-Checkout CheckoutPayment ChangeMoney ChangeRefusal ChangeSettlement ClientOptions
+Checkout CheckoutPayment ChangeMoney ChangeSettlement ClientOptions
 ConfigurationError ConflictError Customer CustomerCreated CustomerData CustomerEvent CustomerUpdated Delivery
 DeliveryAttempt DeliveryDeadData DeliveryStatus DeliveryTrigger Departure DepartureStatus DisabledReason
 DuplicateEvent EndpointData EndpointStatus ErrorCode ErrorDetail Event EventPage EventType EventsLost Experience
@@ -41,7 +41,7 @@ GiftCardTransaction GiftCardTransactionType
 BookingUpdateData BookingUpdated BookingRefundData BookingRefunded CustomerUpdateData EndpointFailingData
 DepartureData DepartureEvent DepartureUpdated GiftCardRestored RestorationData WebhookFailing
 BookingCounts Manifest ManifestDeparture ManifestEntry ManifestTotals
-BookingQuote QuoteRefusal Hold HoldStatus
+BookingQuote BookingRefusal Hold HoldStatus
 SandboxClock SandboxDue SandboxMail SandboxStatus
 """.split()
 
