@@ -1,4 +1,4 @@
-"""Compares both copies of an organization that moves (decision 0061).
+"""Compares both copies of an organization that moves (decision 0060).
 
 All rows are compared beside the service, a page at a time. A row that differs, or changes afterwards, stays open: it is
 compared again, at last while changes are refused. So that moment is as short for a large organization as for a small

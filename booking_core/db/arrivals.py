@@ -1,4 +1,4 @@
-"""Organizations that are copied into this cell and do not live in it yet (decision 0061).
+"""Organizations that are copied into this cell and do not live in it yet (decision 0060).
 
 From before its first copied row until it lives here, an organization has rows in `cell_arrivals`. Whatever finds work
 by itself, such as a job, a purge or a list of all organizations, leaves it out by this one rule: the organization still
