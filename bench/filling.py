@@ -195,7 +195,8 @@ class Rows:
             '"discount": {"amount_minor": 0, "currency": "NOK"}, "gift_card": {"amount_minor": 0, "currency": "NOK"}, '
             '"total": {"amount_minor": 178000, "currency": "NOK"}}, '
             '"payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"}, '
-            f'"note": "{_NOTE}", "checked_in_at": null, "no_show_at": null, "manage_url": null}}'
+            f'"note": "{_NOTE}", "checked_in_at": null, "no_show_at": null, '
+            '"external_reference": null, "metadata": {}, "manage_url": null}'
         )
 
 

@@ -48,6 +48,7 @@ ErrorCodeName = Literal[
     "conflict",
     "idempotency_in_progress",
     "payload_too_large",
+    "headers_too_large",
     "unsupported_media_type",
     "idempotency_key_reused",
     "rate_limited",

@@ -24,6 +24,12 @@ for _operation in OPERATIONS:
 PATHS = sorted(METHODS)
 
 
+def methods_of(path: str) -> set[str]:
+    """Return the methods of all operations that a path leads to: `quote` in `/bookings/quote` may be an id too."""
+    templates = {template: re.sub(r"\{\w+}", "[^/]+", template) for template in METHODS}
+    return {method for template in METHODS if re.fullmatch(templates[template], path) for method in METHODS[template]}
+
+
 @pytest.fixture
 def departure(world: World) -> str:
     return world.departure(world.experience(), seats=12)
@@ -47,12 +53,12 @@ def post_headers(**over: str) -> list[tuple[str, str]]:
 )
 @pytest.mark.parametrize("path", PATHS)
 def test_a_method_that_a_path_does_not_take_is_refused_by_name(api: Api, path: str, method: str) -> None:
-    if method in METHODS[path]:
-        method = "GET" if "GET" not in METHODS[path] else "PROPFIND"
+    if method in methods_of(path):
+        method = "GET" if "GET" not in methods_of(path) else "PROPFIND"
     headers = [("x-canary", CANARY), ("origin", f"https://{CANARY}.example"), ("max-forwards", "0")]
     answer = call(api.client, method, filled(path), key=api.key, headers=headers, pieces=[CANARY.encode()])
     refused(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == ", ".join(sorted(METHODS[path]))
+    assert answer.headers["allow"] == ", ".join(sorted(methods_of(path)))
     assert CANARY not in repr(answer)
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
@@ -70,7 +76,7 @@ def test_a_method_that_a_path_does_not_take_is_refused_by_name(api: Api, path: s
         "/api/v1/bookings/",
         "/api/v1/bookings/{id}/",
         "/api/v1/bookings/{id}/cancel/",
-        "/api/v1/bookings/{id}/reschedule",
+        "/api/v1/bookings/{id}/move",
         "//api/v1/me",
         "/api//v1/me",
         "/api/v1//me",

@@ -141,10 +141,12 @@ def twenty_one_keys(world: World) -> None:
 _MOVE = gift_card_service._move
 
 
-def redeemed_alone(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
+def redeemed_alone(
+    tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int, *, number: int = 0
+) -> None:
     """Write what is redeemed, and nothing of what is restored."""
     if kind == "redeem":
-        _MOVE(tx, actor, card, booking_id, kind, amount_minor)
+        _MOVE(tx, actor, card, booking_id, kind, amount_minor, number=number)
 
 
 def returned_nothing(tx: Tx, refund: LeasedRefund, amount_minor: int, **_: object) -> Returned:

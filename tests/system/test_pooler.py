@@ -20,7 +20,7 @@ from booking_cli.operator import schema
 from booking_core import backups, cells, database_urls
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.db.pooling import PoolerMode, find_connections, find_pooling
+from booking_core.db.pooling import PoolerMode, SessionRequired, find_connections, find_pooling
 from booking_core.db.postgres import PostgresDriver
 from booking_core.settings import CellAddress, Settings
 from booking_server.app import create_app
@@ -237,7 +237,7 @@ def test_a_backup_is_restored_past_the_pooler(new_database_url: Callable[[str], 
     backups.create(settings, file, lambda _: None, advance=lambda *_: None)
     with pgbouncer(direct) as pooled:
         behind = replace(settings, database_url=pooled)
-        with pytest.raises(backups.BackupError, match="through a pooler in transaction mode"):
+        with pytest.raises(SessionRequired, match="through a pooler in transaction mode"):
             backups.restore(behind, file, lambda _: None, force=True, advance=lambda *_: None)
 
 

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from support.api import Api, fresh_key
 from support.endpoints import DOCUMENT
+from support.operations import Operations
 
 from booking_core.db import tables
 
@@ -74,6 +75,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
         "departures": [departure],
         "gift-cards": [card],
         "bookings": bookings,
+        "checkouts": [Operations(world).check_out(departure)["id"]],
         "holds": holds,
         "customers": [row["id"] for row in api.get("/customers").json()["data"]],
         "events": [row["id"] for row in api.get("/events", limit=100).json()["data"]],

@@ -40,7 +40,8 @@ def test_options_are_offered_and_their_values(offered: Callable[..., list[str]])
     assert offered("bookings", "list", "-o", "j") == ["json", "jsonl"]
     assert offered("bookings", "list", "--json", "--st") == ["--status", "--starting-after"]
     assert offered("completion", "") == list(SHELLS)
-    assert offered("webhooks", "create", "--event", "gift") == ["gift_card.issued", "gift_card.redeemed", "gift_card.*"]
+    of_gift_cards = ["gift_card.issued", "gift_card.redeemed", "gift_card.restored", "gift_card.*"]
+    assert offered("webhooks", "create", "--event", "gift") == of_gift_cards
     for words in (("events", "list", "--type"), ("events", "tail", "--type"), ("webhooks", "listen", "--event")):
         assert offered(*words, "customer") == ["customer.created", "customer.updated", "customer.*"]
     assert offered("webhooks", "trigger", "pi") == ["ping"]
