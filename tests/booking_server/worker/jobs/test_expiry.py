@@ -30,6 +30,19 @@ def turn(job: ExpiryJob) -> int:
     return asyncio.run(job.run_once())
 
 
+def turns(job: ExpiryJob, world: World) -> int:
+    """Run turns a second apart until one finds nothing, and return what they found. A turn has a budget, and other
+    organizations of the database may have their checkouts in the first."""
+    found = 0
+    for _ in range(20):
+        of_turn = turn(job)
+        if not of_turn:
+            break
+        found += of_turn
+        world.clock.advance(SECOND)
+    return found
+
+
 def test_unpaid_checkouts_are_abandoned(ops: Operations) -> None:
     world = ops.world
     departure = world.departure(world.experience(), seats=120)
@@ -39,7 +52,7 @@ def test_unpaid_checkouts_are_abandoned(ops: Operations) -> None:
     turn(job)
     assert ops.taken(departure) == 60
     world.clock.advance(30 * MINUTE)
-    assert turn(job) >= 60
+    assert turns(job, world) >= 60
     assert ops.taken(departure) == 0
     assert ops.event_types().count("booking.cancelled") == 60
     assert world.examine() == []
