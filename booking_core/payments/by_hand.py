@@ -262,7 +262,10 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
     if amount_minor <= 0:
         raise Malformed.at("amount", "must be more than zero", "range")
     _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
-    refund = _settled(actor, held, payment, booking_id, amount_minor)
+    settled = RefundStatus.SETTLED  # as if it had been owed before
+    refund = refunds.unrequested(
+        actor, held, payment, booking_id, amount_minor, refund_id=tokens.new_id(), status=settled
+    )
     tx.insert(
         tables.refunds,
         organization_id=actor.organization.id,
@@ -279,35 +282,6 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         updated_at=actor.at,
     )
     return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
-
-
-def _settled(
-    actor: Actor, held: store.BookingForRefund, payment: PaymentRow, booking_id: str, amount_minor: int
-) -> LeasedRefund:
-    """Return the refund as if it had been owed before."""
-    return LeasedRefund(
-        organization_id=actor.organization.id,
-        id=tokens.new_id(),
-        booking_id=booking_id,
-        payment_id=payment.id,
-        amount_minor=amount_minor,
-        currency=payment.currency,
-        attempt_count=0,
-        provider_refund_id=None,
-        paid_minor=payment.amount_minor,
-        refunded_minor=payment.refunded_minor,
-        customer_id=held.customer_id,
-        booking_updated_at=held.updated_at,
-        at=actor.at,
-        first_sent_at=None,
-        reopened_count=0,
-        status=RefundStatus.SETTLED,
-        last_error=None,
-        lease_token=None,
-        payment_intent=payment.payment_intent,
-        payment_source=held.payment_source,
-        payment_status=payment.status,
-    )
 
 
 def _lock(tx: Tx, actor: Actor, refund_id: str) -> LeasedRefund:

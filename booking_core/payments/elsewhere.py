@@ -62,7 +62,10 @@ def record_elsewhere(
         return Recorded(Elsewhere.TOO_EARLY)
     parts = store.parts_returned(tx, actor.organization.id, booking_id) if payment.released_minor else 0
     unknown = gateway_minor - parts - payment.refunded_minor
-    state = _unrefunded(actor, booking, payment, booking_id, parts)
+    state = refunds.unrequested(
+        actor, booking, payment, booking_id, payment.amount_minor, refund_id=booking_id, status=RefundStatus.SUCCEEDED
+    )
+    state = state._replace(parts_returned_minor=parts)
     settled, state = _settle(tx, found, state, unknown, provider_refund_id)
     rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
     if rest <= 0:
@@ -90,33 +93,3 @@ def _settle(
         else:
             state = state._replace(parts_returned_minor=parts + amount)
     return tuple(settled), state
-
-
-def _unrefunded(
-    actor: Actor, booking: store.BookingForRefund, payment: store.PaymentRow, booking_id: str, parts_minor: int
-) -> LeasedRefund:
-    """Return the payment and the booking in the form of a refund, of which there is none."""
-    return LeasedRefund(
-        organization_id=actor.organization.id,
-        id=booking_id,
-        booking_id=booking_id,
-        payment_id=payment.id,
-        amount_minor=payment.amount_minor,
-        currency=payment.currency,
-        attempt_count=0,
-        provider_refund_id=None,
-        paid_minor=payment.amount_minor,
-        refunded_minor=payment.refunded_minor,
-        customer_id=booking.customer_id,
-        booking_updated_at=booking.updated_at,
-        at=actor.at,
-        first_sent_at=None,
-        reopened_count=0,
-        status=RefundStatus.SUCCEEDED,
-        last_error=None,
-        lease_token=None,
-        payment_intent=payment.payment_intent,
-        payment_source=booking.payment_source,
-        payment_status=payment.status,
-        parts_returned_minor=parts_minor,
-    )

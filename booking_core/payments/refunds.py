@@ -16,6 +16,7 @@ from typing import Any
 
 from booking_core import outbox, timeline, tokens
 from booking_core.clock import SECOND
+from booking_core.context import Actor
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.outbox import OutboxKind
@@ -203,6 +204,42 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
 def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
     """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
     _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+
+
+def unrequested(
+    actor: Actor,
+    booking: store.BookingForRefund,
+    payment: store.PaymentRow,
+    booking_id: str,
+    amount_minor: int,
+    *,
+    refund_id: str,
+    status: RefundStatus,
+) -> LeasedRefund:
+    """Return a payment and its booking, both locked, in the form of a refund that nothing had requested."""
+    return LeasedRefund(
+        organization_id=actor.organization.id,
+        id=refund_id,
+        booking_id=booking_id,
+        payment_id=payment.id,
+        amount_minor=amount_minor,
+        currency=payment.currency,
+        attempt_count=0,
+        provider_refund_id=None,
+        paid_minor=payment.amount_minor,
+        refunded_minor=payment.refunded_minor,
+        customer_id=booking.customer_id,
+        booking_updated_at=booking.updated_at,
+        at=actor.at,
+        first_sent_at=None,
+        reopened_count=0,
+        status=status,
+        last_error=None,
+        lease_token=None,
+        payment_intent=payment.payment_intent,
+        payment_source=booking.payment_source,
+        payment_status=payment.status,
+    )
 
 
 def record_returned(
