@@ -26,7 +26,7 @@ BATCH = 5_000
 """Rows between two steps of the progress bar, and in one statement of SQLite."""
 
 Wrote = Callable[[str, int], None]
-"""Told how many rows of a table were written."""
+"""Called with the number of rows of a table that were written."""
 
 _ORGANIZATION = """
 INSERT INTO organizations (id, slug, name, timezone, default_currency, created_at, updated_at)

@@ -196,7 +196,7 @@ class Rows:
             '"total": {"amount_minor": 178000, "currency": "NOK"}}, '
             '"payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"}, '
             f'"note": "{_NOTE}", "checked_in_at": null, "no_show_at": null, '
-            '"external_reference": null, "metadata": {}, "manage_url": null}'
+            '"external_reference": null, "metadata": {}, "locale": null, "manage_url": null}'
         )
 
 

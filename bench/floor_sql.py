@@ -117,9 +117,9 @@ def _money(minor: int | None, currency: str) -> dict[str, Any] | None:
 def _cancellation(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     """Return the terms of a cancellation now, in a currency of two decimals: the gateway rounds no amount."""
     status, starts, gift_card, paid_by, paid = row[2], row[10], row[21], row[24], row[25]
-    hours, late_percent, recorded, amount, refunded, has_refund = row[30:]
+    hours, late_percent, recorded, amount, refunded, has_refund = row[31:]
     currency, until, refundable = row[18], starts - hours * 3_600_000_000, 0
-    by_card = paid_by == "stripe" and paid == "paid"
+    by_card = paid_by == "stripe" and paid in ("paid", "partially_refunded")
     if amount is not None and status != "cancelled" and not has_refund and (by_card or recorded):
         wanted = amount if time.time() * 1_000_000 <= until else (amount * late_percent + 50) // 100
         refundable = min(wanted, amount - refunded) if by_card else wanted
@@ -137,7 +137,7 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     experience, title, slug, departure, starts, ends = row[6:12]
     name, email, phone, guests, add_ons, note = row[12:18]
     currency, subtotal, discount, gift_card, total, method, paid_by, paid = row[18:26]
-    checked_in, no_show, reference, metadata = row[26:30]
+    checked_in, no_show, reference, metadata, locale = row[26:31]
     return {
         "id": id_,
         "booking_number": number,
@@ -163,6 +163,7 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "no_show_at": no_show and _at(no_show, zone),
         "external_reference": reference,
         "metadata": orjson.Fragment(metadata or "{}"),
+        "locale": locale,
         "cancellation": _cancellation(row, zone),
         "manage_url": None,
     }

@@ -121,6 +121,8 @@ class Curve:
     quick: tuple[int, ...]
     build: Callable[[Stage, ExitStack], Level | None]
     is_plotted: bool = False
+    has_reference: bool = False
+    """The first side of a level is compared with the second."""
 
     @property
     def goal(self) -> str:
@@ -231,6 +233,13 @@ class Curved:
     levels: dict[int, Samples]
     failures: list[str]
     doubts: list[str]
+
+    def ratio(self, level: int) -> Spread | None:
+        """Return the ratio of the first side to its reference at a level; None if it has none."""
+        if not self.entry.has_reference:
+            return None
+        ours, reference, *_ = self.levels[level].values()
+        return measure.ratios(ours, reference)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class Sample:
     others_busy: float
     statements: float = 0.0
     """Of a request, where they were counted."""
+    per_cpu_s: float = 0.0
+    """What a CPU second of server and database did, where only some answers count."""
 
 
 class Side(Protocol):

@@ -2,20 +2,30 @@
 
 Above its capacity a service should go on doing what it can, and refuse the rest at once: the throughput is that of the
 bookings that were created, and the latencies are theirs.
+
+The load client takes part of the processors, more the more it sends, and no service can book with that part. So the
+second side is what the service books at its capacity while the same client sends as many requests a second to a server
+that does nothing. The ratio to it, round by round, is what the service itself loses to refusals.
 """
 
+import os
+import time
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from bench import creates
+from bench import creates, sink
 from bench.kinds import Curve, Level
-from bench.load import drive_in_process
-from bench.measure import HttpSide, Sample, Timing
+from bench.load import Plan, drive_in_process
+from bench.measure import HttpSide, Meter, Sample, Timing
+from bench.processes import Server, cpu_s
 from bench.stage import Stage
 
 TIMES = (1, 2, 5, 10)
 ORGANIZATIONS = 64
+PATIENT_CLIENTS = 64
 CONNECTIONS_MAX = 3000
 """More than the requests that wait: a queue has room for 2,048."""
 USED_EVERY_S = 8
@@ -25,6 +35,7 @@ SETTLED_S = 8.0
 """The warm-up of an overload: by then the queue is as long as it gets."""
 ANSWERED = frozenset({"201", "503", "unsent"})
 """A request is not sent when all connections wait for answers."""
+CREATED = "201"
 
 
 def by_load(stage: Stage, stack: ExitStack) -> Level | None:
@@ -33,26 +44,92 @@ def by_load(stage: Stage, stack: ExitStack) -> Level | None:
         return None
     service, shops = stage.shops(ORGANIZATIONS, creates.ENDPOINTS)
     server = stack.enter_context(service.serve())
+    idle = stack.enter_context(sink.served())
     side = stage.side("created", server, [request for shop in shops for request in shop.bookings()], ANSWERED)
-    patient = replace(side.plan, clients=64, warmup_s=WARMUP_S, duration_s=DURATION_S)
+    patient = replace(side.plan, clients=PATIENT_CLIENTS, warmup_s=WARMUP_S, duration_s=DURATION_S)
     capacity = drive_in_process(patient).throughput
 
     def sides(times: int, _: ExitStack) -> Sequence[HttpSide]:
         rate = times * capacity
-        plan = replace(side.plan, clients=min(CONNECTIONS_MAX, int(rate * USED_EVERY_S)), rate=rate, counted="201")
-        return [Overload(side.name, plan, side.server_pid, side.database_pid, side.expected)]
+        plan = replace(side.plan, clients=min(CONNECTIONS_MAX, int(rate * USED_EVERY_S)), rate=rate, counted=CREATED)
+        answered = Answered(rate)
+        ours = side.server_pid, side.database_pid, side.expected
+        return [
+            Overload(side.name, plan, *ours, answered=answered),
+            Reference("reference", patient, *ours, answered=answered, idle=idle, sent=plan),
+        ]
 
     return sides
+
+
+@dataclass(slots=True)
+class Answered:
+    """The requests a second that were answered in the latest overload; before the first, the rate that is offered."""
+
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class Overload(HttpSide):
     """A side whose samples are taken when its queue is as long as it gets."""
 
+    answered: Answered = field(kw_only=True)
+
     def run(self, timing: Timing) -> Sample:
-        return HttpSide.run(self, Timing(SETTLED_S, max(timing.duration_s, DURATION_S)))
+        settled = _settled(timing)
+        sample = HttpSide.run(self, settled)
+        answers = sum(count for status, count in sample.statuses.items() if status.isdigit())
+        self.answered.rate = answers / (settled.warmup_s + settled.duration_s)
+        return replace(sample, per_cpu_s=created_per_cpu_s(sample))
+
+
+@dataclass(frozen=True, slots=True)
+class Reference(HttpSide):
+    """The service under patient clients, beside a client that sends as many requests as in the overload to a server
+    that does nothing."""
+
+    answered: Answered = field(kw_only=True)
+    idle: Server = field(kw_only=True)
+    sent: Plan = field(kw_only=True)
+
+    def run(self, timing: Timing) -> Sample:
+        elsewhere = replace(self.sent, port=self.idle.port, rate=self.answered.rate, counted="")
+        meter, idle_s, began = Meter(self.server_pid, self.database_pid), cpu_s(self.idle.pid), time.perf_counter()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(drive_in_process, _lasting(elsewhere, timing))
+            result = drive_in_process(_lasting(self.plan, timing))
+        sample = meter.sample(result)
+        idle_share = (cpu_s(self.idle.pid) - idle_s) / (time.perf_counter() - began) / (os.cpu_count() or 1)
+        others_busy = max(0.0, sample.others_busy - idle_share)
+        return replace(sample, others_busy=others_busy, per_cpu_s=created_per_cpu_s(sample))
+
+
+def _settled(timing: Timing) -> Timing:
+    return Timing(SETTLED_S, max(timing.duration_s, DURATION_S))
+
+
+def _lasting(plan: Plan, timing: Timing) -> Plan:
+    settled = _settled(timing)
+    return replace(plan, warmup_s=settled.warmup_s, duration_s=settled.duration_s)
+
+
+def created_per_cpu_s(sample: Sample) -> float:
+    """Return the bookings created for each CPU second of the service and the database, over the whole run."""
+    statuses = Counter(sample.statuses)
+    answers = sum(count for status, count in statuses.items() if status.isdigit())
+    spent_s = answers * (sample.server_us + sample.database_us) / 1e6
+    return statuses[CREATED] / spent_s if spent_s else 0.0
 
 
 ENTRIES = (
-    Curve("curve-overload", "POST /bookings created", "times the capacity", TIMES, TIMES, by_load, is_plotted=True),
+    Curve(
+        "curve-overload",
+        "POST /bookings created",
+        "times the capacity",
+        TIMES,
+        TIMES,
+        by_load,
+        is_plotted=True,
+        has_reference=True,
+    ),
 )

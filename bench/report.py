@@ -22,7 +22,7 @@ from bench.processes import ROOT
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "orjson", "psycopg", "sqlalchemy", "pydantic")
 PEERS = ("httpx", "stripe", "openai", "svix", "standardwebhooks")
-MIN_WIDTH = 160
+MIN_WIDTH = 190
 RATES = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "ratio", "aim")
 
 
@@ -104,15 +104,20 @@ def _promises(outcomes: Sequence[Kept]) -> Table:
 
 
 def _curves(outcomes: Sequence[Curved]) -> Table:
-    headings = (*RATES[:6], "statements")
+    headings = (*RATES[:6], "statements", "per CPU s", "ratio")
     table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *headings)
     for outcome in outcomes:
         entry = outcome.entry
         table.add_row(f"[bold]{entry.name}[/]  {entry.measures}, by {entry.by}", *[""] * len(headings))
         for level, sides in outcome.levels.items():
+            ratio = outcome.ratio(level)
             for side, samples in sides.items():
-                counted = typical(samples, "statements")
-                table.add_row(f"  {level:9,} {side}", *_figures(samples), f"{counted:.1f}" if counted else "")
+                counted, per_cpu_s = typical(samples, "statements"), typical(samples, "per_cpu_s")
+                shown = f"{counted:.1f}" if counted else "", f"{per_cpu_s:,.0f}" if per_cpu_s else ""
+                table.add_row(
+                    f"  {level:9,} {side}", *_figures(samples), *shown, _spread(ratio, ".2f") if ratio else ""
+                )
+                ratio = None
         table.add_section()
     return table
 
@@ -219,7 +224,8 @@ def _found(outcome: Outcome) -> dict[str, object]:
             }
         case Curved():
             levels = {str(level): _samples(sides) for level, sides in outcome.levels.items()}
-            return {"by": outcome.entry.by, "levels": levels}
+            ratios = {str(level): _ratio(outcome.ratio(level)) for level in outcome.levels}
+            return {"by": outcome.entry.by, "levels": levels, "ratios": ratios}
         case Mapped():
             return {"sides": {side: [asdict(row) for row in rows] for side, rows in outcome.sides.items()}}
 
