@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run messages browser nginx pgbouncer test test-pythons check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
+.PHONY: install run messages browser nginx pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -51,6 +51,18 @@ nginx:
 pgbouncer:
 	@command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && scripts/install_pgbouncer.sh "$(CURDIR)/build/pgbouncer" \
 	    || echo "PgBouncer could not be built: its tests are skipped"
+
+# Prometheus and its promtool, which the alert rules and the dashboard are tested with. Its package must not start it.
+prometheus:
+	@command -v promtool >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || { apt-get -qq update && RUNLEVEL=1 apt-get -qq install --no-install-recommends prometheus >/dev/null; } \
+	    || echo "Prometheus could not be installed: its tests are skipped"
+
+# The contract suite in each cell of one PostgreSQL: four schemas of a database, and a database of its own.
+CELLS ?= first c2 c3 c4 db
+test-cells: install
+	@for cell in $(CELLS); do echo "== the cell $$cell"; BOOKING_TEST_CELL=$$cell \
+	    $(BIN)/python -m pytest tests/contract -k postgresql --numprocesses 2 --dist worksteal -q || exit; done
 
 # The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
 test-pythons:
