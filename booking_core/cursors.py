@@ -64,7 +64,7 @@ def _decode(keys: SecretKeys, binding: Binding, cursor: str, length: int) -> byt
 
 def encode_row(keys: SecretKeys, binding: Binding, created_at: int, row_id: str) -> str:
     """Return the cursor after a row of a list ordered by (created_at, id)."""
-    return _encode(keys, binding, _ROW.pack(created_at, uuid.UUID(row_id).bytes))
+    return _encode(keys, binding, _ROW.pack(created_at, bytes.fromhex(row_id.replace("-", ""))))
 
 
 def decode_row(keys: SecretKeys, binding: Binding, cursor: str) -> tuple[int, str]:

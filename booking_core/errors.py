@@ -204,7 +204,8 @@ class Unavailable(BookingError):
 
     @property
     def reason(self) -> str:
-        """Return why the request is refused: `fault`, `database`, `locked`, `queue`, `list_timeout` or `busy`."""
+        """Return why the request is refused: `fault`, `database`, `locked`, `queue`, `late`, `list_timeout` or
+        `busy`."""
         if self._reason:
             return self._reason
         if self.fault:

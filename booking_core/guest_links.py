@@ -6,9 +6,11 @@ BOOKING_SECRET_KEY leaves what makes its links behind, sealed by the key in use 
 """
 
 import base64
+import binascii
 import hmac
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +21,7 @@ PURPOSE = "manage_url"
 GIFT_CARD_PURPOSE = "gift_card_url"
 _ID_BYTES = 16
 _SECRET_BYTES = 16
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _TOKEN = re.compile(r"([A-Za-z0-9_-]{64})(?:-([a-z0-9]{2}))?")
 """The token, and the cell where it was made, if that was not the first one. The cell only says where to look first."""
 
@@ -44,21 +47,21 @@ class ManageLinks:
         self._address = f"{installation.public_url}/manage/"
         self._cell = _cell_suffix(installation)
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
+        self._signers: dict[str, Callable[[bytes], bytes] | None] = {}
 
     def make(self, booking_id: str, key_id: str) -> str | None:
         """Return the link of a booking, or None if its secret key was dropped and its link key was not retained."""
-        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
-        secret = self._keys.sign_with(key_id, PURPOSE, found)
-        if secret is None:
+        sign = self._signers.get(key_id) or self._signers.setdefault(key_id, self._keys.signer(key_id, PURPOSE))
+        if sign is None:
             return None
-        token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES])
+        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
+        token = binascii.b2a_base64(found + sign(found)[:_SECRET_BYTES], newline=False).translate(_URL_SAFE)
         return f"{self._address}{token.decode()}{self._cell}"
 
     def of(self, row: Linked, ends_at: int, at: int) -> str | None:
         """Return the link of a stored booking with the end of its departure, or None if it has none or has expired."""
-        if row.manage_key_id is None or has_expired(row, ends_at, at):
-            return None
-        return self.make(row.id, row.manage_key_id)
+        key_id = row.manage_key_id
+        return None if key_id is None or has_expired(row, ends_at, at) else self.make(row.id, key_id)
 
 
 def gift_card_link(installation: Installation, organization_id: str, gift_card_id: str) -> str:
@@ -76,7 +79,8 @@ def _cell_suffix(installation: Installation) -> str:
 def has_expired(row: Linked, ends_at: int, at: int) -> bool:
     """Return True if the booking's link has expired: at the end of its departure, and if that was moved, at the later
     of both ends (decision B14). A catalogue import may move a departure after the link was made."""
-    return row.manage_expires_at is None or max(row.manage_expires_at, ends_at) <= at
+    expires_at = row.manage_expires_at
+    return expires_at is None or (expires_at <= at and ends_at <= at)
 
 
 @dataclass(frozen=True, slots=True)

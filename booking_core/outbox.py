@@ -33,6 +33,13 @@ class OutboxKind(StrEnum):
     amount_minor, currency, reason."""
     STAFF_REFUND_REVIEW_MAIL = "staff_refund_review_mail"
     """A refund was never sent, or its result is unclear; the same payload."""
+    STAFF_PAYMENT_REVIEW_MAIL = "staff_payment_review_mail"
+    """Stripe took money that does not fit its booking, which is the subject; the payload holds amount_minor, currency,
+    reason, payment_intent. Without an amount the money is not a whole number of minor units."""
+    STAFF_DISPUTE_OPENED_MAIL = "staff_dispute_opened_mail"
+    """The cardholder's bank asks for a payment back; the subject is the booking, the payload the same."""
+    STAFF_DISPUTE_LOST_MAIL = "staff_dispute_lost_mail"
+    """The bank has kept a disputed payment; the same payload."""
     STAFF_KEY_EXPIRING_MAIL = "staff_key_expiring_mail"
     """The subject is the API key; the payload holds name, prefix, expires_at (an instant)."""
     STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from booking_core import notifications, payments, webhooks
+from booking_core import checkouts, departure_touches, notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.arrivals import has_arrived
@@ -42,9 +42,12 @@ from booking_core.db.tables import (
     holds,
     mails,
     organizations,
+    payment_intents,
     refunds,
+    webhook_cursors,
     webhook_leases,
 )
+from booking_core.db.tables import departure_touches as touches
 from booking_core.db.unit_of_work import Update
 from booking_core.errors import is_outage
 
@@ -184,6 +187,22 @@ _FIRST_ATTEMPTS = _Ahead(
 )
 
 
+_PAUSES = _Ahead(
+    Statement(
+        lambda dialect: _select(
+            dialect,
+            webhook_cursors,
+            "endpoint_id",
+            "next_send_at",
+            literal_column(str(webhooks.PAUSE_MAX), type_=BigInteger),
+            is_real=True,
+        ).where(has_arrived(webhook_cursors.c.organization_id))
+    ),
+    Update("realign_pause", webhook_cursors, sets=("next_send_at",), keys=("organization_id", "endpoint_id")),
+    key="endpoint_id",
+)
+
+
 def delivery_waits(waits_s: Sequence[int]) -> dict[int, int]:
     """Return the longest wait by how many attempts are left, jitter included; 0 stands for no wait."""
     longest = [webhooks.longest_delay(wait_s) for wait_s in waits_s]
@@ -265,6 +284,68 @@ def _realign_holds(tx: Tx) -> int:
     )
 
 
+# Payments at Stripe ----------------------------------------------------------------------------------------------
+
+
+def _checks(dialect: Dialect) -> Select[Any]:
+    """Checks that are further ahead than the end of their checkout, or now, and the longest delay behind it."""
+    delays = rows_from_json(dialect, "delays", {"checks": Integer, "delay": BigInteger})
+    c, now, last = payment_intents.c, _now_of(dialect, payment_intents), bindparam("last", type_=Integer)
+    ends_at = case((bookings.c.status == literal_column("'pending'"), bookings.c.expires_at))
+    is_booking = and_(bookings.c.organization_id == c.organization_id, bookings.c.id == c.booking_id)
+    return (
+        select(c.organization_id, c.booking_id, now, ends_at, delays.c.delay)
+        .join_from(payment_intents, bookings, is_booking)
+        .join(delays, delays.c.checks == case((c.check_count > last, last), else_=c.check_count))
+        .where(c.check_at > case((ends_at > now, ends_at), else_=now) + delays.c.delay + SLACK)
+        .limit(_LIMIT)
+        .with_for_update(of=payment_intents, skip_locked=True)
+    )
+
+
+_CHECKS = Statement(_checks)
+_CHECK = Update("realign_check", payment_intents, sets=("check_at",), keys=("organization_id", "booking_id"))
+
+
+def _realign_checks(tx: Tx) -> int:
+    """Bring back a batch of checks. One of a checkout that still waits is made before its end, as the first one is."""
+    delays = as_json({"checks": count, "delay": delay} for count, delay in enumerate(checkouts.CHECK_DELAYS))
+    found = tx.all(_CHECKS, limit=BATCH, delays=delays, last=len(checkouts.CHECK_DELAYS) - 1)
+    return _change(
+        tx,
+        _CHECK,
+        [
+            {"organization_id": owner, "booking_id": booking_id}
+            | {"check_at": checkouts.first_check(now, ends_at) if (ends_at or 0) > now else now + delay}
+            for owner, booking_id, now, ends_at, delay in found
+        ],
+    )
+
+
+# Announcements ---------------------------------------------------------------------------------------------------
+
+
+def _touches(dialect: Dialect) -> Select[Any]:
+    """Departures that are noted for later than the window, and for no end of a hold. They are looked at now."""
+    h, of = holds.c, touches.c
+    ends_then = (
+        select(literal_column("1"))
+        .where(h.organization_id == of.organization_id, h.departure_id == of.departure_id)
+        .where(h.ended_at.is_(None), h.expires_at >= of.due_at)
+        .correlate(touches)
+        .exists()
+    )
+    now = _now_of(dialect, touches)
+    return (
+        select(of.organization_id, of.id, now, literal_column("0", type_=BigInteger))
+        .where(of.due_at > now + departure_touches.WINDOW + SLACK, ~ends_then, has_arrived(of.organization_id))
+        .limit(_LIMIT)
+        .with_for_update(of=touches, skip_locked=True)
+    )
+
+
+_TOUCHES = _Ahead(Statement(_touches), Update("realign_touch", touches, sets=("due_at",)))
+
 # All of it -------------------------------------------------------------------------------------------------------
 
 
@@ -284,5 +365,8 @@ def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: in
         lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITE_RETRY_DELAYS)),
         lambda tx: _PENDING.realign(tx, minutes=installation.pending_minutes),
         _realign_holds,
+        _realign_checks,
+        lambda tx: _TOUCHES.realign(tx),
+        lambda tx: _PAUSES.realign(tx),
         lambda tx: _ERASURES.realign(tx),
     ]

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
     from booking_core.models.events import EventType, ResourceType
-    from booking_core.models.experiences import AddOn, Experience, PriceTier
+    from booking_core.models.experiences import AddOn, Experience, ExperienceTexts, PriceTier
     from booking_core.models.gift_cards import (
         GiftCardContact,
         GiftCardStatus,
@@ -105,7 +105,15 @@ if TYPE_CHECKING:
     )
     from booking_core.models.money import Money
     from booking_core.models.organizations import ApiKey, Me, Organization
-    from booking_core.models.sandbox import SandboxClock, SandboxDue, SandboxMail, SandboxStatus
+    from booking_core.models.sandbox import (
+        SandboxCard,
+        SandboxClock,
+        SandboxDue,
+        SandboxMail,
+        SandboxPayment,
+        SandboxPaymentStatus,
+        SandboxStatus,
+    )
     from booking_core.models.scopes import Scope
     from booking_core.models.webhooks import (
         AttemptError,
@@ -267,6 +275,7 @@ __all__ = [
     "EventType",
     "EventsLost",
     "Experience",
+    "ExperienceTexts",
     "FailureReason",
     "Feed",
     "GiftCard",
@@ -334,9 +343,12 @@ __all__ = [
     "ResponseValidationError",
     "RestorationData",
     "RetryDecision",
+    "SandboxCard",
     "SandboxClock",
     "SandboxDue",
     "SandboxMail",
+    "SandboxPayment",
+    "SandboxPaymentStatus",
     "SandboxStatus",
     "Scope",
     "Sending",

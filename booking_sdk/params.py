@@ -5,6 +5,7 @@ from typing import Literal, NotRequired, TypedDict
 from booking_core.models.bookings import BookingStatus, PaymentMode, RefundMode
 from booking_core.models.events import ResourceType
 from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.models.sandbox import SandboxCard
 from booking_core.models.webhooks import DeliveryStatus, RecoverableStatus, WantedStatus
 
 Order = Literal["asc", "desc"]
@@ -15,6 +16,17 @@ ResourceTypeParam = ResourceType | Literal["booking", "customer", "gift_card", "
 GiftCardStatusParam = GiftCardStatus | Literal["active", "expired", "inactive"]
 DeliveryStatusParam = DeliveryStatus | Literal["queued", "succeeded", "failed", "dead"]
 EndpointStatusParam = WantedStatus | Literal["enabled", "disabled"]
+SandboxCardParam = (
+    SandboxCard
+    | Literal[
+        "pm_card_visa",
+        "pm_card_chargeDeclined",
+        "pm_card_refundFail",
+        "pm_card_pendingRefund",
+        "pm_card_refundUnavailable",
+        "pm_card_dashboardRefund",
+    ]
+)
 RecoverableStatusParam = RecoverableStatus | Literal["failed", "dead"]
 
 

@@ -103,6 +103,18 @@ def read_with_post(*segments: str, body: Mapping[str, Any], options: RequestOpti
     return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.SAFE)
 
 
+def basket_fields(
+    experience_date_id: str | UUID, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
+) -> dict[str, Any]:
+    """Return the fields of a body that says what is booked."""
+    return {
+        "experience_date_id": str(experience_date_id),
+        "guests": body_lines("guests", guests),
+        "add_ons": None if add_ons is None else body_lines("add_ons", add_ons),
+        "hold_id": None if hold_id is None else str(hold_id),
+    }
+
+
 def idempotent_change(
     method: str, *segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None
 ) -> RequestSpec:

@@ -19,19 +19,21 @@ from booking_core.db.revisions import SchemaState
 from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
-from booking_server import gc_tuning
+from booking_server import gc_tuning, interpreter
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.observer import STATE, RequestObserver
 from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
-from booking_server.api.route_table import RouteTable
+from booking_server.api.route_table import RouteTable, RouteTableMiddleware
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
+from booking_server.http import admission
+from booking_server.http.admission import Admission
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
@@ -51,9 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("booking.serve")
 
 HOPS = 32
-"""Threads beside those of the executors: for the worker and its periodic jobs, guests' pages and a limiter that is
-asked over a network. A machine with two processors would have six, and a database that is silent would hold all of
-them."""
+"""Threads beside those of the executors: for the worker and its periodic jobs, and a limiter that is asked over a
+network. A machine with two processors would have six, and a database that is silent would hold all of them."""
 
 
 def create_app_with_worker() -> FastAPI:
@@ -88,19 +89,23 @@ def create_app(
     monitor = monitor_of(service, folder=processes_folder())
     tracing = tracing_of(service, tracer_provider)
     observer = observer_of(service, monitor, tracing)
+    admitting = admission_of(service, monitor)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestObserver]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(service.authenticator.limiter.aclose)
             await stack.enter_async_context(of_service(service, monitor, tracing, worker=worker, flush_s=flush_s))
             await stack.enter_async_context(of_process(settings, monitor))
+            await stack.enter_async_context(admitting.running())
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield {STATE: observer}
+            yield {STATE: observer, admission.STATE: admitting}
             monitor.health.stop()
 
-    return compose(service, monitor, observer, lifespan)
+    app = compose(service, monitor, observer, lifespan)
+    app.state.admission = admitting
+    return app
 
 
 def open_service(settings: Settings, database: Database | None = None, limiter: Limiter | None = None) -> Service:
@@ -140,6 +145,7 @@ async def of_process(settings: Settings, monitor: Monitored) -> AsyncIterator[No
         if settings.metrics_address:
             await stack.enter_async_context(serving(monitor, *settings.metrics_address))
         stack.enter_context(gc_tuning.reduced_collection())
+        stack.enter_context(interpreter.frequent_switches())
         yield
 
 
@@ -203,6 +209,18 @@ def observer_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -
     return RequestObserver(monitor.metrics, _request_log_of(service), tracing)
 
 
+def admission_of(service: Service, monitor: Monitor) -> Admission:
+    """Return the admission of requests to a service."""
+    admitting = Admission(lambda value: organization_of(service, value))
+    admitting.observe = monitor.metrics.observe_refusals
+    return admitting
+
+
+def organization_of(service: Service, authorization: bytes) -> str | None:
+    """Return the organization of an Authorization header's value whose key was valid when it was last looked up."""
+    return service.authenticator.known_organization(Credentials([(b"authorization", authorization)], ""))
+
+
 def tracing_of(service: Service, provider: "TracerProvider | None" = None) -> "Tracing | None":
     """Return the tracing of a service, or None if it is off.
 
@@ -248,11 +266,13 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
         # 0047).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(RequestContextMiddleware, observer=observer)
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
         app.include_router(router)
-    app.router.routes.insert(0, RouteTable(app.routes))
+    table = RouteTable(app.routes)
+    app.router.routes.insert(0, table)
+    app.add_middleware(RouteTableMiddleware, table=table)
+    app.add_middleware(RequestContextMiddleware, observer=observer)
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app
 

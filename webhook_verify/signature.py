@@ -143,7 +143,7 @@ class Signer:
 
 def _signature(keys: tuple[Key, ...], payload: Payload, seconds: int) -> str:
     body, before_body = payload_bytes(payload), b"%d." % seconds
-    return ",".join([f"t={seconds}", *(f"v1={_mac(key, before_body, body).hexdigest()}" for key in keys)])
+    return ",".join([f"t={seconds}", *(f"v1={mac(key, before_body, body).hexdigest()}" for key in keys)])
 
 
 def _standard_headers(keys: tuple[Key, ...], payload: Payload, message_id: str, seconds: int) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _standard_headers(keys: tuple[Key, ...], payload: Payload, message_id: str, 
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": " ".join(f"v1,{_base64(_mac(key, before_body, body).digest())}" for key in keys),
+        "webhook-signature": " ".join(f"v1,{_base64(mac(key, before_body, body).digest())}" for key in keys),
     }
 
 
@@ -165,14 +165,14 @@ def generate_secret() -> str:
 
 def prepared_keys(secrets: str | Iterable[str]) -> tuple[Key, ...]:
     """Return one prepared key per secret. Copying it for each message is cheaper than hashing the secret again."""
-    return tuple(_prepared_key(position, secret.encode()) for position, secret in enumerate(checked_secrets(secrets)))
+    return tuple(prepared_key(position, secret.encode()) for position, secret in enumerate(checked_secrets(secrets)))
 
 
 def _prepared_standard_keys(secrets: Iterable[str]) -> tuple[Key, ...]:
-    return tuple(_prepared_key(position, _decoded_key(secret)) for position, secret in enumerate(secrets))
+    return tuple(prepared_key(position, _decoded_key(secret)) for position, secret in enumerate(secrets))
 
 
-def _prepared_key(position: int, secret: bytes) -> Key:
+def prepared_key(position: int, secret: bytes) -> Key:
     """Return the position, and the inner and the outer hash of HMAC (RFC 2104), each already updated with the key.
 
     Two bare hashes, because copying and feeding an `hmac.HMAC` takes a fifth of a whole verification more.
@@ -194,20 +194,19 @@ def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures
     found = None
     before_body = timestamp.encode() + b"."
     for key in keys:
-        expected = _mac(key, before_body, body).hexdigest()
+        expected = mac(key, before_body, body).hexdigest()
         for signature in signatures:
             if compare_digest(expected, signature) and found is None:
                 found = key[0]
     return found
 
 
-def _mac(key: Key, before_body: bytes, body: bytes) -> hashlib._Hash:
-    """Return the finished hash of HMAC over both parts."""
+def mac(key: Key, *parts: bytes) -> hashlib._Hash:
+    """Return the finished hash of HMAC over the parts."""
     _, fed_inner, fed_outer = key
     inner = fed_inner.copy()
-    # Two updates instead of one concatenation: the body is not copied.
-    inner.update(before_body)
-    inner.update(body)
+    for part in parts:  # instead of one concatenation: the body is not copied
+        inner.update(part)
     outer = fed_outer.copy()
     outer.update(inner.digest())
     return outer

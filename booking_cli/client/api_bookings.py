@@ -49,8 +49,7 @@ def get(cli: Cli, reference: str) -> None:
 
 def create(cli: Cli, body: Json, key_option: str | None) -> None:
     """Create a booking and write it; `key_option` is the value of --idempotency-key."""
-    with api_client.connect(cli) as client, idempotency_key(cli, key_option) as key:
-        created = api_client.request(client, "POST", api_client.path("bookings"), body=body, idempotency_key=key)
+    created = api_client.post(cli, "bookings", body=body, key_option=key_option)
     write_created(cli, created.body, is_replay=created.is_replay)
 
 

@@ -21,6 +21,7 @@ from booking_cli.framework import not_found_hints
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.idempotency import idempotency_key
 
 if TYPE_CHECKING:
     from booking_sdk import APIResponse, BookingClient, RequestOptions
@@ -155,6 +156,12 @@ def request(
     except NotFoundError as error:
         raise to_cli_error(error, not_found_hints.hint_of_request(method, path)) from error
     return _parse(response)
+
+
+def post(cli: Cli, *segments: str, body: object, key_option: str | None) -> Response:
+    """Send a request that changes something once, and return the response; `key_option` is --idempotency-key."""
+    with connect(cli) as client, idempotency_key(cli, key_option) as key:
+        return request(client, "POST", path(*segments), body=body, idempotency_key=key)
 
 
 def get(client: "BookingClient", *segments: str) -> Any:

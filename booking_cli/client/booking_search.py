@@ -12,6 +12,7 @@ from booking_cli.framework.arguments import is_booking_number
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.not_found_hints import LISTS
 from booking_cli.framework.pages import LIMIT_REACHED, Page
 
 if TYPE_CHECKING:
@@ -93,4 +94,4 @@ def resolve_id(client: "BookingClient", reference: str) -> str:
         # A service of an earlier release ignores the filter.
         if booking["booking_number"] == number:
             return str(booking["id"])
-    raise CliError(f"There is no booking {number}.", ExitCode.NOT_FOUND, code="not_found", hint="booking bookings list")
+    raise CliError(f"There is no booking {number}.", ExitCode.NOT_FOUND, code="not_found", hint=LISTS["booking"])

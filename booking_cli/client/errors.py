@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode, of_status
 from booking_cli.framework.idempotency import retry_hint
+from booking_cli.framework.not_found_hints import LISTS
 
 if TYPE_CHECKING:
     from booking_sdk import APIError, APIStatusError, BookingError
@@ -20,6 +21,11 @@ HINTS: Mapping[str, str] = {
     "idempotency_key_reused": "this key was used for another request: leave out --idempotency-key",
 }
 """The next step by error code of the API."""
+
+_TO_THIS_MACHINE = "webhooks to this machine: booking webhooks listen --forward-to URL"
+_BY_REASON: Mapping[str, str] = {"not_https": _TO_THIS_MACHINE, "address_not_public": _TO_THIS_MACHINE}
+_BY_FIELD: Mapping[str, str] = {"experience_date_id": LISTS["departure"]}
+"""The next step by reason and by field of a detail."""
 
 NOT_THE_API = "check that the base URL is that of the service: booking config show"
 
@@ -65,6 +71,9 @@ def _hint(error: "APIStatusError") -> str | None:
         return f"seats left: {error.seats_available}; find other departures with booking availability"
     if error.status_code == 429 and error.retry_after is not None:
         return f"try again in {error.retry_after:.0f} s"
+    for detail in error.details:
+        if hint := _BY_REASON.get(detail.reason) or _BY_FIELD.get(detail.field or ""):
+            return hint
     return HINTS.get(error.code or "")
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from booking_cli.client import api_client
 from booking_cli.client.errors import NOT_THE_API
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.options import DEFAULT_LIMIT
 from booking_cli.framework.pages import Page, write_pages
 
 if TYPE_CHECKING:
@@ -18,20 +19,24 @@ _PAGE_SIZE_MAX = 100
 
 
 def write_list(
-    cli: Cli,
+    ctx: typer.Context,
     path: str,
     columns: Sequence[str],
     *,
-    params: Mapping[str, Any],
-    limit: int = DEFAULT_LIMIT,
-    all_pages: bool = False,
-    starting_after: str | None = None,
+    empty: str,
+    params: Mapping[str, Any] | None = None,
     truncated: Mapping[str, int] | None = None,
-    empty: str = "Nothing found.",
 ) -> None:
-    """Request a list and write it."""
-    query = {**params, "starting_after": starting_after}
-    write_pages(cli, _fetch(cli, path, query, None if all_pages else limit), columns, truncated=truncated, empty=empty)
+    """Request a list and write it.
+
+    Args:
+        ctx: of a command with the options of `framework.options` for lists: Limit, AllPages, Order and StartingAfter.
+        params: the filters.
+    """
+    given = ctx.params
+    query = {**(params or {}), "order": given["order"], "starting_after": given["starting_after"]}
+    pages = _fetch(ctx.obj, path, query, None if given["all_pages"] else given["limit"])
+    write_pages(ctx.obj, pages, columns, truncated=truncated, empty=empty)
 
 
 def _fetch(cli: Cli, path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Page]:

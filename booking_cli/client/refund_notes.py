@@ -29,7 +29,7 @@ def after_cancelling(booking: Mapping[str, Any], refund: str) -> str:
 def _payment(booking: Mapping[str, Any], refund: str) -> str:
     payment, total = booking["payment"], booking["totals"]["total"]
     if payment["status"] in _BACK:
-        return _BACK[payment["status"]]
+        return _BACK[payment["status"]] + _rest(payment, refund)
     if not total["amount_minor"]:
         return "Nothing else was paid, so there is no refund."
     if payment["source"] != "stripe":
@@ -40,6 +40,14 @@ def _payment(booking: Mapping[str, Any], refund: str) -> str:
         f"{money(total)} was paid by card. The refund by the organization's policy is on its way; the guest's mail has"
         " its amount, and payment.status changes when it is done."
     )
+
+
+def _rest(payment: Mapping[str, Any], refund: str) -> str:
+    """Return a sentence about the rest of a card payment, a part of which was refunded before the cancellation or by
+    it."""
+    if refund == "none" or (payment["source"], payment["status"]) != ("stripe", "partially_refunded"):
+        return ""
+    return " What the organization's policy refunds of the rest is in the guest's mail."
 
 
 def _by_hand(payment: Mapping[str, Any], total: str, refund: str) -> str:

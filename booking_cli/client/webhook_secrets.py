@@ -11,20 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, bad_file
+from booking_cli.framework.options import option
 from booking_core import private_files
 
 VARIABLE = "BOOKING_WEBHOOK_SECRET"
 
 SecretFile = Annotated[
     Path | None,
-    typer.Option(
-        "--secret-file",
-        metavar="FILE",
-        help=f"The endpoint's secret; default: ${VARIABLE}, or the profile's secret for development.",
+    option(
+        "--secret-file FILE", f"The endpoint's secret; default: ${VARIABLE}, or the profile's secret for development."
     ),
 ]
 

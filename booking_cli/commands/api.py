@@ -18,7 +18,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, bad_file
 from booking_cli.framework.formatting import picked
-from booking_cli.framework.options import IdempotencyKey
+from booking_cli.framework.options import IdempotencyKey, argument, option
 from booking_cli.framework.pages import merge
 from booking_cli.framework.suggestions import invalid_choice
 
@@ -40,24 +40,15 @@ _IDEMPOTENT = re.compile(r"/api/v1/(bookings|holds|customers|bookings/[^/]+/canc
 )
 def api(
     ctx: typer.Context,
-    method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The path, with or without /api/v1.")],
+    method: Annotated[str, argument("METHOD", f"{', '.join(METHODS)}.")],
+    path: Annotated[str, argument("PATH", "The path, with or without /api/v1.")],
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "-d",
-            "--data",
-            metavar="K=V",
-            help="A query parameter of GET, or a field of the body; k:=JSON, a.b=v nested.",
-        ),
+        option("-d, --data K=V", "A query parameter of GET, or a field of the body; k:=JSON, a.b=v nested."),
     ] = None,
-    headers_option: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; repeatable.")
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE", help="A JSON file for the body; - is stdin.")
-    ] = None,
-    paginate: Annotated[bool, typer.Option("--paginate", help="Request all pages of a list and merge them.")] = False,
+    headers_option: Annotated[list[str] | None, option("-H, --header NAME:VALUE", "A header; repeatable.")] = None,
+    source: Annotated[Path | None, option("--input FILE", "A JSON file for the body; - is stdin.")] = None,
+    paginate: Annotated[bool, option("--paginate", "Request all pages of a list and merge them.")] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Send a request to the API and print the JSON response.

@@ -6,7 +6,7 @@ import typer
 
 from booking_cli.framework.arguments import timestamp
 from booking_cli.framework.command import command, command_group
-from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter
+from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, option
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 app = command_group("List the changes by operator commands and API keys (operator).")
 
 COLUMNS = ("at", "actor", "action", "organization", "summary", "actor_kind")
-"""Columns by importance: a narrow terminal shows the first ones."""
-TRUNCATED = {"actor": 20, "summary": 56}
+TABLE = ("at", "actor", "action", "summary", "organization", "actor_kind")
+"""Columns by importance: a narrow terminal shows the first ones, and the summary in several lines."""
 
 
 @command(
@@ -31,13 +31,9 @@ TRUNCATED = {"actor": 20, "summary": 56}
 def list_(
     ctx: typer.Context,
     org: OrgFilter = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="T", parser=timestamp, help="Filter by time: 2h (ago) or ISO 8601."),
-    ] = None,
+    since: Annotated[str | None, option("--since T", "Filter by time: 2h (ago) or ISO 8601.", parser=timestamp)] = None,
     action: Annotated[
-        str | None,
-        typer.Option("--action", metavar="ACTION", help="Filter by action, such as keys.revoke, or by its first word."),
+        str | None, option("--action ACTION", "Filter by action, such as keys.revoke, or by its first word.")
     ] = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> None:
@@ -61,4 +57,6 @@ def list_(
         owner = organization.id if organization else None
         return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
 
-    storage.write_list(ctx.obj, find, org, limit, COLUMNS, truncated=TRUNCATED, empty="No change found.")
+    columns = TABLE if ctx.obj.render.is_default_table else COLUMNS
+    layout: dict[str, Any] = {"truncated": {"actor": 20}, "wrapped": ("summary",)}
+    storage.write_list(ctx.obj, find, org, limit, columns, empty="No change found.", **layout)

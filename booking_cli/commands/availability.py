@@ -10,7 +10,7 @@ from booking_cli.client import api_client, api_departures, pagination
 from booking_cli.framework.arguments import day
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import ExperienceFilter
+from booking_cli.framework.options import ExperienceFilter, option
 
 app = command_app()
 
@@ -28,11 +28,8 @@ _WINDOW_DAYS = 92
 )
 def availability(
     ctx: typer.Context,
-    first: Annotated[str, typer.Option("--from", metavar="DAY", parser=day, help="The first day.")] = "today",
-    last: Annotated[
-        str | None,
-        typer.Option("--to", metavar="DAY", parser=day, help="The last day; default: 30 days later."),
-    ] = None,
+    first: Annotated[str, option("--from DAY", "The first day.", parser=day)] = "today",
+    last: Annotated[str | None, option("--to DAY", "The last day; default: 30 days later.", parser=day)] = None,
     experience: ExperienceFilter = None,
 ) -> None:
     """List departures with their available seats, earliest first.

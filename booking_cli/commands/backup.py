@@ -9,6 +9,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import argument, option
 from booking_cli.operator import backups, schema, secret_keys, storage
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-BackupFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The file of the backup.")]
+BackupFile = Annotated[Path, argument("FILE", "The file of the backup.", dir_okay=False)]
 
 
 @command(app, "backup", "booking backup booking-$(date +%F).backup", shape="backup", changes=True)
 def backup(
     ctx: typer.Context,
     file: BackupFile,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, option("--force", "Replace the file if it exists.")] = False,
 ) -> None:
     """Write a backup of the live database to a file that only its owner can read.
 

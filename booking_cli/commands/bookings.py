@@ -10,10 +10,12 @@ import typer
 
 from booking_cli.client import api_bookings, api_client, booking_search, pagination
 from booking_cli.framework import options
-from booking_cli.framework.arguments import counts, day, identifier, texts_by_name
+from booking_cli.framework.arguments import counts, day, identifier
+from booking_cli.framework.baskets import Departure, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import argument, option
 from booking_cli.operator import staff_bookings
 
 app = command_group("Manage bookings.")
@@ -30,39 +32,24 @@ REASON_CODES = ("admin", "agent")
 REFUNDS = ("auto", "none", "full")
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-BookingId = Annotated[str, typer.Argument(metavar="ID", parser=identifier, help="The booking's id or number.")]
-Org = Annotated[
-    str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
-]
+BookingId = Annotated[str, argument("ID", "The booking's id or number.", parser=identifier)]
+Org = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 Status = Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")]
-DepartureFrom = Annotated[
-    str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Filter by departure: first day.")
-]
+DepartureFrom = Annotated[str | None, option("--departure-from DAY", "Filter by departure: first day.", parser=day)]
 DepartureTo = Annotated[
-    str | None,
-    typer.Option(
-        "--departure-to", metavar="DAY", parser=day, help="Filter by departure: last day, at most 92 days later."
-    ),
+    str | None, option("--departure-to DAY", "Filter by departure: last day, at most 92 days later.", parser=day)
 ]
-Number = Annotated[int | None, typer.Option("--number", metavar="N", min=1, help="Find by booking number.")]
-EmailFilter = Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Find by the guest's e-mail.")]
-NameFilter = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Find by words of the guest's name.")]
-DepartureFilter = Annotated[
-    str | None, typer.Option("--departure", metavar="ID", parser=identifier, help="Find by departure.")
-]
-Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
-TargetDeparture = Annotated[
-    str, typer.Option("--departure", metavar="ID", parser=identifier, help="The new departure.")
-]
+Number = Annotated[int | None, option("--number N", "Find by booking number.", min=1)]
+EmailFilter = Annotated[str | None, option("--email EMAIL", "Find by the guest's e-mail.")]
+NameFilter = Annotated[str | None, option("--name TEXT", "Find by words of the guest's name.")]
+DepartureFilter = Annotated[str | None, option("--departure ID", "Find by departure.", parser=identifier)]
+TargetDeparture = Annotated[str, option("--departure ID", "The new departure.", parser=identifier)]
 HoldOption = Annotated[
-    str | None,
-    typer.Option(
-        "--hold", metavar="HOLD", parser=identifier, help="The hold whose seats are booked; see `booking holds`."
-    ),
+    str | None, option("--hold HOLD", "The hold whose seats are booked; see `booking holds`.", parser=identifier)
 ]
 Payment = Annotated[str, options.choice("--payment", choices=PAYMENTS, help="The payment method.")]
-NoEmail = Annotated[bool, typer.Option("--no-email", help="Do not send the confirmation e-mail.")]
-NoNotify = Annotated[bool, typer.Option("--no-notify", help="Do not notify the staff.")]
+NoEmail = Annotated[bool, option("--no-email", "Do not send the confirmation e-mail.")]
+NoNotify = Annotated[bool, option("--no-notify", "Do not notify the staff.")]
 Source = Annotated[
     str | None, options.choice("--source", choices=SOURCES, help="The source of the booking; needs --org.")
 ]
@@ -72,9 +59,9 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
-UseApi = Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")]
-Undo = Annotated[bool, typer.Option("--undo", help="Take it back.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
+UseApi = Annotated[bool, option("--api", "Use the API with an API key, not the database.")]
+Undo = Annotated[bool, option("--undo", "Take it back.")]
+Reason = Annotated[str | None, option("--reason TEXT", "A reason, for the staff.")]
 ReasonCode = Annotated[
     str | None,
     options.choice(
@@ -135,13 +122,10 @@ def list_(
         api_bookings.write_search(ctx.obj, params, condition, COLUMNS, limit=maximum, truncated=TRUNCATED)
         return
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("bookings"),
         COLUMNS,
         params=params,
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
         truncated=TRUNCATED,
         empty="No booking found.",
     )
@@ -188,7 +172,7 @@ def create(
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
     locale: options.GuestLocale = None,
-    hold: HoldOption = None,
+    hold_id: HoldOption = None,
     external_reference: options.ExternalReference = None,
     unique: options.UniqueReference = False,
     metadata: options.Metadata = None,
@@ -208,23 +192,11 @@ def create(
     """
     if (org is None) != (source is None):
         raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
-    body: dict[str, Any] = {
-        "experience_date_id": departure,
-        "guests": counts(guest, "tier_id"),
-        "customer": {"name": name, "email": email} | ({"phone": phone} if phone else {}),
-        "payment": payment,
-    }
-    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
-    body |= {"note": note} if note else {}
+    body = {"experience_date_id": departure, "payment": payment} | basket(ctx.params)
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
-    body |= {"locale": locale} if locale else {}
-    body |= {"external_reference": external_reference} if external_reference else {}
-    body |= {"external_reference_unique": True} if unique else {}
-    body |= {"metadata": texts_by_name(metadata)} if metadata else {}
-    body |= {"hold_id": hold} if hold else {}
     if org is not None and source is not None:
-        if hold:
+        if hold_id:
             raise CliError("--hold works over HTTP only.", hint="leave out --org and --source")
         staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
     else:

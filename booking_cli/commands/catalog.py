@@ -8,7 +8,7 @@ import typer
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import DryRun, Org
+from booking_cli.framework.options import DryRun, Org, argument, option
 from booking_cli.operator import catalog_cancellations, secret_keys, storage
 from booking_cli.operator.catalog_import import CatalogImport, read_document, report_partial_import
 
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 app = command_group("Import, export and validate catalogue files (operator).")
 
 KINDS = ("experiences", "departures", "customers", "gift_cards")
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A JSON or TOML file; - is stdin.")]
+File = Annotated[Path, argument("FILE", "A JSON or TOML file; - is stdin.")]
 OtherCurrency = Annotated[
-    bool, typer.Option("--other-currency", help="Allow amounts in another currency than the organization's.")
+    bool, option("--other-currency", "Allow amounts in another currency than the organization's.")
 ]
 OtherTimezone = Annotated[
     bool,
-    typer.Option(
-        "--other-timezone",
-        help="Allow a file with another time zone; times without an offset are in the organization's.",
+    option(
+        "--other-timezone", "Allow a file with another time zone; times without an offset are in the organization's."
     ),
 ]
 
@@ -47,13 +46,12 @@ def import_(
     file: File,
     dry_run: DryRun = False,
     atomic: Annotated[
-        bool, typer.Option("--atomic", help="Import everything in one transaction; new bookings may have to wait.")
+        bool, option("--atomic", "Import everything in one transaction; new bookings may have to wait.")
     ] = False,
     other_currency: OtherCurrency = False,
     other_timezone: OtherTimezone = False,
     cancel_bookings: Annotated[
-        bool,
-        typer.Option("--cancel-bookings", help="Also cancel the bookings of cancelled departures, with full refunds."),
+        bool, option("--cancel-bookings", "Also cancel the bookings of cancelled departures, with full refunds.")
     ] = False,
 ) -> None:
     """Import a catalogue file.
@@ -118,8 +116,7 @@ def validate(
     ctx: typer.Context,
     file: File,
     org: Annotated[
-        str | None,
-        typer.Option("--org", metavar="SLUG", help="Also check the currency and the time zone of this organization."),
+        str | None, option("--org SLUG", "Also check the currency and the time zone of this organization.")
     ] = None,
     other_currency: OtherCurrency = False,
     other_timezone: OtherTimezone = False,

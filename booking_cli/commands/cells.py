@@ -8,6 +8,7 @@ import typer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import argument
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def list_(ctx: typer.Context) -> None:
 @command(app, "create", "booking cells create c2", shape="cell", changes=True)
 def create(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The cell, as BOOKING_CELLS names it.")],
+    name: Annotated[str, argument("NAME", "The cell, as BOOKING_CELLS names it.")],
 ) -> None:
     """Create the schema of a cell and its tables.
 

@@ -15,18 +15,19 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.files import is_there
 from booking_cli.framework.formatting import text_of
+from booking_cli.framework.options import argument, option
 
 app = command_group("Show and change profiles and client settings.")
 
 SETTINGS = ("profile", "base_url", "api_key", "organization", "config_file")
 PROFILE_COLUMNS = ("profile", "is_current", "base_url", "organization", "key", "kept_in")
-Name = Annotated[str, typer.Argument(metavar="PROFILE", help="The profile's name; see `booking config list`.")]
+Name = Annotated[str, argument("PROFILE", "The profile's name; see `booking config list`.")]
 
 
 @command(app, "show", "booking config show", "booking config show --origin --profile staging")
 def show(
     ctx: typer.Context,
-    origin: Annotated[bool, typer.Option("--origin", help="Also show the origin of each setting.")] = False,
+    origin: Annotated[bool, option("--origin", "Also show the origin of each setting.")] = False,
 ) -> None:
     """Show the current client settings, with only the first characters of the API key.
 
@@ -66,7 +67,7 @@ def use(ctx: typer.Context, name: Name) -> None:
 )
 def set_(
     ctx: typer.Context,
-    change: Annotated[str, typer.Argument(metavar="base_url=URL", help="The setting to change.")],
+    change: Annotated[str, argument("base_url=URL", "The setting to change.")],
 ) -> None:
     """Change the base URL of a profile."""
     cli: Cli = ctx.obj
@@ -83,10 +84,7 @@ def set_(
 @command(app, "get", "booking config get base_url")
 def get(
     ctx: typer.Context,
-    setting: Annotated[
-        str,
-        typer.Argument(metavar="SETTING", parser=one_of(*SETTINGS), help=f"One of {', '.join(SETTINGS)}."),
-    ],
+    setting: Annotated[str, argument("SETTING", f"One of {', '.join(SETTINGS)}.", parser=one_of(*SETTINGS))],
 ) -> None:
     """Show the value of one setting. Exit code 1 if it is not set."""
     cli: Cli = ctx.obj

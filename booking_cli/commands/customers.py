@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.framework import idempotency, options
+from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import argument, option
 from booking_cli.operator import transactions
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import stored_id
@@ -25,18 +26,16 @@ COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "create
 TRUNCATED = {"name": 24, "email": 32, "tags": 16}
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-CustomerId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The customer's id; see `booking customers list`.")
-]
-Email = Annotated[str, typer.Option("--email", metavar="EMAIL", help="The e-mail address.")]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The full name.")]
-Phone = Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="The phone number.")]
+CustomerId = Annotated[str, argument("ID", "The customer's id; see `booking customers list`.", parser=identifier)]
+Email = Annotated[str, option("--email EMAIL", "The e-mail address.")]
+Name = Annotated[str, option("--name NAME", "The full name.")]
+Phone = Annotated[str | None, option("--phone PHONE", "The phone number.")]
 
 
 @command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
 def list_(
     ctx: typer.Context,
-    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Filter by e-mail address.")] = None,
+    email: Annotated[str | None, option("--email EMAIL", "Filter by e-mail address.")] = None,
     limit: options.Limit = options.DEFAULT_LIMIT,
     all_pages: options.AllPages = False,
     order: options.Order = "desc",
@@ -44,13 +43,10 @@ def list_(
 ) -> None:
     """List customers, newest first."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("customers"),
         COLUMNS,
-        params={"email": email, "order": order},
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
+        params={"email": email},
         truncated=TRUNCATED,
         empty="No customer found.",
     )
@@ -75,7 +71,7 @@ def create(
     email: Email,
     name: Name,
     phone: Phone = None,
-    subscribe: Annotated[bool, typer.Option("--subscribe", help="The customer agreed to marketing e-mail.")] = False,
+    subscribe: Annotated[bool, option("--subscribe", "The customer agreed to marketing e-mail.")] = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
@@ -83,8 +79,7 @@ def create(
     body: dict[str, Any] = {"email": email, "name": name}
     body |= {"phone": phone} if phone else {}
     body |= {"email_subscription": True} if subscribe else {}
-    with api_client.connect(cli) as client, idempotency.idempotency_key(cli, idempotency_key) as key:
-        created = api_client.request(client, "POST", api_client.path("customers"), body=body, idempotency_key=key)
+    created = api_client.post(cli, "customers", body=body, key_option=idempotency_key)
     cli.render.one(created.body)
     if created.status == 200:
         cli.render.note("A customer with this address exists already; nothing was changed.")
@@ -101,11 +96,9 @@ def create(
 def update(
     ctx: typer.Context,
     customer_id: CustomerId,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The new full name.")] = None,
-    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="The new e-mail address.")] = None,
-    phone: Annotated[
-        str | None, typer.Option("--phone", metavar="PHONE", help="The new phone number; '' removes it.")
-    ] = None,
+    name: Annotated[str | None, option("--name NAME", "The new full name.")] = None,
+    email: Annotated[str | None, option("--email EMAIL", "The new e-mail address.")] = None,
+    phone: Annotated[str | None, option("--phone PHONE", "The new phone number; '' removes it.")] = None,
     org: options.OrgOfId = None,
 ) -> None:
     """Update a customer's contact details (operator).

@@ -8,7 +8,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.options import DryRun
+from booking_cli.framework.options import DryRun, option
 from booking_cli.operator import cells, schema, storage
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "store
 def upgrade(
     ctx: typer.Context,
     backfill: Annotated[
-        bool, typer.Option("--backfill", help="Also fill the rows that the upgrade leaves to the worker.")
+        bool, option("--backfill", "Also fill the rows that the upgrade leaves to the worker.")
     ] = False,
 ) -> int:
     """Upgrade the database to this release's schema.

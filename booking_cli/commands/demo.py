@@ -12,6 +12,7 @@ import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
+from booking_cli.framework.options import option
 from booking_cli.operator import secret_keys, service, storage
 from booking_cli.operator.catalog_import import read_document
 from booking_cli.operator.demo_organizations import (
@@ -45,13 +46,9 @@ FOLDER = Path(".demo")
 )
 def demo(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on.")] = 8000,
-    catalog: Annotated[
-        Path | None, typer.Option("--catalog", metavar="FILE", help="Catalogue to serve instead of the examples.")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Run the self-test on a free port, print its steps and exit.")
-    ] = False,
+    port: Annotated[int, option("--port PORT", "Port to listen on.")] = 8000,
+    catalog: Annotated[Path | None, option("--catalog FILE", "Catalogue to serve instead of the examples.")] = None,
+    once: Annotated[bool, option("--once", "Run the self-test on a free port, print its steps and exit.")] = False,
 ) -> int:
     """Serve two demo organizations with example catalogues, and print an API key and calls to try.
 

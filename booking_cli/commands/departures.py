@@ -16,7 +16,7 @@ from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, choice
+from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, argument, choice, option
 from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
 from booking_cli.operator.departure_cancellation import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
@@ -41,12 +41,8 @@ REASON_CODES = ("admin", "agent")
 _ID = "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
 
 Json = dict[str, Any]
-Database = Annotated[
-    str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
-]
-DepartureId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The departure's id; see `booking departures list`.")
-]
+Database = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
+DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
 
 
 def _organization(departure_id: str, org: str | None) -> transactions.FindOrganization:
@@ -66,12 +62,9 @@ def _organization(departure_id: str, org: str | None) -> transactions.FindOrgani
 def list_(
     ctx: typer.Context,
     org: Database = None,
-    first: Annotated[
-        str, typer.Option("--date", metavar="DAY", parser=day, help="The day, or the first day.")
-    ] = "today",
+    first: Annotated[str, option("--date DAY", "The day, or the first day.", parser=day)] = "today",
     last: Annotated[
-        str | None,
-        typer.Option("--to", metavar="DAY", parser=day, help="The last day, at most 92 days later; needs --org."),
+        str | None, option("--to DAY", "The last day, at most 92 days later; needs --org.", parser=day)
     ] = None,
     experience: ExperienceFilter = None,
 ) -> None:
@@ -142,9 +135,9 @@ def manifest(
     ctx: typer.Context,
     departure_id: DepartureId,
     org: OrgOfId = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV with a header, for a spreadsheet.")] = False,
-    as_html: Annotated[bool, typer.Option("--html", help="Write a page for printing.")] = False,
-    use_api: Annotated[bool, typer.Option("--api", help="Use the API with an API key, not the database.")] = False,
+    as_csv: Annotated[bool, option("--csv", "Write CSV with a header, for a spreadsheet.")] = False,
+    as_html: Annotated[bool, option("--html", "Write a page for printing.")] = False,
+    use_api: Annotated[bool, option("--api", "Use the API with an API key, not the database.")] = False,
 ) -> None:
     """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
 
@@ -204,9 +197,9 @@ def reopen(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -
 def seats(
     ctx: typer.Context,
     departure_id: DepartureId,
-    total: Annotated[int, typer.Argument(metavar="N", min=0, help="The total number of seats.")],
+    total: Annotated[int, argument("N", "The total number of seats.", min=0)],
     org: OrgOfId = None,
-    force: Annotated[bool, typer.Option("--force", help="Allow fewer seats than are sold.")] = False,
+    force: Annotated[bool, option("--force", "Allow fewer seats than are sold.")] = False,
 ) -> None:
     """Set the number of seats of a departure.
 

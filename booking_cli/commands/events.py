@@ -16,7 +16,7 @@ from booking_cli.framework.arguments import identifier, timestamp
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import aware_datetime
-from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, argument, choice, option
 from booking_cli.framework.pages import merge
 from booking_cli.framework.stream import Stream
 
@@ -34,22 +34,13 @@ that is this much earlier."""
 
 Types = Annotated[
     list[str] | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        parser=parsed_type,
-        help="Filter by type, or by a prefix such as booking.*; repeatable.",
-    ),
+    option("--type TYPE", "Filter by type, or by a prefix such as booking.*; repeatable.", parser=parsed_type),
 ]
 
 ResourceType = Annotated[str | None, choice("--resource-type", choices=RESOURCES, help="Filter by kind of resource.")]
-ResourceId = Annotated[str | None, typer.Option("--resource-id", metavar="ID", help="Filter by resource.")]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="T", parser=timestamp, help="Events since: 2h (ago) or ISO 8601.")
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="T", parser=timestamp, help="Events before: 2h (ago) or ISO 8601.")
-]
+ResourceId = Annotated[str | None, option("--resource-id ID", "Filter by resource.")]
+Since = Annotated[str | None, option("--since T", "Events since: 2h (ago) or ISO 8601.", parser=timestamp)]
+Until = Annotated[str | None, option("--until T", "Events before: 2h (ago) or ISO 8601.", parser=timestamp)]
 
 
 @command(
@@ -74,7 +65,7 @@ def list_(
 ) -> None:
     """List events, newest first. They are kept for 90 days."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("events"),
         COLUMNS,
         params={
@@ -83,11 +74,7 @@ def list_(
             "resource_id": resource_id,
             "created_since": since,
             "created_until": until,
-            "order": order,
         },
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
         empty="No event found.",
     )
 
@@ -96,8 +83,7 @@ def list_(
 def get(
     ctx: typer.Context,
     event_id: Annotated[
-        str,
-        typer.Argument(metavar="ID", parser=identifier, help="The event's id, such as the Svc-Event-Id of a delivery."),
+        str, argument("ID", "The event's id, such as the Svc-Event-Id of a delivery.", parser=identifier)
     ],
 ) -> None:
     """Show an event, with the resource at that time."""
@@ -114,10 +100,10 @@ def get(
 )
 def tail(
     ctx: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new events, until Ctrl-C.")] = False,
+    follow: Annotated[bool, option("--follow, -f", "Wait for new events, until Ctrl-C.")] = False,
     types: Types = None,
     since: Since = None,
-    lines: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of past events.")] = TAIL,
+    lines: Annotated[int, option("--limit, -n N", "Number of past events.", min=0)] = TAIL,
 ) -> None:
     """Show the last events, newest last, and with --follow also new ones.
 

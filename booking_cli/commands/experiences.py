@@ -7,15 +7,22 @@ import typer
 from booking_cli.client import api_client, pagination
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
-from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, UpdatedSince
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    AllPages,
+    Limit,
+    Order,
+    StartingAfter,
+    UpdatedSince,
+    argument,
+    option,
+)
 
 app = command_group("List and show experiences.")
 
 COLUMNS = ("id", "title", "is_published", "price_from", "duration", "slug", "updated_at")
 TRUNCATED = {"title": 28, "slug": 24}
-ExperienceId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The experience's id; see `booking experiences list`.")
-]
+ExperienceId = Annotated[str, argument("ID", "The experience's id; see `booking experiences list`.", parser=identifier)]
 
 
 @command(
@@ -27,7 +34,7 @@ ExperienceId = Annotated[
 )
 def list_(
     ctx: typer.Context,
-    published: Annotated[bool | None, typer.Option("--published/--unpublished", help="Filter by publication.")] = None,
+    published: Annotated[bool | None, option("--published/--unpublished", "Filter by publication.")] = None,
     updated_since: UpdatedSince = None,
     limit: Limit = DEFAULT_LIMIT,
     all_pages: AllPages = False,
@@ -36,13 +43,10 @@ def list_(
 ) -> None:
     """List experiences, newest first."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("experiences"),
         COLUMNS,
-        params={"published": published, "updated_since": updated_since, "order": order},
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
+        params={"published": published, "updated_since": updated_since},
         truncated=TRUNCATED,
         empty="There is no experience yet: booking catalog import",
     )

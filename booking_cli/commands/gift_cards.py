@@ -13,6 +13,7 @@ from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import money
+from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import transactions
 from booking_cli.operator.instants import parse_instant
@@ -30,34 +31,18 @@ STATUSES = ("active", "expired", "inactive")
 TRUNCATED = {"recipient.email": 24}
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-CardId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The gift card's id; see `booking gift-cards list`.")
-]
-Amount = Annotated[str, typer.Option("--amount", metavar="AMOUNT", help="The amount: 500.00, or 50000 in minor units.")]
-Currency = Annotated[
-    str | None,
-    typer.Option("--currency", metavar="CODE", help="ISO 4217 code; default: the organization's currency."),
-]
-Code = Annotated[
-    str | None, typer.Option("--code", metavar="CODE", help="The code to redeem it; default: a random code.")
-]
-ValidFrom = Annotated[str | None, typer.Option("--valid-from", metavar="T", help="ISO 8601; default: now.")]
-ExpiresAt = Annotated[
-    str | None,
-    typer.Option("--expires-at", metavar="T", help="ISO 8601, local time without an offset; default: never."),
-]
-PurchaserName = Annotated[str | None, typer.Option("--purchaser-name", metavar="NAME", help="The purchaser's name.")]
-PurchaserEmail = Annotated[
-    str | None, typer.Option("--purchaser-email", metavar="EMAIL", help="The purchaser's e-mail address.")
-]
-RecipientName = Annotated[str | None, typer.Option("--recipient-name", metavar="NAME", help="The recipient's name.")]
-RecipientEmail = Annotated[
-    str | None, typer.Option("--recipient-email", metavar="EMAIL", help="The recipient's e-mail address.")
-]
-NoEmail = Annotated[bool, typer.Option("--no-email", help="Send the recipient no mail.")]
-SecretFile = Annotated[
-    Path | None, typer.Option("--secret-file", metavar="FILE", help="Write the code to this new file (mode 0600).")
-]
+CardId = Annotated[str, argument("ID", "The gift card's id; see `booking gift-cards list`.", parser=identifier)]
+Amount = Annotated[str, option("--amount AMOUNT", "The amount: 500.00, or 50000 in minor units.")]
+Currency = Annotated[str | None, option("--currency CODE", "ISO 4217 code; default: the organization's currency.")]
+Code = Annotated[str | None, option("--code CODE", "The code to redeem it; default: a random code.")]
+ValidFrom = Annotated[str | None, option("--valid-from T", "ISO 8601; default: now.")]
+ExpiresAt = Annotated[str | None, option("--expires-at T", "ISO 8601, local time without an offset; default: never.")]
+PurchaserName = Annotated[str | None, option("--purchaser-name NAME", "The purchaser's name.")]
+PurchaserEmail = Annotated[str | None, option("--purchaser-email EMAIL", "The purchaser's e-mail address.")]
+RecipientName = Annotated[str | None, option("--recipient-name NAME", "The recipient's name.")]
+RecipientEmail = Annotated[str | None, option("--recipient-email EMAIL", "The recipient's e-mail address.")]
+NoEmail = Annotated[bool, option("--no-email", "Send the recipient no mail.")]
+SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the code to this new file (mode 0600).")]
 
 
 @command(
@@ -78,13 +63,10 @@ def list_(
 ) -> None:
     """List gift cards without their codes, newest first."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("gift-cards"),
         COLUMNS,
-        params={"status": status, "updated_since": updated_since, "order": order},
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
+        params={"status": status, "updated_since": updated_since},
         truncated=TRUNCATED,
         empty="No gift card found.",
     )
@@ -100,9 +82,7 @@ def list_(
 def get(
     ctx: typer.Context,
     card_id: CardId,
-    include_code: Annotated[
-        bool, typer.Option("--include-code", help="Include the code, which anyone can spend.")
-    ] = False,
+    include_code: Annotated[bool, option("--include-code", "Include the code, which anyone can spend.")] = False,
 ) -> None:
     """Show a gift card."""
     cli: Cli = ctx.obj
@@ -129,13 +109,9 @@ def transactions_(
 ) -> None:
     """List the changes of a gift card's balance, newest first."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("gift-cards", card_id, "transactions"),
         TRANSACTION_COLUMNS,
-        params={"order": order},
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
         empty="The balance has not changed.",
     )
 

@@ -8,6 +8,7 @@ import typer
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import MEANINGS
+from booking_cli.framework.options import argument
 from booking_cli.framework.suggestions import closest
 
 app = command_app()
@@ -104,11 +105,7 @@ def help_(
     ctx: typer.Context,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC...]",
-            help=f"A command, a group of commands, or one of {', '.join(TOPICS)}.",
-            show_default=False,
-        ),
+        argument("[TOPIC...]", f"A command, a group of commands, or one of {', '.join(TOPICS)}.", show_default=False),
     ] = None,
 ) -> None:
     """Show the help of a command or a group, or a help topic.

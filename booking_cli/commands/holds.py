@@ -7,15 +7,16 @@ import typer
 from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
+from booking_cli.framework.baskets import Departure
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.durations import duration_us
-from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.options import argument, option
 
 app = command_group("Hold seats of a departure for some minutes.")
 
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-HoldId = Annotated[str, typer.Argument(metavar="HOLD", parser=identifier, help="The hold's id.")]
+HoldId = Annotated[str, argument("HOLD", "The hold's id.", parser=identifier)]
 
 
 @command(
@@ -28,11 +29,9 @@ HoldId = Annotated[str, typer.Argument(metavar="HOLD", parser=identifier, help="
 )
 def create(
     ctx: typer.Context,
-    departure: Annotated[
-        str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")
-    ],
-    seats: Annotated[int, typer.Option("--seats", metavar="N", min=1, help="The number of seats.")],
-    length: Annotated[str, typer.Option("--for", metavar="10m", help="The duration, at most 30 minutes.")] = "10m",
+    departure: Departure,
+    seats: Annotated[int, option("--seats N", "The number of seats.", min=1)],
+    length: Annotated[str, option("--for 10m", "The duration, at most 30 minutes.")] = "10m",
     key: options.IdempotencyKey = None,
 ) -> None:
     """Hold seats of a departure. `booking bookings create --hold` takes them over."""
@@ -41,17 +40,13 @@ def create(
         "seats": seats,
         "expires_in_seconds": duration_us(length) // 1_000_000,
     }
-    with api_client.connect(ctx.obj) as client, idempotency_key(ctx.obj, key) as used:
-        held = api_client.request(client, "POST", api_client.path("holds"), body=body, idempotency_key=used).body
-    ctx.obj.render.one(held)
+    ctx.obj.render.one(api_client.post(ctx.obj, "holds", body=body, key_option=key).body)
 
 
 @command(app, "get", f"booking holds get {_ID}", shape="seat_hold")
 def get(ctx: typer.Context, hold_id: HoldId) -> None:
     """Show a hold and whether it still keeps its seats."""
-    with api_client.connect(ctx.obj) as client:
-        held = api_client.get(client, "holds", hold_id)
-    ctx.obj.render.one(held)
+    api_client.write_resource(ctx.obj, "holds", hold_id)
 
 
 @command(app, "delete", f"booking holds delete {_ID}", shape="deleted", changes=True)

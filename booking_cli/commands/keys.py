@@ -1,6 +1,7 @@
 """`booking keys`: create, list, rotate, expire and revoke API keys in the database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,14 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import duration_us
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import Org
+from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_cli.operator import storage
 from booking_cli.operator.instants import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.context import ApiKey, Organization
+    from booking_core.db.engine import Database
 
 SCOPES = (
     *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
@@ -32,21 +34,16 @@ COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix")
 TRUNCATED = {"name": 14}
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id; see `booking keys list`.")]
-SecretFile = Annotated[
-    Path | None, typer.Option("--secret-file", metavar="FILE", help="Write the key to this new file (mode 0600).")
-]
+KeyId = Annotated[str, argument("ID", "The key's id; see `booking keys list`.")]
+SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the key to this new file (mode 0600).")]
 Scopes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--scope", metavar="SCOPE", parser=one_of_or_newer(*SCOPES), help="A scope, such as bookings:write; repeatable."
-    ),
+    option("--scope SCOPE", "A scope, such as bookings:write; repeatable.", parser=one_of_or_newer(*SCOPES)),
 ]
-AllRead = Annotated[bool, typer.Option("--all-read", help="All read scopes; the default without --scope.")]
-ExpiresIn = Annotated[str | None, typer.Option("--expires-in", metavar="90d", help="Expire after this duration.")]
+AllRead = Annotated[bool, option("--all-read", "All read scopes; the default without --scope.")]
+ExpiresIn = Annotated[str | None, option("--expires-in 90d", "Expire after this duration.")]
 ExpiresAt = Annotated[
-    str | None,
-    typer.Option("--expires-at", metavar="T", help="Expire at this time: ISO 8601, local time without an offset."),
+    str | None, option("--expires-at T", "Expire at this time: ISO 8601, local time without an offset.")
 ]
 
 
@@ -61,7 +58,7 @@ ExpiresAt = Annotated[
 def create(
     ctx: typer.Context,
     org: Org,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="A name that tells the purpose of the key.")],
+    name: Annotated[str, option("--name NAME", "A name that tells the purpose of the key.")],
     scope: Scopes = None,
     all_read: AllRead = False,
     expires_in: ExpiresIn = None,
@@ -120,25 +117,18 @@ def list_(ctx: typer.Context, org: Org) -> None:
 @command(app, "show", f"booking keys show {_ID} -o json", shape="key")
 def show(ctx: typer.Context, key_id: KeyId) -> None:
     """Show a key, without its secret."""
-    cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        from booking_core import keys
-
-        with database.reading() as tx:
-            key, organization = keys.get(tx, key_id)
-            storage.note_organization(cli, organization)
-            cli.render.one(_key_object(key, organization, organization.instant(tx.now())))
+    with _key(ctx.obj, key_id) as (database, key, organization):
+        now = organization.instant(database.read(lambda tx: tx.now()))
+        ctx.obj.render.one(_key_object(key, organization, now))
 
 
 @command(app, "revoke", f"booking keys revoke {_ID} --yes", shape="key", changes=True)
 def revoke(ctx: typer.Context, key_id: KeyId) -> None:
     """Revoke a key immediately and permanently."""
     cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        from booking_core import keys
+    from booking_core import keys
 
-        key, organization = database.read(lambda tx: keys.get(tx, key_id))
-        storage.note_organization(cli, organization)
+    with _key(cli, key_id) as (database, key, organization):
         if key.revoked_at is None:
             cli.confirm(f"Revoke the key {key.prefix}… ({key.name}) of {organization.slug}? This cannot be undone.")
         _change(cli, lambda tx: keys.revoke(tx, key_id, now=tx.now()), database)
@@ -155,9 +145,7 @@ def revoke(ctx: typer.Context, key_id: KeyId) -> None:
 def rotate(
     ctx: typer.Context,
     key_id: KeyId,
-    overlap: Annotated[
-        str, typer.Option("--overlap", metavar="24h", help="How long the old key remains valid.")
-    ] = "24h",
+    overlap: Annotated[str, option("--overlap 24h", "How long the old key remains valid.")] = "24h",
     secret_file: SecretFile = None,
 ) -> None:
     """Create a new key with the same name and scopes, and let the old one expire. The new key is shown only once.
@@ -167,11 +155,9 @@ def rotate(
     cli: Cli = ctx.obj
     overlap_us = duration_us(overlap)
     require_secret_in_output(cli, secret_file, "key")
-    with storage.open_database(cli) as database, secret_output(secret_file) as output:
-        from booking_core import keys
+    from booking_core import keys
 
-        _, organization = database.read(lambda tx: keys.get(tx, key_id))
-        storage.note_organization(cli, organization)
+    with _key(cli, key_id) as (database, _, organization), secret_output(secret_file) as output:
         key, secret, organization = database.write_once(
             lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, cell=_cell(), now=tx.now())
         )
@@ -182,20 +168,25 @@ def rotate(
 def expire(
     ctx: typer.Context,
     key_id: KeyId,
-    at: Annotated[
-        str,
-        typer.Option("--at", metavar="T", help="ISO 8601, local time without an offset; a past time: immediately."),
-    ],
+    at: Annotated[str, option("--at T", "ISO 8601, local time without an offset; a past time: immediately.")],
 ) -> None:
     """Set the time when a key expires."""
-    cli: Cli = ctx.obj
+    from booking_core import keys
+
+    with _key(ctx.obj, key_id) as (database, _, organization):
+        instant = parse_instant(organization, "--at", at)
+        _change(ctx.obj, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+
+
+@contextmanager
+def _key(cli: Cli, key_id: str) -> "Iterator[tuple[Database, ApiKey, Organization]]":
+    """Open the database and yield it with the key and its organization, which is noted."""
     with storage.open_database(cli) as database:
         from booking_core import keys
 
-        _, organization = database.read(lambda tx: keys.get(tx, key_id))
+        key, organization = database.read(lambda tx: keys.get(tx, key_id))
         storage.note_organization(cli, organization)
-        instant = parse_instant(organization, "--at", at)
-        _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+        yield database, key, organization
 
 
 def _cell() -> str:

@@ -12,6 +12,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import bad_file
 from booking_cli.framework.files import is_there
+from booking_cli.framework.options import option
 
 app = command_app()
 
@@ -31,10 +32,7 @@ _PREFIX_LENGTH = 12
 def login(
     ctx: typer.Context,
     secret_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--secret-file", metavar="FILE", help="Store the key in this file (mode 0600) instead of the keyring."
-        ),
+        Path | None, option("--secret-file FILE", "Store the key in this file (mode 0600) instead of the keyring.")
     ] = None,
 ) -> None:
     """Ask for an API key, check it with the service, and store it in a profile.

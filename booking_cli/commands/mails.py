@@ -8,7 +8,7 @@ import typer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, choice
+from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, argument, choice, option
 from booking_cli.operator import storage
 from booking_cli.operator.storage import organization_filter
 
@@ -78,7 +78,7 @@ def list_(
 )
 def show(
     ctx: typer.Context,
-    mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id, or the key of its outbox entry.")],
+    mail_id: Annotated[str, argument("ID", "The mail's id, or the key of its outbox entry.")],
 ) -> None:
     """Show a mail. The text is not shown, since it holds the guest's secret link.
 
@@ -103,16 +103,11 @@ def show(
 def retry(
     ctx: typer.Context,
     mail_ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID...]", help="The mails to retry: all of them, or none if one is refused."),
+        list[str] | None, argument("[ID...]", "The mails to retry: all of them, or none if one is refused.")
     ] = None,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Retry all failed and unwritten mails that are not outdated.")
-    ] = False,
+    failed: Annotated[bool, option("--failed", "Retry all failed and unwritten mails that are not outdated.")] = False,
     org: OrgFilter = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Include mails that were due more than 72 hours ago.")
-    ] = False,
+    anyway: Annotated[bool, option("--anyway", "Include mails that were due more than 72 hours ago.")] = False,
 ) -> None:
     """Queue failed mails again.
 

@@ -10,6 +10,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import argument, option
 from booking_cli.framework.suggestions import closest
 from booking_cli.operator import cells, storage
 
@@ -22,7 +23,7 @@ app = command_group("Manage organizations and their settings (operator).")
 FIRST_CELL = "first"
 COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
 TRUNCATED = {"slug": 24, "name": 32}
-Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
+Slug = Annotated[str, argument("SLUG", "The organization.")]
 
 
 @command(
@@ -35,19 +36,13 @@ Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
 )
 def create(
     ctx: typer.Context,
-    slug: Annotated[
-        str, typer.Option("--slug", metavar="SLUG", help="Lower-case words joined by hyphens; it cannot be changed.")
-    ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name that guests see.")],
-    timezone: Annotated[
-        str, typer.Option("--timezone", metavar="ZONE", help="IANA time zone, in which all times are shown.")
-    ],
-    currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code of the default currency.")],
-    cell: Annotated[
-        str | None, typer.Option("--cell", metavar="NAME", help="The cell; see `booking cells list`.")
-    ] = None,
+    slug: Annotated[str, option("--slug SLUG", "Lower-case words joined by hyphens; it cannot be changed.")],
+    name: Annotated[str, option("--name NAME", "The name that guests see.")],
+    timezone: Annotated[str, option("--timezone ZONE", "IANA time zone, in which all times are shown.")],
+    currency: Annotated[str, option("--currency CODE", "ISO 4217 code of the default currency.")],
+    cell: Annotated[str | None, option("--cell NAME", "The cell; see `booking cells list`.")] = None,
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Create a sandbox, which never mails or charges for real, for ever.")
+        bool, option("--sandbox", "Create a sandbox, which never mails or charges for real, for ever.")
     ] = False,
 ) -> None:
     """Create an organization."""
@@ -133,9 +128,9 @@ def list_(ctx: typer.Context) -> None:
 def move(
     ctx: typer.Context,
     slug: Slug,
-    to: Annotated[str, typer.Option("--to", metavar="CELL", help="The cell; see `booking cells list`.")],
+    to: Annotated[str, option("--to CELL", "The cell; see `booking cells list`.")],
     abort: Annotated[
-        bool, typer.Option("--abort", help="Undo a move that was interrupted before the organization had left.")
+        bool, option("--abort", "Undo a move that was interrupted before the organization had left.")
     ] = False,
 ) -> None:
     """Move an organization to another cell, while it is served.
@@ -198,7 +193,7 @@ def show(ctx: typer.Context, slug: Slug) -> None:
 def set_(
     ctx: typer.Context,
     slug: Slug,
-    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="The settings to change.")],
+    changes: Annotated[list[str], argument("KEY=VALUE...", "The settings to change.")],
 ) -> None:
     """Change settings of an organization.
 
@@ -254,10 +249,8 @@ def set_(
 def notify_email(
     ctx: typer.Context,
     slug: Slug,
-    address: Annotated[
-        str | None, typer.Argument(metavar="[ADDRESS]", help="The new address for notifications.")
-    ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Turn notifications off; the address is kept.")] = False,
+    address: Annotated[str | None, argument("[ADDRESS]", "The new address for notifications.")] = None,
+    off: Annotated[bool, option("--off", "Turn notifications off; the address is kept.")] = False,
 ) -> None:
     """Show or set the address for notifications about bookings, cancellations and failing endpoints.
 

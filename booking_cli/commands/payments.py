@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.framework import options
-from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.amounts import parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
+from booking_cli.framework.options import argument, option
 from booking_cli.framework.pages import write_limited
 from booking_cli.operator import staff_bookings, storage, transactions
 from booking_cli.operator.instants import parse_instant
@@ -26,18 +27,9 @@ COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
 METHODS = ("pay_on_site", "invoice", "card")
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-Amount = Annotated[
-    str,
-    typer.Option("--amount", metavar="AMOUNT", parser=amount_text, help="The amount: 890.00, or 89000 in minor units."),
-]
-Method = Annotated[
-    str | None, typer.Option("--method", metavar="TEXT", help="How it was paid: cash, terminal, bank transfer.")
-]
+Method = Annotated[str | None, option("--method TEXT", "How it was paid: cash, terminal, bank transfer.")]
 ReceivedAt = Annotated[
-    str | None,
-    typer.Option(
-        "--at", metavar="T", help="When it was received: ISO 8601, local time without an offset; default: now."
-    ),
+    str | None, option("--at T", "When it was received: ISO 8601, local time without an offset; default: now.")
 ]
 
 
@@ -53,7 +45,7 @@ ReceivedAt = Annotated[
 def record(
     ctx: typer.Context,
     booking: options.BookingRef,
-    amount: Amount,
+    amount: options.Amount,
     method: Method = None,
     note: options.StaffNote = None,
     org: options.OrgOfBooking = None,
@@ -105,9 +97,7 @@ def list_(ctx: typer.Context, booking: options.BookingRef, org: options.OrgOfBoo
 )
 def void(
     ctx: typer.Context,
-    record_id: Annotated[
-        str, typer.Argument(metavar="RECORD", help="The record's id; see `booking payments list BOOKING`.")
-    ],
+    record_id: Annotated[str, argument("RECORD", "The record's id; see `booking payments list BOOKING`.")],
     note: options.StaffNote = None,
 ) -> None:
     """Void a recorded payment, so that its amount is unpaid again."""
@@ -132,7 +122,7 @@ def due(
     ctx: typer.Context,
     org: options.Org,
     method: Annotated[str | None, options.choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
-    overdue: Annotated[bool, typer.Option("--overdue", help="Only bookings whose departure has begun.")] = False,
+    overdue: Annotated[bool, option("--overdue", "Only bookings whose departure has begun.")] = False,
     limit: options.Limit = options.DEFAULT_LIMIT,
 ) -> None:
     """List confirmed bookings that are not fully paid, earliest departure first.

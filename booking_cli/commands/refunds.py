@@ -8,7 +8,17 @@ import typer
 from booking_cli.framework.amounts import amount_text, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, OrgFilter, OrgOfBooking, choice
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    Amount,
+    BookingRef,
+    Limit,
+    OrgFilter,
+    OrgOfBooking,
+    argument,
+    choice,
+    option,
+)
 from booking_cli.operator import staff_bookings, storage, transactions
 
 if TYPE_CHECKING:
@@ -25,20 +35,20 @@ STATUSES = ("waiting", "requested", "sending", "succeeded", "settled", "failed",
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 RefundId = Annotated[
-    str, typer.Argument(metavar="ID", help="The id of the refund or of its booking; see `booking refunds list`.")
-]
-Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="How and when it was paid; shown in the timeline.")]
-Amount = Annotated[
     str,
-    typer.Option("--amount", metavar="AMOUNT", parser=amount_text, help="The amount: 500.00, or 50000 in minor units."),
+    argument(
+        "ID",
+        "The id of the refund; or of its booking, which stands for its newest refund that waits for a person. "
+        "See `booking refunds list`.",
+    ),
 ]
+Note = Annotated[str, option("--note TEXT", "How and when it was paid; shown in the timeline.")]
 SettledAmount = Annotated[
     str | None,
-    typer.Option(
-        "--amount",
-        metavar="AMOUNT",
+    option(
+        "--amount AMOUNT",
+        "The amount paid: 500.00, or 50000 in minor units; 0 closes it unpaid; default: the whole refund.",
         parser=amount_text,
-        help="The amount paid: 500.00, or 50000 in minor units; 0 closes it unpaid; default: the whole refund.",
     ),
 ]
 
@@ -100,12 +110,23 @@ def retry(ctx: typer.Context, refund_id: RefundId) -> None:
     at the gateway, including those made in the gateway's dashboard.
     """
     cli: Cli = ctx.obj
-    from booking_core import payments
+    from booking_core import payments, stripe_accounts
 
-    cli.render.one(_change(cli, refund_id, lambda tx, actor, found: payments.reopen_refund(tx, actor, found)))
+    has_gateway = storage.load_settings().stripe_api_key is not None
+
+    def reopen(tx: "Tx", actor: "Actor", found: str) -> Any:
+        nonlocal has_gateway
+        organization = actor.organization
+        has_gateway = has_gateway or organization.is_sandbox or stripe_accounts.exists(tx, organization.id)
+        return payments.reopen_refund(tx, actor, found)
+
+    cli.render.one(_change(cli, refund_id, reopen))
     cli.render.note("Queued: a worker sends it.")
-    if storage.load_settings().stripe_api_key is None:
-        cli.render.warn("BOOKING_STRIPE_API_KEY is not set here: a worker without it leaves the refund to the staff.")
+    if not has_gateway:
+        cli.render.warn(
+            "The organization has no Stripe account (booking stripe set), and BOOKING_STRIPE_API_KEY is not set here: "
+            "a worker without it leaves the refund to the staff."
+        )
 
 
 @command(

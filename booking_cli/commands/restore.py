@@ -10,6 +10,7 @@ from booking_cli.commands.backup import BackupFile
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import option
 from booking_cli.operator import backups, schema, secret_keys, service, storage
 
 app = command_app()
@@ -19,7 +20,7 @@ app = command_app()
 def restore(
     ctx: typer.Context,
     file: BackupFile,
-    force: Annotated[bool, typer.Option("--force", help="Replace the data of a database that is not empty.")] = False,
+    force: Annotated[bool, option("--force", "Replace the data of a database that is not empty.")] = False,
 ) -> ExitCode:
     """Restore the database of BOOKING_DATABASE_URL from a backup, upgrade it to this release, and run the doctor.
 

@@ -1,4 +1,4 @@
-"""`booking sandbox`: serve a sandbox, and its clock and captured mails over HTTP."""
+"""`booking sandbox`: serve a sandbox, and its clock, payments and captured mails over HTTP."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,22 +7,29 @@ import typer
 
 from booking_cli.client import api_client, pagination
 from booking_cli.framework import options
+from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, default_group
-from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import duration_us
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.options import argument, choice, option
 
 app = default_group("Serve a sandbox for tests, move its clock, and read its mails.")
 
 MAIL_COLUMNS = ("created_at", "kind", "recipient", "subject", "booking_id", "id")
 TRUNCATED = {"subject": 40}
+CARDS = (
+    "pm_card_visa",
+    "pm_card_chargeDeclined",
+    "pm_card_refundFail",
+    "pm_card_pendingRefund",
+    "pm_card_refundUnavailable",
+    "pm_card_dashboardRefund",
+)
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 
-Port = Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")]
-File = Annotated[
-    Path | None, typer.Option("--db", metavar="FILE", help="Keep the database in this SQLite file and use it again.")
-]
+Port = Annotated[int, option("--port PORT", "Port to listen on; 0 takes a free one.")]
+File = Annotated[Path | None, option("--db FILE", "Keep the database in this SQLite file and use it again.")]
 
 
 @app.callback()
@@ -66,27 +73,49 @@ def clock(ctx: typer.Context) -> None:
 )
 def advance(
     ctx: typer.Context,
-    duration: Annotated[
-        str | None, typer.Argument(metavar="DURATION", help="How far the clock moves: 90d, 24h, 10m or 30s.")
-    ] = None,
+    duration: Annotated[str | None, argument("DURATION", "How far the clock moves: 90d, 24h, 10m or 30s.")] = None,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="T", help="Move it to this instant; ISO 8601, local time without an offset."),
+        str | None, option("--to T", "Move it to this instant; ISO 8601, local time without an offset.")
     ] = None,
-    idempotency_key_option: options.IdempotencyKey = None,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Move the clock of the sandbox ahead. It never goes back.
 
     What has become due is done by the worker; `booking sandbox clock` shows the status `ready` once all of it is done.
     """
-    cli: Cli = ctx.obj
     if (duration is None) == (to is None):
         raise CliError("Write a duration, or --to and an instant.", hint="booking sandbox advance 31m")
     body = {"to": to} if duration is None else {"seconds": duration_us(duration) // 1_000_000}
-    path = api_client.path("sandbox", "clock", "advance")
-    with api_client.connect(cli) as client, idempotency_key(cli, idempotency_key_option) as key:
-        moved = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
-    cli.render.one(moved)
+    moved = api_client.post(ctx.obj, "sandbox", "clock", "advance", body=body, key_option=idempotency_key)
+    ctx.obj.render.one(moved.body)
+
+
+@command(
+    app,
+    "pay",
+    f"booking sandbox pay {_ID}",
+    f"booking sandbox pay {_ID} --card pm_card_chargeDeclined",
+    shape="sandbox_payment",
+    changes=True,
+)
+def pay(
+    ctx: typer.Context,
+    checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)],
+    card: Annotated[str, choice("--card", choices=CARDS, help="The test card.")] = "pm_card_visa",
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Pay for a checkout by a test card, as a guest does at Stripe. Nothing is charged.
+
+    \b
+    pm_card_visa               the payment and its refund succeed
+    pm_card_chargeDeclined     the payment is declined
+    pm_card_refundFail         a later refund is refused, and waits for staff
+    pm_card_pendingRefund      a later refund succeeds ten minutes after it is accepted
+    pm_card_refundUnavailable  a later refund is not answered twice, then succeeds
+    pm_card_dashboardRefund    all of it is refunded at once in the dashboard
+    """
+    segments, body = ("sandbox", "checkouts", checkout_id, "pay"), {"payment_method": card}
+    ctx.obj.render.one(api_client.post(ctx.obj, *segments, body=body, key_option=idempotency_key).body)
 
 
 @command(
@@ -105,13 +134,9 @@ def mails(
 ) -> None:
     """List the mails that the sandbox has captured instead of sending them, newest first."""
     pagination.write_list(
-        ctx.obj,
+        ctx,
         api_client.path("sandbox", "mails"),
         MAIL_COLUMNS,
-        params={"order": order},
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
         truncated=TRUNCATED,
         empty="No mail was captured.",
     )

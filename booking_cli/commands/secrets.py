@@ -8,6 +8,7 @@ import typer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import option
 from booking_cli.operator import secret_keys as verified_keys
 from booking_cli.operator import storage
 
@@ -60,8 +61,7 @@ def status(ctx: typer.Context) -> None:
 def reseal(
     ctx: typer.Context,
     new_links: Annotated[
-        bool,
-        typer.Option("--new-links", help="Also replace guests' links; links in sent mails stop working at once."),
+        bool, option("--new-links", "Also replace guests' links; links in sent mails stop working at once.")
     ] = False,
 ) -> int:
     """Reseal all values with the first key of BOOKING_SECRET_KEY, so that the other keys can be removed.

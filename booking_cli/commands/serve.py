@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import option
 from booking_cli.operator import service, storage
 
 app = command_app()
@@ -13,15 +12,13 @@ app = command_app()
 
 @command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
 def serve(
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0: any free port.")] = 8000,
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="Number of processes; more than 1 needs PostgreSQL.")
-    ] = 1,
+    host: Annotated[str, option("--host HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port PORT", "Port to listen on; 0: any free port.")] = 8000,
+    workers: Annotated[int, option("--workers N", "Number of processes; more than 1 needs PostgreSQL.")] = 1,
     no_worker: Annotated[
-        bool, typer.Option("--no-worker", help="Run no delivery worker; run `booking worker` beside it.")
+        bool, option("--no-worker", "Run no delivery worker; run `booking worker` beside it.")
     ] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when the code changes; for development.")] = False,
+    reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
 ) -> int:
     """Serve the API.
 

@@ -5,11 +5,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.framework.amounts import parse_amount
-from booking_cli.framework.arguments import counts
+from booking_cli.framework.baskets import Departure, GiftCard, HoldId, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import duration_us
-from booking_cli.framework.options import AddOns, GuestEmail, GuestLocale, GuestName, GuestPhone, Guests, Org, StaffNote
+from booking_cli.framework.options import (
+    AddOns,
+    ExternalReference,
+    GuestEmail,
+    GuestLocale,
+    GuestName,
+    GuestPhone,
+    Guests,
+    Metadata,
+    Org,
+    StaffNote,
+    UniqueReference,
+    argument,
+    option,
+)
 from booking_cli.operator import refund_summaries, transactions, validation
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -21,12 +35,7 @@ app = command_group("Hold seats, check out and pay, as a guest does (operator)."
 
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
-Discount = Annotated[
-    str, typer.Option("--discount", metavar="AMOUNT", help="A discount: 50.00, or 5000 in minor units.")
-]
-GiftCard = Annotated[str | None, typer.Option("--gift-card", metavar="CODE", help="A gift card to redeem.")]
-HoldId = Annotated[str | None, typer.Option("--hold", metavar="HOLD", help="The hold whose seats are booked; it ends.")]
+Discount = Annotated[str, option("--discount AMOUNT", "A discount: 50.00, or 5000 in minor units.")]
 
 
 @command(
@@ -40,8 +49,8 @@ def hold(
     ctx: typer.Context,
     org: Org,
     departure: Departure,
-    seats: Annotated[int, typer.Option("--seats", metavar="N", help="The number of seats.", min=1)],
-    length: Annotated[str, typer.Option("--for", metavar="10m", help="The duration, at most a day.")] = "10m",
+    seats: Annotated[int, option("--seats N", "The number of seats.", min=1)],
+    length: Annotated[str, option("--for 10m", "The duration, at most a day.")] = "10m",
 ) -> None:
     """Hold seats of a departure for a while."""
     cli: Cli = ctx.obj
@@ -55,7 +64,7 @@ def hold(
 
 
 @command(app, "release", f"booking storefront release {_ID}", shape="hold", changes=True)
-def release(ctx: typer.Context, hold_id: Annotated[str, typer.Argument(metavar="HOLD", help="The hold's id.")]) -> None:
+def release(ctx: typer.Context, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
     """Release the seats of a hold. A hold that has ended stays unchanged."""
     cli: Cli = ctx.obj
     from booking_core import storefront
@@ -91,28 +100,24 @@ def checkout(
     gift_card: GiftCard = None,
     hold_id: HoldId = None,
     locale: GuestLocale = None,
+    external_reference: ExternalReference = None,
+    unique: UniqueReference = False,
+    metadata: Metadata = None,
 ) -> None:
     """Create a pending booking that waits for its card payment, and expires without one.
 
     If a gift card or a discount covers the whole price, the booking is confirmed at once.
     """
     cli: Cli = ctx.obj
-    basket: dict[str, Any] = {
-        "guests": counts(guest, "tier_id"),
-        "add_ons": counts(add_on or [], "id"),
-        "customer": {"name": name, "email": email, "phone": phone},
-        "note": note,
-        "gift_card_code": gift_card,
-        "locale": locale,
-    }
+    fields = basket(ctx.params)
     from booking_core import storefront
     from booking_core.storefront import Checkout
 
     def change(tx: "Tx", actor: "Actor") -> bytes:
-        basket["departure_id"] = stored_id(departure, "departure")
-        basket["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
-        basket["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
-        return storefront.check_out(tx, actor, validation.parse(Checkout, basket))
+        fields["departure_id"] = stored_id(departure, "departure")
+        fields["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
+        fields["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
+        return storefront.check_out(tx, actor, validation.parse(Checkout, fields))
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 
@@ -126,10 +131,9 @@ def checkout(
 )
 def pay(
     ctx: typer.Context,
-    booking_id: Annotated[str, typer.Argument(metavar="BOOKING", help="The booking's id.")],
+    booking_id: Annotated[str, argument("BOOKING", "The booking's id.")],
     payment_intent: Annotated[
-        str | None,
-        typer.Option("--payment-intent", metavar="PI", help="The gateway's id of the payment; needed for refunds."),
+        str | None, option("--payment-intent PI", "The gateway's id of the payment; needed for refunds.")
     ] = None,
 ) -> None:
     """Confirm a booking whose card was charged. A paid booking stays unchanged.

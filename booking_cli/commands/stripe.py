@@ -9,7 +9,7 @@ from booking_cli.framework.arguments import read_bytes
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org, OrgOfBooking, choice
+from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org, OrgOfBooking, choice, option
 from booking_cli.operator import staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug
 
@@ -26,16 +26,11 @@ COLUMNS = tuple(
 """Columns by importance: a narrow terminal shows the first ones."""
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-KeyFile = Annotated[
-    Path, typer.Option("--api-key-file", metavar="FILE", help="A file with the secret or restricted key; - is stdin.")
-]
+KeyFile = Annotated[Path, option("--api-key-file FILE", "A file with the secret or restricted key; - is stdin.")]
 SecretFile = Annotated[
-    Path,
-    typer.Option("--webhook-secret-file", metavar="FILE", help="A file with the endpoint's signing secret, whsec_..."),
+    Path, option("--webhook-secret-file FILE", "A file with the endpoint's signing secret, whsec_...")
 ]
-PublishableKey = Annotated[
-    str | None, typer.Option("--publishable-key", metavar="PK", help="The key for Stripe.js, which is no secret.")
-]
+PublishableKey = Annotated[str | None, option("--publishable-key PK", "The key for Stripe.js, which is no secret.")]
 
 
 @command(
@@ -139,7 +134,7 @@ def payments(
 def resolve(
     ctx: typer.Context,
     booking: BookingRef,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="How it was decided; shown in the timeline.")],
+    note: Annotated[str, option("--note TEXT", "How it was decided; shown in the timeline.")],
     org: OrgOfBooking = None,
 ) -> None:
     """Close the review of a payment that does not fit its booking.

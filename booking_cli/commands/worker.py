@@ -5,10 +5,9 @@ import logging.config
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import option
 from booking_cli.operator import logs, service, storage
 
 if TYPE_CHECKING:
@@ -21,12 +20,9 @@ log = logging.getLogger("booking.worker")
 @command(app, "worker", "booking worker", "booking worker --health-port 8081")
 def worker(
     health_port: Annotated[
-        int | None,
-        typer.Option("--health-port", metavar="PORT", help="Serve /healthz, /readyz and /metrics on this port."),
+        int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
-    health_host: Annotated[
-        str, typer.Option("--health-host", metavar="HOST", help="Address of that port.")
-    ] = "127.0.0.1",
+    health_host: Annotated[str, option("--health-host HOST", "Address of that port.")] = "127.0.0.1",
 ) -> int:
     """Run the delivery worker and periodic jobs, until SIGINT or SIGTERM.
 

@@ -99,12 +99,18 @@ def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield from flat(value, f"{path}.")
         elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
             for number, each in enumerate(value):
-                texts = (text_of(inner) for inner in each.values())
-                yield path if number == 0 else "", ", ".join(text for text in texts if text)
+                yield path if number == 0 else "", ", ".join(_texts(each))
         elif isinstance(value, list | tuple):
             yield path, ", ".join(map(text_of, value))
         else:
-            yield path, text_of(value)
+            yield path, "" if value == {} else text_of(value)
+
+
+def _texts(item: Item) -> Iterator[str]:
+    """Yield the texts of an object within a list. A number says what it counts, since it stands without a heading."""
+    for key, value in item.items():
+        if text := text_of(value):
+            yield f"{key} {text}" if isinstance(value, int | float) else text
 
 
 def text_of(value: Any) -> str:

@@ -36,6 +36,7 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "event": ("events", "Event", ("data.*",)),
     "gift_card_transaction": ("gift_cards", "GiftCardTransaction", ()),
     "sandbox_clock": ("sandbox", "SandboxClock", ()),
+    "sandbox_payment": ("sandbox", "SandboxPayment", ()),
     "sandbox_mail": ("sandbox", "SandboxMail", ()),
     "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
     "key": ("organizations", "ApiKey", ("status", "revoked_at")),

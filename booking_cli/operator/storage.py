@@ -154,10 +154,11 @@ def _driver_error(error: Exception) -> BaseException:
 
 
 def _translated(error: BaseException) -> CliError | None:
+    from booking_core.db.encoding import EncodingRequired
     from booking_core.db.faults import Fault, fault_of
     from booking_core.db.pooling import SessionRequired
 
-    if isinstance(error, SessionRequired):
+    if isinstance(error, (EncodingRequired, SessionRequired)):
         return CliError(str(error), code=error.code, hint=error.hint)
     text = str(error).partition("\n")[0]
     if "no such table" in text or "no such column" in text or getattr(error, "sqlstate", "") in _MISSING_SQLSTATES:

@@ -28,6 +28,9 @@ _LOCK_WAIT_MS = 60_000
 """`pg_dump` waits so long for a table that an upgrade has locked."""
 _LOOKS, _LOOK_AGAIN_S = 10, 0.1
 _REVISIONS = "alembic_version"
+_SETTINGS = {b"SET transaction_timeout = 0;\n": 17}
+"""Settings that newer programs make on every server, with the first version of PostgreSQL that has them."""
+_END_OF_SETTINGS = b"SELECT pg_catalog.set_config('search_path'"
 
 _SQL = sql_files.load(__name__)
 _ANALYZE = Statement(text("ANALYZE"))
@@ -43,6 +46,7 @@ class Target:
     tools: Tools
     schema: str
     """The name of the schema in which the service has its tables."""
+    server_major: int
 
     def run(self, program: str, *arguments: str, **streams: Any) -> "subprocess.Popen[bytes]":
         command = self.tools.command(program, *arguments)
@@ -89,7 +93,7 @@ class PostgresStore:
                 stderr=errors,
             )
             try:
-                _send(client, tables, script, finish)
+                _send(client, tables, script, finish, target.server_major)
             finally:
                 _end(client)  # without COMMIT the server rolls back
             if client.returncode:
@@ -119,8 +123,9 @@ def _target(settings: Settings) -> Target:
     if schema is None:
         raise BackupError("The search path of the database names no schema.", code="no_schema")
     url, environment = postgres_tools.connection(settings.session_url)
-    tools = postgres_tools.find(int(version) // 10_000, Path(folder[0]) if folder else None)
-    return Target(url, environment, tools, schema)
+    major = int(version) // 10_000
+    tools = postgres_tools.find(major, Path(folder[0]) if folder else None)
+    return Target(url, environment, tools, schema, major)
 
 
 def _pattern(name: str) -> str:
@@ -166,18 +171,34 @@ def _other_clients(tx: Tx) -> int:
     return others
 
 
-def _send(client: "subprocess.Popen[bytes]", tables: list[str], script: IO[bytes], finish: Callable[[], None]) -> None:
+def _send(
+    client: "subprocess.Popen[bytes]",
+    tables: list[str],
+    script: IO[bytes],
+    finish: Callable[[], None],
+    server_major: int,
+) -> None:
     assert client.stdin is not None
     drop = f"DROP TABLE {', '.join(tables)} CASCADE;\n" if tables else ""
     try:
         client.stdin.write(f"BEGIN;\n{drop}".encode())
-        shutil.copyfileobj(script, client.stdin)
+        copy_script(script, client.stdin, server_major)
         finish()
         client.stdin.write(b"COMMIT;\n")
         client.stdin.close()
     except BrokenPipeError:  # the client has reported why
         return
     client.wait()
+
+
+def copy_script(script: IO[bytes], to: IO[bytes], server_major: int) -> None:
+    """Copy a script of `pg_restore` without settings at its head that the server does not have."""
+    for line in script:
+        if _SETTINGS.get(line, 0) <= server_major:
+            to.write(line)
+        if line.startswith(_END_OF_SETTINGS):
+            break
+    shutil.copyfileobj(script, to)
 
 
 def _plain(file: Path) -> tuple[str, ...]:

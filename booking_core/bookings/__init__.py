@@ -14,6 +14,7 @@ from booking_core.bookings.cancel_batches import (
     cancel_next_batch,
     cancel_under_minimum,
 )
+from booking_core.bookings.cancellation_terms import Refundable, get_refundable
 from booking_core.bookings.capacity import lock_seats
 from booking_core.bookings.confirm import confirm, pay
 from booking_core.bookings.create import create, create_once
@@ -49,6 +50,7 @@ __all__ = [
     "LockWait",
     "Move",
     "Party",
+    "Refundable",
     "Search",
     "abandon",
     "apply_reschedule",
@@ -69,6 +71,7 @@ __all__ = [
     "find_moves",
     "get",
     "get_departure",
+    "get_refundable",
     "live_bookings",
     "lock",
     "lock_seats",

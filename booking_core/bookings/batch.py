@@ -339,12 +339,15 @@ def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
         create, answer = batch.creates[position], batch.results[position]
         assert isinstance(answer, Answer)
         idempotency.keep(tx, create.caller, create.once, answer, at=at)
+    links: dict[str, ManageLinks] = {}
     for accepted in batch.accepted:
         organization_id = accepted.create.organization_id
         number, sequence = counters[organization_id]
         counters[organization_id] = number + 1, sequence + accepted.event_count
         tx.traceparent = accepted.create.traceparent
-        batch.results[accepted.position] = _write_one(tx, accepted, number + 1, sequence + 1)
+        if organization_id not in links:
+            links[organization_id] = ManageLinks(accepted.create.caller.installation, organization_id)
+        batch.results[accepted.position] = _write_one(tx, accepted, number + 1, sequence + 1, links[organization_id])
     _write_seats(tx, batch)
 
 
@@ -390,14 +393,14 @@ def _write_seats(tx: Tx, batch: Batch) -> None:
             capacity.take_seats(tx, organization_id, departure_id, seats, at=at)
 
 
-def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int) -> Answer:
+def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, links: ManageLinks) -> Answer:
     create, draft = accepted.create, accepted.draft
     caller = create.caller
     row = drafts.build_row(draft, tokens.new_id(), caller.secret_keys.first_id, number)
     shown = drafts.write(tx, draft, row, sequence)
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
-    link = ManageLinks(caller.installation, caller.organization.id).of(row, queries.ends_at(row), draft.at)
+    link = links.of(row, queries.ends_at(row), draft.at)
     answer = Answer(rules.CREATED, rules.with_link(shown, link))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer

@@ -1,7 +1,7 @@
 """Confirm a pending booking: by staff, or because its card was charged (decision B8)."""
 
 from booking_core import events, outbox, payments, timeline
-from booking_core.bookings import queries, store
+from booking_core.bookings import changes, queries, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
@@ -71,9 +71,11 @@ def _return_late(tx: Tx, actor: Actor, booking: LockedBooking, payment_intent: s
 
 
 def _mark_paid(tx: Tx, actor: Actor, booking: LockedBooking) -> bytes:
+    """Mark a booking whose status stays as paid; no other event than `booking.updated` reports it."""
     row = booking.row._replace(payment_status=PaymentStatus.PAID, updated_at=max(actor.at, booking.row.updated_at))
     key = {"organization_id": actor.organization.id, "id": row.id}
     tx.update(store.PAY, **key, payment_status=row.payment_status, updated_at=row.updated_at)
+    changes.publish(tx, actor, booking.row, row)
     return queries.show(actor, row)
 
 

@@ -104,7 +104,7 @@ def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed:
     """Lock the counters, the last lock of the transaction, number the booking and its events, and write all rows."""
     organization_id = draft.organization.id
     row = drafts.build_row(draft, booking_id, actor.secret_keys.first_id)
-    is_pending = row.status is BookingStatus.PENDING
+    is_pending = row.status == BookingStatus.PENDING
     event_count = draft.is_new_customer + 1 + bool(redeemed) + (not is_pending)
     number, sequence = events.lock_sequences(tx, {organization_id: (1, event_count)})[organization_id]
     row = row._replace(booking_number=number + 1)

@@ -33,6 +33,9 @@ from booking_core.outbox import OutboxKind
 from booking_core.payments import PaymentRow, Release
 from booking_core.timeline import TimelineKind
 
+_RECEIVED = frozenset({PaymentStatus.PAID, PaymentStatus.UNPAID, PaymentStatus.PARTIALLY_REFUNDED})
+"""Of payments that may have an amount: a part of one may have been recorded by hand, or refunded at the gateway."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
@@ -58,9 +61,10 @@ class _State:
 
     @property
     def received_minor(self) -> int:
-        """Return what was received for the booking, and is not released."""
-        is_received = self.payment is not None and self.payment.status in (PaymentStatus.PAID, PaymentStatus.UNPAID)
-        return self.payment.amount_minor if self.payment is not None and is_received else 0
+        """Return what was received for the booking, and is neither released nor refunded."""
+        if self.payment is None or self.payment.status not in _RECEIVED:
+            return 0
+        return self.payment.amount_minor - self.payment.refunded_minor
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +218,13 @@ def _changed_row(actor: Actor, state: _State, quoted: PartyQuote) -> BookingRow:
 def _payment(state: _State, quoted: PartyQuote) -> tuple[str, str, str]:
     """Return method, source and status of the payment after the change.
 
-    A booking that was received money for keeps its method. One that had nothing to pay, and has now, is paid on site.
+    A booking that was received money for keeps its method, and its status if a part was refunded at the gateway. One
+    that had nothing to pay, and has now, is paid on site.
     """
     row, total = state.booking.row, quoted.total_minor
     if state.payment is not None:
+        if state.payment.refunded_minor:
+            return row.payment_method, row.payment_source, row.payment_status
         status = PaymentStatus.PAID if state.received_minor >= total else PaymentStatus.UNPAID
         return row.payment_method, row.payment_source, status
     if total == 0:

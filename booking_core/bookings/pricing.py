@@ -217,6 +217,11 @@ def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> i
     """Return the platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
     if mode is not PaymentMode.PAY_ON_SITE:
         return 0
-    # Computed from the decimal digits of the setting, so that no binary rounding changes the fee.
-    part, of = Decimal(str(organization.on_site_fee_percent)).as_integer_ratio()
+    part, of = _ratio(organization.on_site_fee_percent)
     return (2 * total_minor * part + 100 * of) // (200 * of)
+
+
+@lru_cache(maxsize=1024)
+def _ratio(percent: float) -> tuple[int, int]:
+    """Return the setting as a fraction of its decimal digits, so that no binary rounding changes the fee."""
+    return Decimal(str(percent)).as_integer_ratio()

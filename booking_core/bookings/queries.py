@@ -93,11 +93,13 @@ def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
 
 
 def _presenter(actor: Actor) -> Callable[[ShownBooking], dict[str, Any]]:
-    organization, link = actor.organization, manage_links(actor)
+    zone, link = actor.organization.zone, manage_links(actor)
+    terms = cancellation_terms.presenter(actor.organization, actor.at)
 
     def present(booking: ShownBooking) -> dict[str, Any]:
-        terms = cancellation_terms.present(booking, organization, actor.at)
-        return rules.present(booking.row, organization.zone, link(booking.row)) | {"cancellation": terms}
+        shown = rules.present(booking.row, zone, link(booking.row))
+        shown["cancellation"] = terms(booking)
+        return shown
 
     return present
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from booking_core import tokens
 from booking_core.catalog.document import Note, Problem
 from booking_core.catalog.rules import ONE_PRICE, Entry
+from booking_core.catalog.translations import NAMES, unknown_names
 
 Row = dict[str, Any]
 """A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""
@@ -34,6 +35,7 @@ NEW_EXPERIENCE: Row = {
     "meeting_point": None,
     "what_to_bring": None,
     "terms": None,
+    "translations": None,
 }
 NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
 NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}
@@ -128,6 +130,7 @@ def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currenc
     changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
     for entry, known in zip(entries, _match(entries, by_id, by_slug, lambda e: e.given["slug"]), strict=True):
         row = changes.add(entry, known, entry.given, new)
+        _compare_names(changes, entry, row)
         holder = by_slug.get(row["slug"])
         if holder is not None and holder is not known:
             changes.add_problem(entry, "slug", f"is the slug of the experience {holder['id']}")
@@ -135,6 +138,17 @@ def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currenc
             message = f"is in {row['currency']}, and keeps prices in {known['currency']} that it leaves out here"
             changes.add_problem(entry, "", message)
     return changes
+
+
+def _compare_names(changes: Changes, entry: Entry, row: Row) -> None:
+    """Record translated names of price tiers and add-ons that the experience does not have: as problems, or as notes
+    where the entry leaves its translations as they are stored."""
+    ids = {key: [item["id"] for item in row[key]] for key in NAMES}
+    unknown = list(unknown_names(entry.pointer, row["translations"], **ids))
+    if "translations" in entry.given:
+        changes.problems += unknown
+    else:
+        changes.notes += (Note(each.pointer, f"{each.message}, and is ignored") for each in unknown)
 
 
 def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:

@@ -78,6 +78,12 @@ def pointer(*path: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return the end of a message that suggests the closest of the words; empty when none is close."""
+    close = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 # Types of keys ---------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +221,20 @@ class AddOn(_Object):
     price: Price
 
 
+class Texts(_Object):
+    """Texts of an experience in another language. A text that is left out is shown as the experience has it."""
+
+    title: Name | None = None
+    excerpt: LongText | None = None
+    meeting_point: LongText | None = None
+    what_to_bring: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] | None = None
+    terms: LongText | None = None
+    price_tiers: Annotated[dict[LineId, Name], Field(max_length=limits.LINES_MAX)] = {}
+    """Names by the id of the tier."""
+    add_ons: Annotated[dict[LineId, Name], Field(max_length=limits.LINES_MAX)] = {}
+    """Names by the id of the add-on."""
+
+
 class Departure(_Object):
     id: InputId | None = None
     starts_at: At
@@ -261,6 +281,8 @@ class Experience(_Object):
     what_to_bring: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] | None = None
     terms: LongText | None = None
     """Terms that guests see in mails and before they cancel or move a booking."""
+    translations: Annotated[dict[Language, Texts], Field(max_length=limits.LINES_MAX)] | None = None
+    """Texts by language, for guests of other languages."""
     departures: list[Departure] = []
     schedules: list[Schedule] = []
 
@@ -303,10 +325,13 @@ class Document(_Object):
 _KEYS = sorted(
     {
         field.alias or name
-        for model in (Document, Experience, Price, Tier, AddOn, Departure, Schedule, Customer, GiftCard, Contact)
+        for model in (Document, Experience, Price, Tier, AddOn, Texts, Departure, Schedule, Customer, GiftCard, Contact)
         for name, field in model.model_fields.items()
     }
 )
+
+_OF_KEY = "[key]"
+"""The last part of pydantic's path to a key of an object that is not a valid key."""
 
 _MESSAGES = {
     "missing": "is required",
@@ -326,12 +351,14 @@ _MESSAGES = {
 
 
 def _problem(error: ErrorDetails) -> Problem:
-    path, kind, last = error["loc"], error["type"], str(error["loc"][-1]) if error["loc"] else ""
-    if kind == "extra_forbidden" and last.endswith(_TWICE):
+    path, kind = error["loc"], error["type"]
+    if path and path[-1] == _OF_KEY:
+        path = path[:-1]
+    last = str(path[-1]) if path else ""
+    if last.endswith(_TWICE):
         return Problem(pointer(*path[:-1], last.rstrip(_TWICE)), "is written twice")
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(last, _KEYS, 1)
-        return Problem(pointer(*path), "is not a known key" + (f"; did you mean {close[0]}?" if close else ""))
+        return Problem(pointer(*path), f"is not a known key{did_you_mean(last, _KEYS)}")
     if kind == "value_error":
         return Problem(pointer(*path), str(error["ctx"]["error"]))
     # Pydantic says "Input should be …", "String should have …": the pointer is the subject here.

@@ -40,6 +40,7 @@ def experience(row: Row, departures: list[Row], zone: Zone) -> Row:
         "meeting_point": row["meeting_point"],
         "what_to_bring": row["what_to_bring"],
         "terms": row["terms"],
+        "translations": row["translations"] or {},
         "departures": [_departure(each | effective_prices(each, row), row["currency"], zone) for each in departures],
     }
 

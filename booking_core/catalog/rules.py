@@ -4,14 +4,13 @@ The validation does not depend on stored rows, so a valid catalogue can be impor
 comparison with stored rows is in `changes`.
 """
 
-import difflib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from booking_core.catalog import schedules
+from booking_core.catalog import schedules, translations
 from booking_core.catalog.document import (
     AddOn,
     Contact,
@@ -26,6 +25,7 @@ from booking_core.catalog.document import (
     Price,
     Problem,
     Tier,
+    did_you_mean,
     moment,
     pointer,
     read,
@@ -154,6 +154,7 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
         yield from _once(_texts(_objects(raw, key, path), "id"))
     yield from _one_currency(_prices(path, raw))
     yield from _tier_prices(path, raw)
+    yield from _translations(path, raw)
     yield from _once((f"{span.pointer}/starts_at", span.starts_at) for span in spans if span.starts_at is not None)
     for span in spans:
         if span.starts_at is not None and span.ends_at is not None and span.ends_at < span.starts_at:
@@ -179,15 +180,24 @@ def _tier_prices(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
             continue
         for tier, _ in _members(item, "prices"):
             if tier not in tiers:
-                yield Problem(at + pointer("prices", tier), f"is no price tier of its experience{_close(tier, tiers)}")
+                yield Problem(
+                    at + pointer("prices", tier), f"is no price tier of its experience{did_you_mean(tier, tiers)}"
+                )
+
+
+def _translations(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
+    """Yield problems of translations: a language that is given twice, and names of unknown tiers and add-ons.
+
+    Names of tiers and add-ons that the file leaves out are compared with the stored ones, in `changes`.
+    """
+    yield from _once((path + pointer("translations", tag), tag.lower()) for tag, _ in _members(raw, "translations"))
+    ids = {
+        key: [each for _, each in _texts(_objects(raw, key, path), "id")] for key in translations.NAMES if key in raw
+    }
+    yield from translations.unknown_names(path, raw.get("translations"), **ids)
 
 
 ONE_PRICE = "is a single price, and its experience has price tiers; write prices, with those tiers that differ"
-
-
-def _close(word: str, words: Sequence[str]) -> str:
-    found = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _members(parent: dict[str, Any], key: str) -> Iterator[tuple[str, Any]]:
@@ -269,6 +279,8 @@ def _experience(position: int, item: Experience) -> Entry:
     for name in ("price_tiers", "add_ons"):
         if name in item.model_fields_set:
             given[name] = _dumped(getattr(item, name))
+    if "translations" in item.model_fields_set:
+        given["translations"] = translations.stored(item.translations or {})
     if price := next(filter(None, _each_price(item)), None):
         given["currency"] = price.currency
     return Entry(pointer("experiences", position), item.id, given)

@@ -186,8 +186,7 @@ def import_in_batches(
     for batch in split(plan, decided.inseparable):
         before_batch()
         done = _import_batch(database, organization, installation, batch, has_begun=tally.has_begun)
-        for kind in KINDS:
-            counts[kind] = counts[kind].plus(getattr(done, kind))
+        counts = {kind: counts[kind].plus(getattr(done, kind)) for kind in KINDS}
         counts["experiences"] = counts["experiences"].plus(Counts(0, 0, -batch.continued))
         cancelled += done.cancelled
         tally.add(batch)

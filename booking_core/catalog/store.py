@@ -28,7 +28,7 @@ from booking_core.db.unit_of_work import Update
 
 Row = dict[str, Any]
 
-_JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices", "what_to_bring"})
+_JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices", "what_to_bring", "translations"})
 _ORGANIZATION = bindparam("organization_id", type_=Id)
 
 

@@ -1,14 +1,21 @@
 """Checkouts with a payment at Stripe: a booking that waits, its payment intent, and what Stripe says of it later.
 
 `service` has the operations of the API, `applying` records what a webhook or a look-up has said, `checking` is the
-worker's, `reviewing` is for staff. No function of this package calls Stripe: the server does, while no transaction is
-open.
+worker's for single payments and `looking` for whole accounts, `reviewing` is for staff, `sandbox_payments` is
+Stripe for sandboxes. No function of this package
+calls Stripe: the server does, while no transaction is open.
 """
 
 from booking_core.checkouts.applying import Applied, apply
 from booking_core.checkouts.checking import DUE, PaymentCheck, claim, settle
+from booking_core.checkouts.looking import LOOKS, AccountLook
+from booking_core.checkouts.looking import claim as claim_look
+from booking_core.checkouts.looking import record as record_look
+from booking_core.checkouts.looking import settle as settle_look
 from booking_core.checkouts.reviewing import find_intents, resolve
 from booking_core.checkouts.rules import (
+    CHECK_DELAYS,
+    DISPUTES_SINCE,
     SEALED_FOR,
     DisputeUpdate,
     IntentState,
@@ -16,7 +23,10 @@ from booking_core.checkouts.rules import (
     IntentUpdate,
     RefundUpdate,
     Update,
+    first_check,
 )
+from booking_core.checkouts.sandbox_payments import card_of as sandbox_card_of
+from booking_core.checkouts.sandbox_payments import pay as pay_in_sandbox
 from booking_core.checkouts.service import (
     Prepared,
     create,
@@ -30,8 +40,12 @@ from booking_core.checkouts.service import (
 )
 
 __all__ = [
+    "CHECK_DELAYS",
+    "DISPUTES_SINCE",
     "DUE",
+    "LOOKS",
     "SEALED_FOR",
+    "AccountLook",
     "Applied",
     "DisputeUpdate",
     "IntentState",
@@ -43,15 +57,21 @@ __all__ = [
     "Update",
     "apply",
     "claim",
+    "claim_look",
     "create",
     "expired",
     "find_intents",
+    "first_check",
     "get",
+    "pay_in_sandbox",
     "prepare",
     "present",
     "record_intent",
+    "record_look",
     "refusal",
     "refuse_intent",
     "resolve",
+    "sandbox_card_of",
     "settle",
+    "settle_look",
 ]

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from booking_core import bookings, payments, storefront, timeline
 from booking_core.bookings.queries import LockedBooking
-from booking_core.checkouts import rules, store
+from booking_core.checkouts import rules, staff_notices, store
 from booking_core.checkouts.rules import (
     DisputeUpdate,
     IntentRow,
@@ -26,6 +26,7 @@ from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.base import is_id
 from booking_core.models.bookings import PaymentStatus
+from booking_core.outbox import OutboxKind
 from booking_core.payments import Elsewhere, PaymentRow
 from booking_core.timeline import TimelineKind
 
@@ -99,6 +100,10 @@ class _Target:
         row = row._replace(updated_at=max(self.actor.at, row.updated_at))
         (store.insert if self.is_new else store.change)(self.tx, self.actor.organization.id, row)
 
+    def notify_staff(self, row: IntentRow, kind: OutboxKind, occurrence: str, **payload: object) -> IntentRow:
+        """Enqueue a mail to staff, once for its occurrence, and return the row that remembers it."""
+        return staff_notices.enqueue(self.tx, self.actor, row, kind, occurrence, payload)
+
     def note(self, kind: TimelineKind, **data: object) -> None:
         customer_id = self.booking.details.customer_id
         at, organization_id = self.actor.at, self.actor.organization.id
@@ -136,13 +141,18 @@ def _succeed(target: _Target, update: IntentUpdate) -> Applied:
         reason = _mismatch(target, update) or _pay(target, update)
     if reason is not None:
         return _refer(target, update, reason)
-    if row.status not in _FINAL:
+    if row.status not in _FINAL and not _is_second_in_review(row):
         row = row._replace(intent_id=update.intent_id, status=IntentStatus.SUCCEEDED, last_error=None, check_at=None)
     refunded_minor = max(row.refunded_minor, update.refunds.refunded_minor if update.refunds else 0)
     if refunded_minor:
         return _compare_refunds(target, row, refunded_minor, update.refunds.refund_id if update.refunds else None)
     target.save(row if update.refunds is None else row._replace(check_at=None))
     return Applied.DONE
+
+
+def _is_second_in_review(row: IntentRow) -> bool:
+    """Return whether another payment than the booking's waits for staff: its own one says nothing of that."""
+    return row.status == IntentStatus.NEEDS_REVIEW and row.last_error == ReviewReason.SECOND_INTENT
 
 
 def _mismatch(target: _Target, update: IntentUpdate) -> str | None:
@@ -168,9 +178,13 @@ def _refer(target: _Target, update: IntentUpdate, reason: str) -> Applied:
     row = target.row
     if (row.status, row.last_error) == (IntentStatus.NEEDS_REVIEW, reason) or row.status == IntentStatus.RESOLVED:
         return Applied.NEEDS_REVIEW
-    known = row.intent_id or update.intent_id
-    target.save(row._replace(intent_id=known, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None))
+    if _is_second_in_review(row):
+        return Applied.NEEDS_REVIEW
     received = {"amount_minor": update.received_minor, "currency": update.currency}
+    known = row.intent_id or update.intent_id
+    row = row._replace(intent_id=known, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None)
+    about = received | {"reason": reason, "payment_intent": update.intent_id}
+    target.save(target.notify_staff(row, OutboxKind.STAFF_PAYMENT_REVIEW_MAIL, reason, **about))
     target.note(TimelineKind.PAYMENT_NEEDS_REVIEW, reason=reason, payment_intent=update.intent_id, **received)
     fields = {"organization_id": target.actor.organization.id, "booking_id": target.booking_id, "reason": reason}
     text = "the payment %s of booking %s waits for a person (%s)"
@@ -235,15 +249,25 @@ def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
         log.warning(text, update.intent_id, target.booking_id, update.reason)
     if update.is_closed:
         target.note(TimelineKind.DISPUTE_CLOSED, result=update.status)
-    target.save(
-        row._replace(
-            intent_id=row.intent_id or update.intent_id,
-            dispute_id=update.dispute_id,
-            dispute_status=update.status,
-            dispute_reason=update.reason,
-            disputed_minor=update.amount_minor,
-            disputed_at=row.disputed_at if is_known else target.actor.at,
-            dispute_closed_at=target.actor.at if update.is_closed else None,
-        )
+    row = row._replace(
+        intent_id=row.intent_id or update.intent_id,
+        dispute_id=update.dispute_id,
+        dispute_status=update.status,
+        dispute_reason=update.reason,
+        disputed_minor=update.amount_minor,
+        disputed_at=row.disputed_at if is_known else target.actor.at,
+        dispute_closed_at=target.actor.at if update.is_closed else None,
     )
+    target.save(_notify_of_dispute(target, row, update))
     return Applied.DONE
+
+
+def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -> IntentRow:
+    """Tell staff of a dispute that is open, and of one that is lost."""
+    about = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
+    about["payment_intent"] = update.intent_id
+    if not update.is_closed:
+        return target.notify_staff(row, OutboxKind.STAFF_DISPUTE_OPENED_MAIL, update.dispute_id, **about)
+    if update.status == rules.LOST:
+        return target.notify_staff(row, OutboxKind.STAFF_DISPUTE_LOST_MAIL, f"{update.dispute_id}:lost", **about)
+    return row

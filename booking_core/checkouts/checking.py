@@ -8,7 +8,7 @@ worker that dies leaves it to the next one, and two that settle one check record
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from booking_core import organizations, stripe_accounts
+from booking_core import organizations, payments, stripe_accounts
 from booking_core.checkouts import rules, store
 from booking_core.checkouts.applying import Applied, apply
 from booking_core.checkouts.rules import IntentState, IntentUpdate
@@ -32,6 +32,11 @@ class PaymentCheck:
     must_cancel: bool
     """Nothing is sold for it any more: it is canceled at Stripe, unless it was paid."""
     api_key: str = field(repr=False)
+    """Empty in a sandbox."""
+
+    @property
+    def is_of_sandbox(self) -> bool:
+        return payments.is_sandbox_intent(self.intent_id)
 
 
 def claim(
@@ -42,12 +47,14 @@ def claim(
     account = stripe_accounts.find(tx, installation.secret_keys, organization_id) if found else None
     checks = []
     for due in found:
-        if account is None or due.intent_id is None or due.check_count >= rules.CHECKS_MAX:
+        has_gateway = account is not None or payments.is_sandbox_intent(due.intent_id)
+        if not has_gateway or due.intent_id is None or due.check_count >= rules.CHECKS_MAX:
             _next(tx, organization_id, due, None)
             continue
         _next(tx, organization_id, due, rules.lease_until(due.at, due.check_count))
         must_cancel = due.booking_status == BookingStatus.CANCELLED
-        checks.append(PaymentCheck(organization_id, due.booking_id, due.intent_id, must_cancel, account.api_key))
+        api_key = account.api_key if account else ""
+        checks.append(PaymentCheck(organization_id, due.booking_id, due.intent_id, must_cancel, api_key))
     return Processed([due.booking_id for due in found], results=checks)
 
 
@@ -59,7 +66,8 @@ def _next(tx: Tx, organization_id: str, due: DueCheck, check_at: int | None) -> 
 def settle(tx: Tx, installation: Installation, check: PaymentCheck, update: IntentUpdate) -> Applied:
     """Record the state of a payment that Stripe has answered."""
     organization = organizations.by_id(tx, check.organization_id)
-    actor = Actor(installation=installation, organization=organization, at=tx.now())
+    at = organization.instant(tx.now())
+    actor = Actor(installation=installation, organization=organization, at=at)
     result = apply(tx, actor, update)
     if update.state in (IntentState.WAITING, IntentState.DECLINED):
         _wait(tx, actor, check.booking_id)

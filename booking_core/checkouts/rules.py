@@ -30,6 +30,8 @@ class IntentStatus(StrEnum):
 
 
 UNPAID = frozenset({IntentStatus.REQUESTED, IntentStatus.OPEN})
+STAFF_NOTICES_MAX = 20
+"""Mails to staff about one payment: what Stripe says of it more often is only recorded."""
 
 
 class ReviewReason(StrEnum):
@@ -39,6 +41,10 @@ class ReviewReason(StrEnum):
     CURRENCY_DIFFERS = "currency_differs"
     SECOND_INTENT = "second_intent"
     """Another intent than the booking's was paid."""
+
+
+LOST = "lost"
+"""The status at Stripe of a dispute whose money the bank has kept."""
 
 
 class IntentRow(NamedTuple):
@@ -66,6 +72,10 @@ class IntentRow(NamedTuple):
     check_count: int
     created_at: int
     updated_at: int
+    staff_notices: str | None = None
+    """The mails to staff about this payment, as a JSON list of their occurrences."""
+    test_card: str | None = None
+    """The card that paid, or tried to, in a sandbox."""
 
 
 def new_row(booking_id: str, amount_minor: int, currency: str, at: int) -> IntentRow:
@@ -142,6 +152,14 @@ UNSETTLED = MINUTE
 DELAY_MAX = 6 * HOUR
 CHECKS_MAX = 120
 """About four weeks of a Stripe that does not answer; then only its webhooks are waited for."""
+LOOK_INTERVAL = HOUR
+"""Between two looks at an account. Stripe sends a webhook again for three days; behind that only a look finds it."""
+LOOK_LEASE = 15 * MINUTE
+"""Of a look, which may ask for some hundred payments."""
+LOOK_OVERLAP = 10 * MINUTE
+"""By which a look begins before the end of the one before: clocks differ."""
+DISPUTES_SINCE = 180 * 24 * HOUR
+"""The age of the disputes that a look asks for: cards may dispute for 120 days, and banks decide some months later."""
 
 
 def first_check(at: int, expires_at: int) -> int:
@@ -152,3 +170,9 @@ def first_check(at: int, expires_at: int) -> int:
 def lease_until(at: int, check_count: int) -> int:
     """Return the instant of the next check if this one is never settled; the delay doubles with each."""
     return at + min(DELAY_MAX, LEASE << min(check_count, 20))
+
+
+CHECK_DELAYS = tuple(
+    max(UNSETTLED if not count else HOUR, lease_until(0, count - 1) if count else 0) for count in range(11)
+)
+"""The longest time from now, or from the end of the checkout, to the next check, by the number of checks before it."""

@@ -35,7 +35,7 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
             `storefront.check_out`.
         NotFound, InsufficientCapacity: as `storefront.check_out`.
     """
-    can_charge = stripe_accounts.exists(tx, caller.organization.id)
+    can_charge = caller.organization.is_sandbox or stripe_accounts.exists(tx, caller.organization.id)
 
     def check_due(amount_minor: int, currency: str) -> None:
         if amount_minor and not can_charge:
@@ -61,6 +61,9 @@ def _order(request: CheckoutCreate) -> storefront.Checkout:
         gift_card_code=request.gift_card_code,
         locale=request.locale,
         hold_id=request.hold_id,
+        external_reference=request.external_reference,
+        external_reference_unique=request.external_reference_unique,
+        metadata=request.metadata,
     )
 
 
@@ -76,7 +79,7 @@ class Prepared:
 
     row: IntentRow
     account: StripeAccount | None
-    """None only where the intent was made before: the organization has removed it since."""
+    """None in a sandbox, and where the intent was made before and the organization has removed it since."""
     booking_number: int | None
 
     @property
@@ -98,14 +101,19 @@ def prepare(tx: Tx, actor: Actor, booking_id: str) -> Prepared:
         raise NotFound("There is no such checkout.")
     if row.status == IntentStatus.REFUSED:
         raise refusal(row.last_error)
-    account = stripe_accounts.find(tx, actor.secret_keys, actor.organization.id)
+    account = _account_of(tx, actor)
     if row.intent_id is None:
-        if account is None:
+        if account is None and not actor.organization.is_sandbox:
             raise stripe_accounts.not_configured()
         is_live = booking.status == BookingStatus.PENDING and (booking.expires_at or 0) > actor.at
         if not is_live or actor.at - row.created_at > RETRYABLE:
             raise expired()
     return Prepared(row, account, booking.booking_number)
+
+
+def _account_of(tx: Tx, actor: Actor) -> StripeAccount | None:
+    is_sandbox = actor.organization.is_sandbox
+    return None if is_sandbox else stripe_accounts.find(tx, actor.secret_keys, actor.organization.id)
 
 
 def expired() -> Conflict:
@@ -165,19 +173,20 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such checkout.
     """
-    booking = bookings.get(tx, caller, booking_id)
+    shown = bookings.get(tx, caller, booking_id)
+    booking = orjson.loads(orjson.dumps(shown))  # parts of it are rendered
     if booking["source"] != BookingSource.ONLINE:
         raise NotFound("There is no such checkout.")
     if booking["payment"]["source"] != PaymentSource.STRIPE:
-        return {"id": booking_id, "booking": booking, "payment": None}
+        return {"id": booking_id, "booking": shown, "payment": None}
     row = store.get(tx, caller.organization.id, booking_id)
     if row is None:  # made by the core's own function, and paid in another way
         total = booking["totals"]["total"]
         row = rules.new_row(booking_id, total["amount_minor"], total["currency"], caller.at)
-    account = stripe_accounts.find(tx, caller.secret_keys, caller.organization.id)
+    account = _account_of(tx, caller)
     if row.status not in UNPAID or booking["status"] == BookingStatus.CANCELLED:
         row = row._replace(client_secret_sealed=None)
-    return {"id": booking_id, "booking": booking, "payment": present(caller, row, account)}
+    return {"id": booking_id, "booking": shown, "payment": present(caller, row, account)}
 
 
 def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict[str, Any]:

@@ -148,9 +148,7 @@ def update(
     fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]
     if not fields:
         return shown
-    holder = store.get_by_email(tx, organization.id, row.email)
-    if holder is not None and holder.id != row.id:
-        raise Conflict("email_taken", "Another customer has this e-mail address.", "email")
+    _require_own_email(tx, organization.id, row)
     at = max(actor.at, updated_at)
     store.update(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
@@ -159,3 +157,9 @@ def update(
     changed = events.updated(EventType.CUSTOMER_UPDATED, row.id, before=former, after=shown)
     events.publish(tx, organization, [changed], at=at)
     return shown
+
+
+def _require_own_email(tx: Tx, organization_id: str, row: CustomerRow) -> None:
+    holder = store.get_by_email(tx, organization_id, row.email)
+    if holder is not None and holder.id != row.id:
+        raise Conflict("email_taken", "Another customer has this e-mail address.", "email")

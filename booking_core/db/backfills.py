@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 
 from booking_core.db.arrivals import has_arrived
-from booking_core.db.due import NIL_ID, DueRow, Owner, Page, Processed
+from booking_core.db.due import NIL_ID, DueRow, Owner, Page, Processed, skip_scan
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id
@@ -123,12 +123,8 @@ class Backfill:
     def _organizations(self) -> Statement:
         """Step from one organization to the next along the index."""
         first = self._missing(self._owner).order_by(self._owner).limit(_ONE)
-        start = first.where(self._owner > bindparam("after", type_=Id)).scalar_subquery()
-        owners = select(start.label("id")).cte("owners", recursive=True)
-        following = first.where(self._owner > owners.c.id).correlate(owners).scalar_subquery()
-        owners = owners.union_all(select(following).select_from(owners).where(owners.c.id.is_not(None)))
-        found = select(owners.c.id).where(owners.c.id.is_not(None), has_arrived(owners.c.id))
-        return Statement(found.limit(_LIMIT))
+        owner = skip_scan(self._owner, lambda behind: first.where(behind)).c.organization_id
+        return Statement(select(owner).where(owner.is_not(None), has_arrived(owner)).limit(_LIMIT))
 
     @cached_property
     def _find(self) -> Statement:

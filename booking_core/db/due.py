@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import (
+    CTE,
     BigInteger,
     ColumnElement,
     Integer,
@@ -97,6 +98,20 @@ def clock_offset_of(organization_id: ColumnElement[str]) -> Select[Any]:
     return select(offset).where(organizations.c.id == organization_id, offset.is_not(None))
 
 
+def skip_scan(owner: ColumnElement[str], first: Callable[[ColumnElement[bool]], Select[Any]]) -> CTE:
+    """Select the organizations behind the parameter `after` that have rows, as `organization_id`; the last is null.
+
+    Args:
+        owner: the column with the organization.
+        first: selects the organization of the first row, in the order of an index, that meets a condition.
+    """
+    start = first(owner > bindparam("after", type_=Id)).scalar_subquery()
+    owners = select(start.label("organization_id")).cte("owners", recursive=True)
+    last = owners.c.organization_id
+    following = first(owner > last).correlate(owners).scalar_subquery()
+    return owners.union_all(select(following).select_from(owners).where(last.is_not(None)))
+
+
 class DueRows:
     """The rows of a table that meet the conditions of a partial index and whose instant has come.
 
@@ -153,11 +168,7 @@ class DueRows:
         return found.order_by(self._owner, self._at).limit(_ONE)
 
     def _select_organizations(self, dialect: Dialect) -> Any:
-        first = self._first(dialect, self._owner, self._owner > bindparam("after", type_=Id))
-        owners = select(first.scalar_subquery().label("organization_id")).cte("owners", recursive=True)
-        owner = owners.c.organization_id
-        following = self._first(dialect, self._owner, self._owner > owner).correlate(owners).scalar_subquery()
-        owners = owners.union_all(select(following).select_from(owners).where(owner.is_not(None)))
+        owners = skip_scan(self._owner, lambda behind: self._first(dialect, self._owner, behind))
         owner = owners.c.organization_id
         # A row without an instant is never due; SQLite would find it first.
         of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds(dialect))

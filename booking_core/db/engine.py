@@ -7,12 +7,12 @@ transaction by itself.
 
 import contextlib
 import logging
-import queue
+import math
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -23,7 +23,8 @@ from sqlalchemy.engine import URL, Dialect
 from booking_core import database_urls
 from booking_core.clock import Clock, system_clock
 from booking_core.db import unit_of_work
-from booking_core.db.driver import Connection, Driver, Tracer
+from booking_core.db.driver import Connection, Driver, Step, Tracer
+from booking_core.db.permits import FairSemaphore
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.tallies import Tallies, Tally
@@ -118,9 +119,13 @@ class Tx:
 
     def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
         """Collect a row from which the database derives the rows of the target."""
+        self.insert_all_from_select(target, [row])
+
+    def insert_all_from_select(self, target: InsertFromSelect, rows: Sequence[dict[str, Any]]) -> None:
+        """Collect rows from which the database derives the rows of the target."""
         self._refuse_read_only()
-        self.collected += 1
-        self._work.insert_from_select(target, row)
+        self.collected += len(rows)
+        self._work.insert_from_select(target, rows)
 
     def tally(self, name: str, organization: str, amount: int = 1) -> None:
         """Count something for metrics, once the transaction is committed.
@@ -165,7 +170,7 @@ class Tx:
         self._work = UnitOfWork()
         return work
 
-    def _as_step(self, work: UnitOfWork) -> tuple[Compiled, dict[str, Any]]:
+    def _as_step(self, work: UnitOfWork) -> Step:
         statement = unit_of_work.as_one_statement(unit_of_work.shape(work))
         return self._ready(statement, unit_of_work.as_parameters(work))
 
@@ -268,11 +273,18 @@ class Tx:
     def commit(self) -> None:
         """Send the collected rows and end the transaction: one round trip on PostgreSQL."""
         if self.dialect.name == "postgresql":
-            work = self._taken()
-            self._connection.commit(self._as_step(work) if work else None)
+            self._connection.commit(self._last_step())
         else:
             self.flush()
             self._connection.commit()
+        self._note_committed()
+
+    def _last_step(self) -> Step | None:
+        """Return the statement that writes the collected rows, if there are any, to be sent now."""
+        work = self._taken()
+        return self._as_step(work) if work else None
+
+    def _note_committed(self) -> None:
         if self._tallies:
             self._database.tallies.add(self._tallies)
 
@@ -327,20 +339,23 @@ class _Scope:
 
 
 class Pool:
-    """Connections that are opened when needed, up to a bound, and reused: the last returned first."""
+    """Connections that are opened when needed, up to a bound, and reused: the last returned first.
+
+    Threads get them in the order in which they asked.
+    """
 
     def __init__(self, name: str, size: int, connect: Callable[[], Connection]) -> None:
         self.name = name
         self.size = size
-        self._idle: queue.LifoQueue[Connection] = queue.LifoQueue()
+        self._idle: list[Connection] = []
         self._connect = connect
-        self._permits = threading.BoundedSemaphore(size)
+        self._permits = FairSemaphore(size)
         self._closed = False
 
     @property
     def in_use(self) -> int:
         """Return the number of connections that are lent now."""
-        return self.size - self._permits._value
+        return self.size - self._permits.free
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -349,24 +364,59 @@ class Pool:
         Raises:
             Unavailable: no connection was returned in time.
         """
+        connection = self.lend()
+        try:
+            yield connection
+        finally:
+            self.take_back(connection)
+
+    def lend(self) -> Connection:
+        """Return a connection, to be given to `take_back`.
+
+        Raises:
+            Unavailable: no connection was returned in time.
+        """
         if not self._permits.acquire(timeout=POOL_TIMEOUT_S):
             raise Unavailable(for_all=True)
         try:
-            connection = self._acquire()
+            return self._acquire()
+        except BaseException:
+            self._permits.release()
+            raise
+
+    def take_back(self, connection: Connection) -> None:
+        """Keep a connection that was lent for the next one to use, or discard it if it is broken."""
+        try:
+            self._release(connection)
+        finally:
+            self._permits.release()
+
+    @contextmanager
+    def idle_connection(self) -> Iterator[Connection | None]:
+        """Lend a connection that is open and idle for the time of the block; None where that would take a wait."""
+        if not self._permits.acquire(blocking=False):
+            yield None
+            return
+        try:
+            connection = self._alive()
             try:
                 yield connection
             finally:
-                self._release(connection)
+                if connection is not None:
+                    self._release(connection)
         finally:
             self._permits.release()
 
     def _acquire(self) -> Connection:
-        """Return a connection that is alive: a server that was restarted has closed all idle ones."""
+        return self._alive() or self._connect()
+
+    def _alive(self) -> Connection | None:
+        """Return an idle connection that is alive, if there is one: a server that was restarted has closed them all."""
         while True:
             try:
-                connection = self._idle.get_nowait()
-            except queue.Empty:
-                return self._connect()
+                connection = self._idle.pop()
+            except IndexError:
+                return None
             if not (connection.broken or connection.was_closed_by_server):
                 return connection
             _discard(connection)
@@ -375,7 +425,7 @@ class Pool:
         if connection.broken:
             _discard(connection)
             return
-        self._idle.put(connection)
+        self._idle.append(connection)
         if self._closed:  # `close` may have run since the connection was lent
             self.close()
 
@@ -384,8 +434,8 @@ class Pool:
         self._closed = True
         while True:
             try:
-                self._idle.get_nowait().close()
-            except queue.Empty:
+                self._idle.pop().close()
+            except IndexError:
                 return
 
 
@@ -401,15 +451,60 @@ class Readers:
         self._database = database
         self._pool = pool
 
-    @contextmanager
-    def reading(self) -> Iterator[Tx]:
+    def reading(self) -> AbstractContextManager[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
-        with self._database.translating_errors(), self._pool.connection() as connection:
-            yield Tx(self._database, self._database.traced(connection, self._pool), is_read_only=True)
+        return _Reading(self._database, self._pool)
+
+
+class _Reading:
+    """A loan of a connection for reads. A class, since a batch of reads is short, and generators in its place would be
+    a part of its cost."""
+
+    __slots__ = ("_connection", "_database", "_pool")
+
+    def __init__(self, database: "Database", pool: Pool) -> None:
+        self._database = database
+        self._pool = pool
+
+    def __enter__(self) -> Tx:
+        with self._database.translating_errors():
+            self._connection = self._pool.lend()
+        return Tx(self._database, self._database.traced(self._connection, self._pool), is_read_only=True)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._pool.take_back(self._connection)
+        if error is not None:
+            self._database.raise_translated(error)
+
+
+class _TranslatingErrors:
+    """A block in which a driver's error becomes the error that clients get."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: "Database") -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._database.raise_translated(error)
 
 
 class _DryRun(Exception):
     """Rolls back the transaction of a dry run."""
+
+
+def _in_time(results: Iterable[T], limit_s: float, clock: Callable[[], float]) -> list[T]:
+    """Return the results that are produced before so many seconds have passed, at least one."""
+    begun_s, taken = clock(), []
+    for result in results:
+        taken.append(result)
+        if clock() - begun_s >= limit_s:
+            break
+    return taken
 
 
 class Database:
@@ -435,6 +530,7 @@ class Database:
         self._writers = Pool("writers", self.driver.writers, lambda: self.driver.connect(True))
         self._pools = [self._readers, self._writers]
         self._shared_readers = Readers(self, self._readers)
+        self._translating_errors = _TranslatingErrors(self)
         self._busy_at_s = float("-inf")
         """When a transaction last could not begin, since another process kept SQLite's one lock."""
 
@@ -488,21 +584,22 @@ class Database:
         with self.translating_errors(), self._transaction() as tx:
             yield tx
 
-    @contextmanager
-    def translating_errors(self) -> Iterator[None]:
+    def translating_errors(self) -> AbstractContextManager[None]:
         """Turn a driver's error into the error that clients get, and log a fault below the database."""
-        try:
-            yield
-        except BookingError:
-            raise
-        except Exception as error:  # errors of both drivers; any other is raised unchanged
-            translated = self.driver.translate(error)
-            if translated is None:
-                raise
-            if isinstance(translated, Unavailable) and translated.fault:
-                text = str(error).partition("\n")[0]
-                self.faults.note(logging.ERROR, translated.fault, f"503 for now, {translated.fault}: {text}")
-            raise translated from error
+        return self._translating_errors
+
+    def raise_translated(self, error: BaseException) -> None:
+        """Raise the error that clients get in the place of a driver's, and log a fault below the database. Any other
+        error is left to be raised unchanged."""
+        if isinstance(error, BookingError) or not isinstance(error, Exception):
+            return
+        translated = self.driver.translate(error)
+        if translated is None:
+            return
+        if isinstance(translated, Unavailable) and translated.fault:
+            text = str(error).partition("\n")[0]
+            self.faults.note(logging.ERROR, translated.fault, f"503 for now, {translated.fault}: {text}")
+        raise translated from error
 
     @contextmanager
     def _transaction(self, writers: Pool | None = None) -> Iterator[Tx]:
@@ -518,6 +615,10 @@ class Database:
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
+
+    def idle_writer(self) -> AbstractContextManager[Connection | None]:
+        """Lend a connection of the writes that is open and idle; None where that would take a wait."""
+        return self._writers.idle_connection()
 
     def traced(self, connection: Connection, pool: Pool) -> Connection:
         """Return the connection as its statements are to be run: as it is where nothing is traced."""
@@ -633,34 +734,48 @@ class Database:
             self.write(attempt)
         return results[-1]
 
-    def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
-        """Return the result of each function, or its error.
+    def write_each(
+        self,
+        fns: Sequence[Callable[[Tx], T]],
+        *,
+        once: Sequence[bool] = (),
+        limit_s: float = math.inf,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> list[T | Exception]:
+        """Return the result of each function, or its error; of fewer when the time is over before all have begun.
 
         On SQLite they share one transaction and one fsync, each in a savepoint, so that a failure undoes only its own
         writes; on PostgreSQL each has a transaction of its own.
 
         Args:
             once: true for each function that `write_once` has to run; false for all by default.
+            limit_s: seconds after which no further function begins, from the beginning of the transaction. The first
+                one is run in any case.
+            clock: returns seconds, by default of the thread's processor time: the time of a busy machine would let
+                each transaction do less the more there is to do.
         """
         if len(fns) > 1 and self.is_sqlite:
             try:
                 with self.translating_errors():
-                    return self._write_in_savepoints(fns)
+                    return self._write_in_savepoints(fns, limit_s, clock)
             except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
                 if is_outage(error):  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
-        return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]
+        outcomes = (self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True))
+        return _in_time(outcomes, limit_s, clock)
 
-    def _write_in_savepoints(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
+    def _write_in_savepoints(
+        self, fns: Sequence[Callable[[Tx], T]], limit_s: float, clock: Callable[[], float]
+    ) -> list[T | Exception]:
         with self._transaction() as tx:
-            outcomes = []
-            for fn in fns:
-                outcome = self._outcome(tx.in_savepoint, fn)
-                if not tx.is_open:  # a full disk has ended the whole transaction, with the writes of the others
-                    raise outcome if isinstance(outcome, Unavailable) else Unavailable()
-                outcomes.append(outcome)
-            return outcomes
+            return _in_time((self._write_in_savepoint(tx, fn) for fn in fns), limit_s, clock)
+
+    def _write_in_savepoint(self, tx: Tx, fn: Callable[[Tx], T]) -> T | Exception:
+        outcome = self._outcome(tx.in_savepoint, fn)
+        if not tx.is_open:  # a full disk has ended the whole transaction, with the writes of the others
+            raise outcome if isinstance(outcome, Unavailable) else Unavailable()
+        return outcome
 
     def _outcome(self, run: Callable[[Callable[[Tx], T]], T], fn: Callable[[Tx], T]) -> T | Exception:
         try:

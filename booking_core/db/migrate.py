@@ -165,16 +165,20 @@ def upgrade(
             _run(connection, revision)
         return
     with _connection(url) as connection, _upgrade_lock(connection):
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                _run(connection, revision)
-                break
-            except OperationalError as error:
-                connection.rollback()
-                if getattr(error.orig, "sqlstate", None) not in _LOCKED or attempt == _ATTEMPTS:
-                    raise
-                log.warning("A table is in use: attempt %d of %d of the upgrade follows", attempt + 1, _ATTEMPTS)
-                pause(_PAUSE_S * random.uniform(0.5, 1.5))
+        _run_with_retries(connection, revision, pause)
+
+
+def _run_with_retries(connection: Connection, revision: str, pause: Callable[[float], None]) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _run(connection, revision)
+            return
+        except OperationalError as error:
+            connection.rollback()
+            if getattr(error.orig, "sqlstate", None) not in _LOCKED or attempt == _ATTEMPTS:
+                raise
+            log.warning("A table is in use: attempt %d of %d of the upgrade follows", attempt + 1, _ATTEMPTS)
+            pause(_PAUSE_S * random.uniform(0.5, 1.5))
 
 
 def _run(connection: Connection, revision: str) -> None:
@@ -196,4 +200,4 @@ def write_revision(url: str, message: str) -> None:
     with _connection(url) as connection:
         config = _config()
         config.attributes["connection"] = connection
-        command.revision(config, message, autogenerate=True, rev_id=f"{len(revisions.known()) + 1:04}")
+        command.revision(config, message, autogenerate=True, rev_id=f"{int(max(revisions.known())) + 1:04}")

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core import database_urls
 from booking_core.db.driver import Step
+from booking_core.db.encoding import require_utf8
 from booking_core.db.faults import fault_of
 from booking_core.db.postgres_hosts import CONNECT_TIMEOUT_S, SILENCE_S, Connector, address_of
 from booking_core.db.postgres_session import (
@@ -93,6 +95,16 @@ def _encoded(value: Any) -> Any:
     return str(value).encode()
 
 
+@dataclass(slots=True)
+class _Sent:
+    """A pipeline that was sent without waiting for its results."""
+
+    names: list[bytes | None]
+    """By result the name of the statement that it has prepared; None: it is that of a statement or command."""
+    results: list[Any]
+    is_partial: bool
+
+
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
@@ -111,13 +123,14 @@ class PostgresConnection:
         self._rows = Transformer(self._raw)
         self._prepared: set[bytes] = set()
         self._begin_is_due = False
+        self._sent: _Sent | None = None
         self._executed = 0
         self._is_unusable = False
         self._plans_until = _FIRST_PLANS
         self.is_own_session = False
         """Its settings are those of the session, which has no other client; else each transaction sets them."""
         try:
-            ((process_id, *shown),) = self._loaded(self._sent(VERIFY, [token.encode()]))[0]
+            ((process_id, *shown),) = self._loaded(self._run(VERIFY, [token.encode()]))[0]
             # A pooler tells its clients process ids of its own, with which they cancel statements.
             self.is_own_session = process_id == self._libpq.backend_pid and settings.are_shown(*shown)
         except BaseException:
@@ -135,15 +148,21 @@ class PostgresConnection:
         return result
 
     def _discard_plans_if_due(self) -> None:
-        """Discard the plans of prepared statements now and then, each time after four times as many statements.
+        if self._are_plans_due():
+            self.command("DISCARD PLANS")
+
+    def _are_plans_due(self) -> bool:
+        """Return whether the plans of prepared statements are to be discarded, before the next statement: now and then,
+        each time after four times as many statements.
 
         PostgreSQL keeps a plan after five executions. On a new installation all tables are empty then, so that it plans
         to read them whole, and it would plan again only after autovacuum has analyzed them.
         """
         self._executed += 1
-        if self._executed >= self._plans_until and (self._begin_is_due or not self.in_transaction):
+        is_due = self._executed >= self._plans_until and (self._begin_is_due or not self.in_transaction)
+        if is_due:
             self._plans_until *= 4
-            self.command("DISCARD PLANS")
+        return is_due
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """Run a statement and return its rows and the number of affected rows."""
@@ -179,6 +198,79 @@ class PostgresConnection:
         else:
             self.command("COMMIT")
 
+    # For an event loop, which must not wait here (see `loop_writes`) ----------------------------------------------
+
+    @property
+    def socket(self) -> int:
+        return int(self._libpq.socket)
+
+    @property
+    def is_sending(self) -> bool:
+        """Return True while a part of what was sent is still to be written, when the socket takes it."""
+        return self._sent is not None and self._sent.is_partial
+
+    def send_first(self, step: Step) -> None:
+        """Send what begins the transaction, and its first statement; `arrived` returns the rows."""
+        discard = [b"DISCARD PLANS"] if self._are_plans_due() else []
+        self._send_at_once(*self._first(), *discard, step)
+
+    def send_last(self, step: Step | None) -> None:
+        """Send the last statement of the transaction, if there is one, and the COMMIT."""
+        self._send_at_once(*([step] if step else []), b"COMMIT")
+
+    def _send_at_once(self, *steps: Step | bytes) -> None:
+        """Send statements and commands; what is new to the connection is prepared before it in the same round trip."""
+        libpq, names = self._libpq, list[bytes | None]()
+        libpq.enter_pipeline_mode()
+        for step in steps:
+            if isinstance(step, bytes):
+                libpq.send_query_params(step, None)
+            else:
+                names += self._send_prepare(step[0].text)
+                self._send(self._bound(*step, is_prepared=True))
+            names.append(None)
+        libpq.pipeline_sync()
+        self._sent = _Sent(names, [], is_partial=bool(libpq.flush()))
+
+    def _send_prepare(self, text: str) -> list[bytes]:
+        name = statement_name(text)
+        if name in self._prepared or not self._server.keeps_prepared:
+            return []
+        self._libpq.send_prepare(name, text.encode())
+        return [name]
+
+    def arrived(self) -> list[Row] | None:
+        """Return the rows of the last statement that was sent, once all results have arrived; None before."""
+        libpq, sent = self._libpq, self._sent
+        assert sent is not None
+        if sent.is_partial:
+            sent.is_partial = bool(libpq.flush())
+        libpq.consume_input()
+        while not libpq.is_busy():
+            result = libpq.get_result()
+            if result is None:
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                return self._all_arrived(sent)
+            sent.results.append(result)
+        return None
+
+    def _all_arrived(self, sent: "_Sent") -> list[Row]:
+        self._sent = None
+        self._libpq.exit_pipeline_mode()
+        for name, result in zip(sent.names, sent.results, strict=True):
+            self._checked(result)
+            if name is not None:
+                self._prepared.add(name)
+        return self._loaded(sent.results[-1])[0]
+
+    silence_s = SILENCE_S
+
+    def is_lost(self, waited_s: float) -> bool:
+        """Return whether the server, silent for so long, counts as lost: this waits for a sign of life."""
+        is_late = self._response_timeout_s is not None and waited_s >= self._response_timeout_s
+        return is_late or self._server.signs.is_lost(self._address, self._losses)
+
     def rollback(self) -> None:
         if not self._begin_is_due:
             self.command("ROLLBACK")
@@ -190,10 +282,15 @@ class PostgresConnection:
             return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
         return [], result.command_tuples or 0
 
-    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> Bound:
-        """Return the statement's name, or its text where none can be prepared, its values and their formats."""
+    def _bound(self, compiled: Compiled, parameters: dict[str, Any], *, is_prepared: bool = False) -> Bound:
+        """Return the statement's name, or its text where none can be prepared, its values and their formats.
+
+        Args:
+            is_prepared: no round trip is needed to prepare it.
+        """
         text, values = compiled.text, [parameters[key] for key in compiled.positions]
-        name = self._prepare(text) if self._server.keeps_prepared else None
+        prepare = statement_name if is_prepared else self._prepare
+        name = prepare(text) if self._server.keeps_prepared else None
         return (
             name is not None,
             name or text.encode(),
@@ -208,7 +305,7 @@ class PostgresConnection:
         else:
             self._libpq.send_query_params(statement, values, None, formats)
 
-    def _sent(self, text: bytes, values: list[Any]) -> Any:
+    def _run(self, text: bytes, values: list[Any]) -> Any:
         """Run a statement that is not prepared and return its result."""
         self._libpq.send_query_params(text, values)
         return self._answer()
@@ -398,12 +495,12 @@ class Server:
         if self._takes_options:
             before = options_before(self._connector.parameters)
             try:
-                return self._connector.connect(options=settings.options(token, before))
+                return require_utf8(self._connector.connect(options=settings.options(token, before)))
             except psycopg.OperationalError as error:
                 if not is_refusal_of_options(error):
                     raise
                 self._takes_options = False
-        return self._connector.connect()
+        return require_utf8(self._connector.connect())
 
     def note_not_prepared(self, is_own_session: bool) -> None:
         """Send every statement with its text from now on, if it is a pooler that has lost one."""

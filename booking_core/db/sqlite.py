@@ -12,10 +12,14 @@ from sqlalchemy.engine import URL, Dialect
 from booking_core import private_files
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of, primary_code
+from booking_core.db.sqlite_turns import WriterTurns
 from booking_core.db.statements import SQLITE, Compiled, Row
 from booking_core.errors import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
+LOOK_S = 0.004
+"""SQLite's own wait for the writer's lock, within which it looks every millisecond or two. In a long wait it looks ten
+times a second, and seldom finds the lock free between two transactions of another process."""
 _STEPS_BETWEEN_CHECKS = 50_000
 """Steps of the virtual machine between two looks at the clock: about a millisecond. A page of a list takes fewer."""
 _SUSPECT = frozenset(
@@ -33,7 +37,13 @@ class SqliteConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
     def __init__(
-        self, path: Path, *, writable: bool, checkpoints: bool, statement_timeout_s: float | None = None
+        self,
+        path: Path,
+        *,
+        writable: bool,
+        checkpoints: bool,
+        statement_timeout_s: float | None = None,
+        turns: WriterTurns | None = None,
     ) -> None:
         private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
         self._raw = sqlite3.connect(
@@ -42,6 +52,7 @@ class SqliteConnection:
         self._is_suspect = False
         self._statement_timeout_s = statement_timeout_s
         self._until_s = 0.0
+        self._turns = turns
         try:
             self._prepare(writable=writable, checkpoints=checkpoints)
         except BaseException:  # no caller has the connection yet, so none could close it
@@ -51,10 +62,12 @@ class SqliteConnection:
     def _prepare(self, *, writable: bool, checkpoints: bool) -> None:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32768"):
             self._raw.execute(f"PRAGMA {pragma}")
-        if not writable:
-            self._raw.execute("PRAGMA query_only=ON")
         if not checkpoints:
             self._raw.execute("PRAGMA wal_autocheckpoint=0")
+        if writable:
+            self._raw.execute(f"PRAGMA busy_timeout={int(LOOK_S * 1000)}")
+        else:
+            self._raw.execute("PRAGMA query_only=ON")
         if self._statement_timeout_s:
             self._raw.set_progress_handler(self._is_over, _STEPS_BETWEEN_CHECKS)
 
@@ -97,16 +110,38 @@ class SqliteConnection:
             raise
 
     def begin(self) -> None:
-        self.command("BEGIN IMMEDIATE")
+        if self._turns:
+            self._turns.before()
+        until_s = time.monotonic() + BUSY_TIMEOUT_S
+        while not self._has_begun(until_s):
+            pass
+        if self._turns:
+            self._turns.begun()
+
+    def _has_begun(self, until_s: float) -> bool:
+        """Begin a transaction; return False if another process has the lock, and the time is not over."""
+        try:
+            self.command("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() >= until_s:
+                raise
+            return False
+        return True
 
     def commit(self, last: Step | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read."""
         if last:
             self.execute(*last)
         self.command("COMMIT")
+        self._end()
 
     def rollback(self) -> None:
         self.command("ROLLBACK")
+        self._end()
+
+    def _end(self) -> None:
+        if self._turns:
+            self._turns.ended()
 
     @property
     def in_transaction(self) -> bool:
@@ -148,6 +183,7 @@ class SqliteDriver:
 
     def __init__(self, url: URL) -> None:
         self.path = Path(url.database or "")
+        self._turns = WriterTurns()
         self.checkpoints = False
         """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
         processes that run them at once may corrupt the log."""
@@ -166,6 +202,7 @@ class SqliteDriver:
             writable=writable,
             checkpoints=writable and self.checkpoints,
             statement_timeout_s=statement_timeout_s,
+            turns=None if self.checkpoints else self._turns,  # the serving process answers clients that wait
         )
 
     def translate(self, error: Exception) -> Exception | None:

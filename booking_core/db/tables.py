@@ -19,7 +19,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Float,
-    ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
@@ -31,6 +30,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData(
     naming_convention={
@@ -50,14 +50,39 @@ LONG = {"long": True}
 """The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
 
 
+def _table(name: str, *items: SchemaItem) -> Table:
+    """Return a table whose rows belong to organizations: the organization's id leads its primary key."""
+    return Table(name, metadata, Column("organization_id", Id, primary_key=True), *items)
+
+
+def _entity(name: str, *items: SchemaItem) -> Table:
+    """Return a table whose rows belong to organizations and have an id of their own."""
+    return _table(name, Column("id", Id, primary_key=True), *items)
+
+
+def _dates() -> tuple[Column[int], Column[int]]:
+    """Return the columns with the instants at which a row was made and last changed."""
+    return Column("created_at", At, nullable=False), Column("updated_at", At, nullable=False)
+
+
+def _lease() -> tuple[Column[str], Column[int]]:
+    """Return the columns with the token and the end of the lease of the worker that works on a row."""
+    return Column("lease_token", Text), Column("lease_until", At)
+
+
+def _of_organization() -> ForeignKeyConstraint:
+    """Return a foreign key to the organization of the row."""
+    return ForeignKeyConstraint(["organization_id"], ["organizations.id"])
+
+
 def _own(table: str, *columns: str) -> ForeignKeyConstraint:
     """Return a foreign key to a row of the same organization."""
     return ForeignKeyConstraint(["organization_id", *columns], [f"{table}.organization_id", f"{table}.id"])
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
-    """Return an index of the rows that meet a condition."""
-    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+def _partial(name: str, columns: str, *, where: str) -> Index:
+    """Return an index of the rows that meet a condition; its columns are written as in SQL."""
+    return Index(name, *columns.split(", "), postgresql_where=text(where), sqlite_where=text(where))
 
 
 # Organizations ---------------------------------------------------------------------------------------------------
@@ -92,19 +117,17 @@ organizations = Table(
     Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
     # Microseconds by which the clock of a sandbox is ahead of the real one; null: the organization is live, for ever.
     Column("clock_offset", BigInteger),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
-    _partial("ix_organizations_sandboxes", "id", "clock_offset", where="clock_offset IS NOT NULL"),
+    _partial("ix_organizations_sandboxes", "id, clock_offset", where="clock_offset IS NOT NULL"),
 )
 
 # Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so
 # numbers are dense and their order is the order of commits. A transaction that publishes sets has_undelivered when
 # has_webhooks is set: workers look for events in these organizations only. They clear both, later.
-counters = Table(
+counters = _table(
     "counters",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    _of_organization(),
     Column("last_booking_number", BigInteger, nullable=False, server_default=text("0")),
     Column("last_event_sequence", BigInteger, nullable=False, server_default=text("0")),
     Column("has_webhooks", Boolean, nullable=False, server_default=text("false")),
@@ -113,11 +136,9 @@ counters = Table(
 )
 
 # A key is looked up before its organization is known: the one unique index that the organization does not lead.
-api_keys = Table(
+api_keys = _entity(
     "api_keys",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
-    Column("id", Id, primary_key=True),
+    _of_organization(),
     Column("name", Text, nullable=False),
     Column("prefix", Text, nullable=False),
     Column("key_hash", Text, nullable=False, unique=True),
@@ -129,20 +150,16 @@ api_keys = Table(
     Column("warned_at", At),  # staff was mailed that it expires, which it is once
     _partial(
         "ix_api_keys_unwarned",
-        "organization_id",
-        "expires_at",
-        "id",
+        "organization_id, expires_at, id",
         where="expires_at IS NOT NULL AND revoked_at IS NULL AND warned_at IS NULL",
     ),
 )
 
 # Catalogue -------------------------------------------------------------------------------------------------------
 
-experiences = Table(
+experiences = _entity(
     "experiences",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
-    Column("id", Id, primary_key=True),
+    _of_organization(),
     Column("slug", Text, nullable=False),
     Column("title", Text, nullable=False),
     Column("is_published", Boolean, nullable=False),
@@ -164,8 +181,8 @@ experiences = Table(
     Column("meeting_point", Text),
     Column("what_to_bring", Json),  # [text]
     Column("terms", Text),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    Column("translations", Json),  # {language tag: {title, terms, price_tiers: {id: name}, ...}}; null: none
+    *_dates(),
     UniqueConstraint("organization_id", "slug"),
     CheckConstraint("duration_minutes > 0", name="duration"),
     Index(None, "organization_id", "created_at", "id"),
@@ -176,11 +193,8 @@ experiences = Table(
 # seats_taken counts pending and confirmed bookings; holds count by their expiry and are never added here.
 # seats_ceiling is seats_total, except where staff lowered the total under what was sold: then it is what was sold,
 # so that the guard below still refuses every further seat.
-departures = Table(
+departures = _entity(
     "departures",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("experience_id", Id, nullable=False),
     Column("starts_at", At, nullable=False),
     Column("ends_at", At),  # null: starts_at and the experience's duration
@@ -191,8 +205,7 @@ departures = Table(
     # Without tiers: the departure's price, null: price_from. With tiers: {tier id: minor}, null: the price of the tier.
     Column("price_minor", Minor),
     Column("prices", Json),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled
     Column("minimum_checked_at", At),  # its participants were counted when booking closed
     _own("experiences", "experience_id"),
@@ -202,15 +215,12 @@ departures = Table(
     CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
-    _partial("ix_departures_cancelling", "organization_id", "starts_at", "id", where="cancelling IS NOT NULL"),
+    _partial("ix_departures_cancelling", "organization_id, starts_at, id", where="cancelling IS NOT NULL"),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
-holds = Table(
+holds = _entity(
     "holds",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("departure_id", Id, nullable=False),
     Column("seats", Integer, nullable=False),
     Column("expires_at", At, nullable=False),
@@ -228,29 +238,23 @@ holds = Table(
 
 # Customers -------------------------------------------------------------------------------------------------------
 
-customers = Table(
+customers = _entity(
     "customers",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
-    Column("id", Id, primary_key=True),
+    _of_organization(),
     Column("email", Text, nullable=False),
     Column("email_key", Text, nullable=False),  # NFC and casefolded: the identity
     Column("name", Text, nullable=False),
     Column("phone", Text),
     Column("tags", Json, nullable=False),
     Column("email_subscription", Boolean, nullable=False),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     Column("anonymized_at", At),  # the columns above have no personal data since
     UniqueConstraint("organization_id", "email_key"),
     Index(None, "organization_id", "created_at", "id"),
 )
 
-bookings = Table(
+bookings = _entity(
     "bookings",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("booking_number", BigInteger),  # null: a legacy row
     Column("status", Text, nullable=False),
     Column("source", Text),
@@ -287,12 +291,10 @@ bookings = Table(
     Column("cancel_note", Text),  # what the caller gave as reason, for staff
     Column("checked_in_at", At),  # of this departure; never together with no_show_at
     Column("no_show_at", At),
-    Column(
-        "external_reference", Text
-    ),  # the name of the booking in another system; unique where a request asked for it
+    # The name of the booking in another system; unique where a request asked for it.
+    Column("external_reference", Text),
     Column("metadata", Json),  # {name: text}; null: none
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     _own("departures", "departure_id"),
     _own("customers", "customer_id"),
     UniqueConstraint("organization_id", "booking_number"),
@@ -306,21 +308,19 @@ bookings = Table(
     Index(None, "organization_id", "experience_id", "created_at", "id"),
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
-    _partial("ix_bookings_pending_expires_at", "organization_id", "expires_at", "id", where="status = 'pending'"),
+    _partial("ix_bookings_pending_expires_at", "organization_id, expires_at, id", where="status = 'pending'"),
     _partial(
         "ix_bookings_external_reference",
-        *("organization_id", "external_reference", "created_at", "id"),
+        "organization_id, external_reference, created_at, id",
         where="external_reference IS NOT NULL",
     ),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
 
-gift_cards = Table(
+gift_cards = _entity(
     "gift_cards",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
-    Column("id", Id, primary_key=True),
+    _of_organization(),
     Column("code_hash", Text, nullable=False),  # keyed, for look-up
     Column("code_sealed", Text, nullable=False),
     Column("code_last4", Text),
@@ -334,31 +334,24 @@ gift_cards = Table(
     Column("purchaser_email", Text),
     Column("recipient_name", Text),
     Column("recipient_email", Text),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     UniqueConstraint("organization_id", "code_hash"),
     CheckConstraint("balance_minor BETWEEN 0 AND initial_minor", name="balance"),
     Index(None, "organization_id", "created_at", "id"),
     Index(None, "organization_id", "updated_at"),
     # By status, which depends on the present instant: a card is in one or two of these.
-    _partial("ix_gift_cards_inactive", "organization_id", "created_at", "id", where="deactivated_at IS NOT NULL"),
+    _partial("ix_gift_cards_inactive", "organization_id, created_at, id", where="deactivated_at IS NOT NULL"),
     _partial(
-        "ix_gift_cards_expires_at",
-        "organization_id",
-        "expires_at",
-        where="deactivated_at IS NULL AND balance_minor > 0",
+        "ix_gift_cards_expires_at", "organization_id, expires_at", where="deactivated_at IS NULL AND balance_minor > 0"
     ),
-    _partial("ix_gift_cards_valid_from", "organization_id", "valid_from", where="valid_from IS NOT NULL"),
-    _partial("ix_gift_cards_used_up", "organization_id", "id", where="deactivated_at IS NULL AND balance_minor = 0"),
+    _partial("ix_gift_cards_valid_from", "organization_id, valid_from", where="valid_from IS NOT NULL"),
+    _partial("ix_gift_cards_used_up", "organization_id, id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
 # The ledger of a card: balance = initial + sum of amounts. A booking redeems once. Its cancellation restores at most
 # once, with number 0; each change of its party may restore a part before, with number 1 and so on.
-gift_card_entries = Table(
+gift_card_entries = _entity(
     "gift_card_entries",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("gift_card_id", Id, nullable=False),
     Column("booking_id", Id),
     Column("kind", Text, nullable=False),  # redeem, restore, adjust
@@ -377,34 +370,27 @@ gift_card_entries = Table(
 # One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
 # then its amount is the sum of those records. A change of party moves what was paid for guests who no longer come from
 # amount_minor to released_minor, so that the former is what pays for the booking as it is.
-payments = Table(
+payments = _entity(
     "payments",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("booking_id", Id, nullable=False),
     Column("payment_intent", Text),
     Column("amount_minor", Minor, nullable=False),
     Column("refunded_minor", Minor, nullable=False, server_default=text("0")),
     Column("currency", Text, nullable=False),
     Column("status", Text, nullable=False),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     Column("released_minor", Minor, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
     # Not unique: earlier releases took one intent for several bookings, and the doctor reports those.
-    _partial("ix_payments_intent", "organization_id", "payment_intent", where="payment_intent IS NOT NULL"),
+    _partial("ix_payments_intent", "organization_id, payment_intent", where="payment_intent IS NOT NULL"),
 )
 
 # Payments that staff recorded, taken on site or for an invoice. A record is never changed; a mistaken one is voided,
 # and no longer counts.
-payment_records = Table(
+payment_records = _entity(
     "payment_records",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("booking_id", Id, nullable=False),
     Column("payment_id", Id, nullable=False),
     Column("amount_minor", Minor, nullable=False),
@@ -424,11 +410,8 @@ payment_records = Table(
 # One refund per cancellation, for life, with number 0, and one per change of party, with number 1 and so on. Its id is
 # the gateway's idempotency key, and the row is never made again. Staff may reopen it, which gives it another key, or
 # settle it by hand.
-refunds = Table(
+refunds = _entity(
     "refunds",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("booking_id", Id, nullable=False),
     Column("payment_id", Id, nullable=False),
     Column("amount_minor", Minor, nullable=False),
@@ -438,11 +421,9 @@ refunds = Table(
     Column("first_sent_at", At),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("next_attempt_at", At),
-    Column("lease_token", Text),
-    Column("lease_until", At),
+    *_lease(),
     Column("last_error", Text),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     Column("reopened_count", Integer, nullable=False, server_default=text("0")),
     Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
     Column("settled_note", Text),
@@ -456,27 +437,25 @@ refunds = Table(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
     ),
     CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
-    _partial("ix_refunds_due", "organization_id", "next_attempt_at", "id", where="status IN ('requested', 'sending')"),
+    _partial("ix_refunds_due", "organization_id, next_attempt_at, id", where="status IN ('requested', 'sending')"),
 )
 
 # The organization's own account at Stripe. Its credentials are sealed as one JSON text: {api_key, webhook_secret}.
 # Neither this table nor the next has a foreign key: making one locks the other table against writers.
-stripe_accounts = Table(
+stripe_accounts = _table(
     "stripe_accounts",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("credentials_sealed", Text, nullable=False),
     Column("publishable_key", Text),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
+    Column("look_at", At, nullable=False, server_default=text("0")),  # then Stripe is asked for refunds and disputes
+    # Refunds before it are known; 0: from the start.
+    Column("seen_until", At, nullable=False, server_default=text("0")),
 )
 
 # The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status
 # only moves on, so that events of Stripe may come late, twice and in any order.
-payment_intents = Table(
+payment_intents = _table(
     "payment_intents",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("booking_id", Id, primary_key=True),
     Column("intent_id", Text),  # Stripe's; null: Stripe has not answered yet
     Column("client_secret_sealed", Text),
@@ -495,8 +474,9 @@ payment_intents = Table(
     Column("dispute_closed_at", At),
     Column("check_at", At),  # then Stripe is asked for the state of the intent
     Column("check_count", Integer, nullable=False, server_default=text("0")),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
+    Column("staff_notices", Json),  # the occurrences of mails to staff; null: there was none
+    Column("test_card", Text),  # of a sandbox, when its guest has chosen one
     UniqueConstraint("organization_id", "intent_id"),
     CheckConstraint(
         "status IN ('requested', 'open', 'succeeded', 'canceled', 'refused', 'needs_review', 'resolved')",
@@ -504,17 +484,15 @@ payment_intents = Table(
     ),
     CheckConstraint("refunded_minor >= 0 AND returned_minor >= 0", name="refunds"),
     CheckConstraint("(dispute_id IS NULL) = (dispute_status IS NULL)", name="dispute"),
-    _partial("ix_payment_intents_check", "organization_id", "check_at", "booking_id", where="check_at IS NOT NULL"),
+    _partial("ix_payment_intents_check", "organization_id, check_at, booking_id", where="check_at IS NOT NULL"),
 )
 
 # Events ----------------------------------------------------------------------------------------------------------
 
 # body is the webhook envelope, rendered once. occurrence is 0 for a type that a resource sees once in its life
 # (booking.created), else the sequence: one unique index guards the first and serves queries by resource.
-events = Table(
+events = _table(
     "events",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("id", Id, nullable=False),
     Column("type", Text, nullable=False),
@@ -532,18 +510,14 @@ events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.s
 
 # Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
 # noted the departures of their bookings. Apart from the counters, which every booking writes.
-departure_followers = Table(
+departure_followers = _table(
     "departure_followers",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("followed_sequence", BigInteger, nullable=False),
 )
 
 # Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
-departure_touches = Table(
+departure_touches = _table(
     "departure_touches",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("departure_id", Id, primary_key=True),
     Column("id", Id, primary_key=True),
     Column("due_at", At, nullable=False),
@@ -552,11 +526,9 @@ departure_touches = Table(
 
 # Webhooks --------------------------------------------------------------------------------------------------------
 
-webhook_endpoints = Table(
+webhook_endpoints = _entity(
     "webhook_endpoints",
-    metadata,
-    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
-    Column("id", Id, primary_key=True),
+    _of_organization(),
     Column("url", Text, nullable=False),
     Column("description", Text),
     Column("status", Text, nullable=False),
@@ -572,31 +544,28 @@ webhook_endpoints = Table(
     Column("generation", Integer, nullable=False, server_default=text("0")),
     Column("given_up_at", At),  # the generation was raised
     Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     # Headers of the client's own: a JSON array of their names, and a JSON object of them all, sealed.
     Column("header_names", Json),
     Column("headers_sealed", Text),
+    Column("max_per_second", Integer),  # null: no limit
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
 # How far an endpoint was served: every event up to this sequence is a delivery, lies in one of the endpoint's ranges,
 # or was of no interest. It is apart from the endpoint, since claims lock this row and results lock that one.
-webhook_cursors = Table(
+webhook_cursors = _table(
     "webhook_cursors",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("endpoint_id", Id, primary_key=True),
     Column("served_sequence", BigInteger, nullable=False),
     Column("last_claimed_at", At),
+    Column("next_send_at", At),  # of an endpoint with a limit: nothing is claimed for it before, by the real time
 )
 
 # An endpoint gets the events after from_sequence, up to until_sequence (null: it still subscribes to the type).
-webhook_subscriptions = Table(
+webhook_subscriptions = _table(
     "webhook_subscriptions",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("endpoint_id", Id, primary_key=True),
     Column("event_type", Text, primary_key=True),
     Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
@@ -606,36 +575,28 @@ webhook_subscriptions = Table(
 
 # Events that a disabled endpoint missed: those of the type after from_sequence, up to until_sequence (null: it is
 # disabled still). None of them is a row of deliveries. recover sets recovering_at; a worker then makes rows of them.
-webhook_ranges = Table(
+webhook_ranges = _table(
     "webhook_ranges",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("endpoint_id", Id, primary_key=True),
     Column("event_type", Text, primary_key=True),
     Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("until_sequence", BigInteger),
     Column("missed_at", At, nullable=False),
     Column("recovering_at", At),
-    _partial("ix_webhook_ranges_recovering", "organization_id", "endpoint_id", where="recovering_at IS NOT NULL"),
+    _partial("ix_webhook_ranges_recovering", "organization_id, endpoint_id", where="recovering_at IS NOT NULL"),
 )
 
 # What is left of a recovery that found more deliveries than one transaction queues again.
-webhook_recoveries = Table(
+webhook_recoveries = _entity(
     "webhook_recoveries",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("endpoint_id", Id, nullable=False),
     Column("request", Json, nullable=False),
     Column("created_at", At, nullable=False),
 )
 
 # The live secrets of an endpoint: one without an end, and at most two that a rotation lets run out.
-webhook_secrets = Table(
+webhook_secrets = _entity(
     "webhook_secrets",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("endpoint_id", Id, nullable=False),
     Column("secret_sealed", Text, nullable=False),
     Column("expires_at", At),
@@ -646,10 +607,8 @@ webhook_secrets = Table(
 
 # First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become
 # rows of deliveries and attempts with their results, or without when the lease expires.
-webhook_leases = Table(
+webhook_leases = _table(
     "webhook_leases",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("endpoint_id", Id, primary_key=True),
     Column("id", Id, primary_key=True),
     Column("token", Text, nullable=False),  # begins with the worker
@@ -665,11 +624,8 @@ webhook_leases = Table(
 )
 
 # Neither a delivery nor an attempt has a foreign key: decisions/0012.
-deliveries = Table(
+deliveries = _entity(
     "deliveries",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("endpoint_id", Id, nullable=False),
     Column("event_id", Id, nullable=False),
     Column("event_type", Text, nullable=False),
@@ -685,11 +641,9 @@ deliveries = Table(
     Column("completed_at", At),
     Column("last_response_status", Integer),
     Column("last_error", Text),
-    Column("lease_token", Text),
-    Column("lease_until", At),
+    *_lease(),
     Column("lost_leases", Integer, nullable=False, server_default=text("0")),
-    Column("created_at", At, nullable=False),
-    Column("updated_at", At, nullable=False),
+    *_dates(),
     # Of its endpoint, when it was queued (see webhook_endpoints); 0 once it has ended.
     Column("generation", Integer, nullable=False, server_default=text("0")),
     # The log of an endpoint in its order, for each type: a list merges the types, so that no filter passes over rows.
@@ -697,40 +651,27 @@ deliveries = Table(
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(
         "ix_deliveries_status",
-        "organization_id",
-        "endpoint_id",
-        "status",
-        "generation",
-        "event_type",
-        "event_sequence",
+        *("organization_id", "endpoint_id", "status", "generation", "event_type", "event_sequence"),
     ),
     # An attempt in flight is not waited for: most deliveries are made with their first attempt, and never stand here.
     _partial(
         "ix_deliveries_due",
-        "organization_id",
-        "endpoint_id",
-        "generation",
-        "next_attempt_at",
+        "organization_id, endpoint_id, generation, next_attempt_at",
         where="status = 'queued' AND lease_until IS NULL",
     ),
     # A queued delivery is not completed. With this condition the query of this index cannot use the one above, which
     # a planner with old statistics prefers, and then searches every queued delivery.
     _partial(
         "ix_deliveries_first_attempts",
-        "organization_id",
-        "endpoint_id",
-        "resource_id",
-        "event_sequence",
+        "organization_id, endpoint_id, resource_id, event_sequence",
         where="completed_at IS NULL AND attempt_count = 0",
     ),
     _partial("ix_deliveries_leased", "lease_until", where="lease_until IS NOT NULL"),
 )
 
-attempts = Table(
+# The id of an attempt is the Svc-Delivery-Id header.
+attempts = _entity(
     "attempts",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),  # the Svc-Delivery-Id header
     Column("delivery_id", Id, nullable=False),
     Column("number", Integer, nullable=False),
     Column("trigger", Text, nullable=False),
@@ -746,10 +687,8 @@ attempts = Table(
 
 # The transactional outbox: a row is written in the transaction of its cause and carried out by the worker. key makes it
 # happen once and is its only identity, since every index costs every booking.
-effects = Table(
+effects = _table(
     "effects",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("key", Text, primary_key=True),  # such as booking_confirmation_mail:<booking id>
     Column("kind", Text, nullable=False),
     Column("subject_id", Id, nullable=False),
@@ -757,28 +696,22 @@ effects = Table(
     Column("status", Text, nullable=False),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("due_at", At, nullable=False),
-    Column("lease_token", Text),
-    Column("lease_until", At),
+    *_lease(),
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("completed_at", At),
     CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
-    _partial("ix_effects_due", "organization_id", "due_at", "key", where="status = 'queued'"),
+    _partial("ix_effects_due", "organization_id, due_at, key", where="status = 'queued'"),
     # Rows without a mail: the others are purged with their mails.
     _partial(
         "ix_effects_unmailed",
-        "status",
-        "organization_id",
-        "completed_at",
+        "status, organization_id, completed_at",
         where="completed_at IS NOT NULL AND last_error IS NOT NULL",
     ),
 )
 
-mails = Table(
+mails = _entity(
     "mails",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("effect_key", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("booking_id", Id),
@@ -788,8 +721,7 @@ mails = Table(
     Column("status", Text, nullable=False),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("next_attempt_at", At),
-    Column("lease_token", Text),
-    Column("lease_until", At),
+    *_lease(),
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("sent_at", At),
@@ -797,15 +729,13 @@ mails = Table(
     UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
-    _partial("ix_mails_due", "organization_id", "next_attempt_at", "id", where="status = 'queued'"),
-    _partial("ix_mails_ended", "status", "organization_id", "completed_at", where="completed_at IS NOT NULL"),
+    _partial("ix_mails_due", "organization_id, next_attempt_at, id", where="status = 'queued'"),
+    _partial("ix_mails_ended", "status, organization_id, completed_at", where="completed_at IS NOT NULL"),
 )
 
 # Rows that a job of the worker could not process, until it could. The job passes over them before retry_at.
-parked_work = Table(
+parked_work = _table(
     "parked_work",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("job", Text, primary_key=True),
     Column("subject_id", Text, primary_key=True),  # of the row in its own table; the organization's: all of its rows
     Column("failures", Integer, nullable=False),
@@ -816,10 +746,8 @@ parked_work = Table(
 )
 
 # The timeline of a customer for staff, and with booking_id that of a booking. The primary key is its order.
-timeline = Table(
+timeline = _table(
     "timeline",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("customer_id", Id, primary_key=True),
     Column("created_at", At, primary_key=True, autoincrement=False),
     Column("id", Id, primary_key=True),
@@ -830,11 +758,8 @@ timeline = Table(
 
 # Changes by the operator's commands and by API keys, with ids only (booking_core.audit). It has no foreign key: changes
 # of the installation, such as resealing, have the nil UUID as their organization.
-audit = Table(
+audit = _entity(
     "audit",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("at", At, nullable=False),
     Column("actor_kind", Text, nullable=False),
     Column("actor", Text, nullable=False),  # the user and the machine, or the prefix of a key
@@ -848,10 +773,8 @@ audit = Table(
 # Customers whose personal data is replaced everywhere, step by step (booking_core.erasures). The row stays when it is
 # finished, without addresses: after a restoration it says which customers to anonymize again. It has no foreign key,
 # which would lock the customers while the table is made.
-erasures = Table(
+erasures = _table(
     "erasures",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("customer_id", Id, primary_key=True),
     Column("requested_at", At, nullable=False),
     Column("addresses", Json, nullable=False),  # the guest's former e-mail addresses as keys; [] when it is finished
@@ -859,7 +782,7 @@ erasures = Table(
     Column("position", Json, nullable=False),  # of the last row that the step has processed; []: none
     Column("progressed_at", At, nullable=False),
     Column("finished_at", At),
-    _partial("ix_erasures_unfinished", "organization_id", "requested_at", "customer_id", where="finished_at IS NULL"),
+    _partial("ix_erasures_unfinished", "organization_id, requested_at, customer_id", where="finished_at IS NULL"),
 )
 
 # The keys of guests' links of former secret keys, sealed with the current one: links outlive their key
@@ -874,10 +797,8 @@ link_keys = Table(
 
 # The answers that a retry gets, committed with their work, so that a crash keeps both or neither. The body is sealed:
 # the answer to a create holds the guest's secret link.
-idempotency = Table(
+idempotency = _table(
     "idempotency",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
     Column("status", Integer, nullable=False),
@@ -909,10 +830,8 @@ workers = Table(
 # Cells -----------------------------------------------------------------------------------------------------------
 
 # An organization that leaves this cell: while it is copied, and until its rows are deleted here (decisions/0051).
-cell_moves = Table(
+cell_moves = _table(
     "cell_moves",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("slug", Text, nullable=False),
     Column("to_cell", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -923,32 +842,24 @@ cell_moves = Table(
 )
 
 # The rows of such an organization that were written since the move began, as their triggers noted them.
-cell_changes = Table(
+cell_changes = _entity(
     "cell_changes",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("table_name", Text, nullable=False),
     Column("key", Json, nullable=False),
 )
 
 # An organization that is copied into this cell has a row here from before its first copied row until it lives here
 # (db/arrivals.py); from the moment before it leaves the other one, the rows that make it live are here, too.
-cell_arrivals = Table(
+cell_arrivals = _entity(
     "cell_arrivals",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
     Column("table_name", Text, nullable=False),
     Column("rows", Json, nullable=False),
 )
 
 # Where an organization went that was here. subject is its id, or the hash of a key: found before the organization is
 # known, as a key is.
-cell_forwards = Table(
+cell_forwards = _table(
     "cell_forwards",
-    metadata,
-    Column("organization_id", Id, primary_key=True),
     Column("subject", Text, primary_key=True),
     Column("cell", Text, nullable=False),
     Column("created_at", At, nullable=False),

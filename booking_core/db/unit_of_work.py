@@ -6,7 +6,7 @@ them. On SQLite each table is one `executemany`. A batch of bookings is bound by
 sequences is held until the last of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -94,9 +94,9 @@ class UnitOfWork:
         self.rows.setdefault(target, []).append(row)
         return True
 
-    def insert_from_select(self, target: InsertFromSelect, row: Row) -> None:
-        """Collect a row to derive others from."""
-        self.rows.setdefault(target, []).append(row)
+    def insert_from_select(self, target: InsertFromSelect, rows: Sequence[Row]) -> None:
+        """Collect rows to derive others from."""
+        self.rows.setdefault(target, []).extend(rows)
 
     def in_order(self) -> list[tuple[Target, list[Row]]]:
         """Return the rows by target, referenced tables before those that refer to them, then the updates."""
@@ -171,11 +171,33 @@ def shape(work: UnitOfWork) -> Shape:
     return tuple((target, tuple(rows[0])) for target, rows in work.rows.items())
 
 
+def _referenced_first(wanted: Shape) -> Shape:
+    """Return the targets in their order, but each table behind those that it refers to.
+
+    PostgreSQL checks foreign keys when the statement ends, and Citus when each part of it does.
+    """
+    ordered: Shape = ()
+    for each in wanted:
+        ordered = _with(each, ordered, wanted)
+    return ordered
+
+
+def _with(each: tuple[Target, tuple[str, ...]], ordered: Shape, wanted: Shape) -> Shape:
+    if each in ordered:
+        return ordered
+    target = each[0]
+    referenced = {key.column.table for key in target.foreign_keys} - {target} if isinstance(target, Table) else set()
+    for other in wanted:
+        if other[0] in referenced:
+            ordered = _with(other, ordered, wanted)
+    return (*ordered, each)
+
+
 @lru_cache(maxsize=512)
 def as_one_statement(wanted: Shape) -> Statement:
     """Return one PostgreSQL statement that writes all targets."""
     parts: list[Any] = []
-    for target, columns in wanted:
+    for target, columns in _referenced_first(wanted):
         if isinstance(target, Table):
             parts.append(_insert_rows(POSTGRESQL, target, columns))
         elif isinstance(target, Update):

@@ -240,11 +240,14 @@ def _states(dialect: Dialect) -> Any:
 _STATES = Statement(_states)
 
 
-def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Processed[None]:
+def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Processed[bool]:
     """Publish those of the departures that were touched and differ from their last event.
 
     A departure that was announced less than the window ago is put off. One with seats on hold is looked at again when
     the next hold ends, since that is no event.
+
+    Returns:
+        As a result for each departure that was touched: True if it was published.
     """
     wanted = _ids(sorted(set(departure_ids)))
     locked = tx.all(_LOCK_TOUCHES, organization_id=organization_id, wanted=wanted)
@@ -258,7 +261,8 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
     changed = [event for state in found if (event := _announce(tx, organization, state, at)) is not None]
     if changed:
         events.publish(tx, organization, changed, at=at)
-    return Processed(touched)
+    published = {str(event.resource_id) for event in changed}
+    return Processed(touched, results=[departure_id in published for departure_id in touched])
 
 
 def _ids(ids: Any) -> str:

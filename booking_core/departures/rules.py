@@ -100,12 +100,30 @@ def _present_tiers(tiers: Mapping[str, Tier], currency: str) -> list[dict[str, A
     ]
 
 
+_Prices = tuple[dict[str, Any] | None, list[dict[str, Any]] | None]
+"""The lowest price, and the tiers at a departure's own prices, None where there are none."""
+
+
+def _present_prices(
+    price_tiers: str, price_from: int | None, price_minor: int | None, prices: str | None, currency: str
+) -> _Prices:
+    amount = lowest_minor(price_tiers, price_from, price_minor, prices)
+    has_own = price_minor is not None or prices is not None
+    own = own_tiers(price_tiers, price_from, price_minor, prices) if has_own else None
+    return (
+        None if amount is None else {"amount_minor": amount, "currency": currency},
+        None if own is None else _present_tiers(own, currency),
+    )
+
+
 def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant.
 
-    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows.
+    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows. The
+    prices are presented once for the departures that share them: the results must not be changed.
     """
     iso, timezone = zone.iso_again, zone.name
+    presented: dict[tuple[str, int | None, str | None], _Prices] = {}
 
     def present(row: tuple[Any, ...]) -> dict[str, Any]:
         (
@@ -127,9 +145,10 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
         ) = row
         closes = closes_at(starts, experience_hours, organization_hours)
         available = seats_available(seats_total, seats_taken, seats_held)
-        amount = lowest_minor(price_tiers, price_from, price_minor, prices)
-        has_own = price_minor is not None or prices is not None
-        own = own_tiers(price_tiers, price_from, price_minor, prices) if has_own else None
+        key = experience_id, price_minor, prices
+        shown = presented.get(key)
+        if shown is None:
+            shown = presented[key] = _present_prices(price_tiers, price_from, price_minor, prices, currency)
         starts_at = iso(starts)
         return {
             "id": departure_id,
@@ -140,8 +159,8 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
             "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
             "seats_total": seats_total,
             "seats_available": available,
-            "price": None if amount is None else {"amount_minor": amount, "currency": currency},
-            "price_tiers": None if own is None else _present_tiers(own, currency),
+            "price": shown[0],
+            "price_tiers": shown[1],
             "booking_closes_at": iso(closes),
             "status": status(stored_status, closes, available, at),
         }

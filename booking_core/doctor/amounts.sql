@@ -61,13 +61,16 @@ SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' 
  GROUP BY n.organization_id, n.booking_id, n.kind, n.number HAVING count(*) > 1
 
 -- name: payments_of_bookings
--- Select payments that do not fit their booking, and card bookings without one payment.
+-- Select payments that do not fit their booking, and card bookings without one payment. A payment that was refunded in part
+-- at the gateway may be larger than its booking, whose party was made smaller then: by no more than was refunded.
 -- Cost: one pass over the payments, with a look-up of its booking for each; and over the bookings by card.
 SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' ' || p.currency || ' of '
        || b.total_minor || ' ' || b.currency || ', source ' || b.payment_source
   FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
- WHERE [p] AND (p.currency <> b.currency OR p.amount_minor > b.total_minor
-                OR (p.amount_minor <> b.total_minor AND b.payment_source = 'stripe')
+ WHERE [p] AND (p.currency <> b.currency
+                OR (p.amount_minor > b.total_minor
+                    AND (p.refunded_minor = 0 OR p.amount_minor - p.refunded_minor > b.total_minor))
+                OR (p.amount_minor < b.total_minor AND b.payment_source = 'stripe')
                 OR b.payment_method NOT IN ('card', 'pay_on_site', 'invoice')
                 OR (b.payment_source <> 'stripe') <> EXISTS
                    (SELECT 1 FROM payment_records m

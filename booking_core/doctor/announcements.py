@@ -18,18 +18,18 @@ def validate_state(row: list[Any]) -> str | None:
     starts_at, status, seats_total, seats_taken, held, body = row
     try:
         shown = orjson.loads(body)["data"]["object"]
-        told = {name: shown[name] for name in ("seats_total", "seats_available")}
-        told["starts_at"] = clock.from_datetime(datetime.fromisoformat(shown["starts_at"]))
-        told["is_cancelled"] = shown["status"] == "cancelled"
+        announced = {name: shown[name] for name in ("seats_total", "seats_available")}
+        announced["starts_at"] = clock.from_datetime(datetime.fromisoformat(shown["starts_at"]))
+        announced["is_cancelled"] = shown["status"] == "cancelled"
     except (ValueError, TypeError, KeyError) as error:
         return f"its event cannot be read: {type(error).__name__}"
     expected = {
         "seats_total": seats_total,
-        "seats_available": told["seats_available"] if held else max(0, seats_total - seats_taken),
+        "seats_available": announced["seats_available"] if held else max(0, seats_total - seats_taken),
         "starts_at": starts_at // SECOND * SECOND,
         "is_cancelled": status == "cancelled",
     }
-    differing = [name for name, value in expected.items() if told[name] != value]
+    differing = [name for name, value in expected.items() if announced[name] != value]
     return f"its last event differs in {', '.join(differing)}" if differing else None
 
 

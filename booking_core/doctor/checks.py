@@ -111,6 +111,7 @@ class CheckOptions:
             "pending_until": at + SETTING_CHANGED,
             "pending": self.pending_minutes * MINUTE,
             "lease_until": at + lease,
+            "send_until": at + SEND_AHEAD,
             "delivery_until": at + lease + round(delay_s * (1 + WEBHOOK_JITTER) * SECOND),
             "refund_until": at + REFUND_AHEAD,
             "effect_until": at + EFFECT_AHEAD,
@@ -125,6 +126,7 @@ HOLD_AHEAD = DAY
 SETTING_CHANGED = 31 * DAY
 """A pending booking keeps its expiry when the organization, or the installation, shortens the time to pay later."""
 LEASE_AHEAD = HOUR
+SEND_AHEAD = MINUTE
 LEASE_DEADLINES = 4
 """A delivery is leased for this many times its deadline."""
 WEBHOOK_JITTER = 0.05

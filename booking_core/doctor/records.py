@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import orjson
+from pydantic import ValidationError
+
 from booking_core.db import sql_files
 from booking_core.doctor.checks import Check, RowScan
 from booking_core.models.base import email_key
+from booking_core.models.experiences import ExperienceTexts
 from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
 
 SQL = sql_files.load(__name__)
@@ -14,6 +18,25 @@ def validate_customer(row: list[Any]) -> str | None:
     """Compare a customer's key with the normalised e-mail address."""
     email, key = row
     return None if email_key(email) == key else "its key is not that of its e-mail address"
+
+
+def validate_translations(row: list[Any]) -> str | None:
+    """Read the translated texts of an experience, which every answer and mail about it needs."""
+    (stored,) = row
+    try:
+        found: dict[str, Any] = orjson.loads(stored)
+        unread = [tag for tag, texts in found.items() if not _are_texts(texts)]
+    except (ValueError, AttributeError):
+        return "its translations cannot be read"
+    return f"its translations cannot be read: {', '.join(unread)}" if unread else None
+
+
+def _are_texts(texts: object) -> bool:
+    try:
+        ExperienceTexts.model_validate(texts)
+    except ValidationError:
+        return False
+    return True
 
 
 CHECKS = (
@@ -43,6 +66,13 @@ CHECKS = (
         SQL.text("customer_keys"),
         "u.id",
         validate_customer,
+    ),
+    RowScan(
+        "the translations of an experience can be read",
+        SQL.text("translations"),
+        "x.id",
+        validate_translations,
+        remedy="import the experience again, with its translations",
     ),
     Check(
         "no row refers to a missing row of its organization",

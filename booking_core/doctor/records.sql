@@ -55,6 +55,12 @@ SELECT u.organization_id, min('' || u.id), count(*) || ' customers have one e-ma
 -- Cost: every customer is read.
 SELECT u.id, u.id, u.email, u.email_key FROM customers u WHERE u.organization_id = :organization_id
 
+-- name: translations
+-- Select the translated texts of each experience that has some.
+-- Cost: every experience is read.
+SELECT x.id, x.id, x.translations FROM experiences x
+ WHERE x.organization_id = :organization_id AND x.translations IS NOT NULL
+
 -- name: missing_references
 -- Select rows that refer to a missing row of their organization.
 -- Cost: a look-up for each row of these tables, which have no foreign key.

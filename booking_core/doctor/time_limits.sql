@@ -3,14 +3,21 @@
 
 -- name: timestamps_ahead
 -- Select rows with a timestamp further in the future than its limit.
--- Cost: one pass over the holds, and one over the index of each queue: pending bookings, deliveries, refunds,
--- effects, mails and erasures that are not done; leases are looked for in one pass over each of four tables, deliveries by
--- their index.
+-- Cost: one pass over the holds, the cursors, and the index of each queue: pending bookings, deliveries, refunds,
+-- effects, mails, erasures and checks of payments that are not done; leases are looked for in one pass over each of four
+-- tables, deliveries by their index.
 SELECT h.organization_id, h.id, 'in holds: holds its seats until ' || h.expires_at FROM holds h
  WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :hold_until
 UNION ALL
 SELECT t.organization_id, t.departure_id, 'in departure_touches: to be announced at ' || t.due_at
   FROM departure_touches t WHERE [t] AND t.due_at > :hold_until
+UNION ALL
+SELECT i.organization_id, i.booking_id, 'in payment_intents: Stripe is asked at ' || i.check_at
+  FROM payment_intents i JOIN organizations o ON o.id = i.organization_id
+ WHERE [i] AND i.check_at > :pending_until + coalesce(CAST(o.pending_minutes AS BIGINT) * 60000000, :pending)
+UNION ALL
+SELECT c.organization_id, c.endpoint_id, 'in webhook_cursors: nothing is sent until ' || c.next_send_at
+  FROM webhook_cursors c WHERE [c] AND c.next_send_at > :send_until
 UNION ALL
 SELECT b.organization_id, b.id, 'in bookings: may be paid until ' || b.expires_at
   FROM bookings b JOIN organizations o ON o.id = b.organization_id

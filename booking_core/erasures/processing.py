@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from booking_core import customers, idempotency, notifications, organizations
 from booking_core.clock import MINUTE
 from booking_core.context import Installation, Organization
@@ -19,7 +17,7 @@ from booking_core.db.engine import Tx
 from booking_core.erasures import rules, store
 from booking_core.erasures.rules import Erasure, Progress, Step
 from booking_core.erasures.store import GuestBooking
-from booking_core.models.base import email_key, is_id
+from booking_core.models.base import email_key
 from booking_core.outbox import OutboxKind
 
 SETTLED_AFTER = MINUTE
@@ -208,7 +206,7 @@ class _Eraser:
         """Replace the bookings and customers in stored answers, which only their own JSON names."""
         found = store.find_answers(self.tx, self.owner, group[0].position, ROWS_MAX)
         opened = {key: body for _, key, sealed in found if (body := self._opened(key, sealed)) is not None}
-        named = {key: resource_id for key, body in opened.items() if (resource_id := _named(body))}
+        named = {key: resource_id for key, body in opened.items() if (resource_id := rules.answered_id(body))}
         bookings, persons = (
             store.anonymous_ids(self.tx, self.owner, table, set(named.values()))
             for table in (tables.bookings, tables.customers)
@@ -232,10 +230,3 @@ class _Eraser:
         if body is not None:
             sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
             store.update_answer(self.tx, self.owner, key, sealed)
-
-
-def _named(body: bytes) -> str:
-    """Return the id of the resource that a stored answer shows; an empty text for any other answer."""
-    shown = orjson.loads(body)
-    resource_id = shown.get("id") if isinstance(shown, dict) else None
-    return resource_id if isinstance(resource_id, str) and is_id(resource_id) else ""

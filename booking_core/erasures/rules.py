@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.models.base import email_key
+from booking_core.models.base import email_key, is_id
 
 ANONYMOUS = "Anonymized"
 """Replaces a text that must stay one."""
@@ -94,10 +94,24 @@ def event_body(body: str, replacement: Mapping[str, Any]) -> str | None:
     return orjson.dumps(envelope).decode() if is_replaced or is_forgotten else None
 
 
+def answered_id(body: bytes) -> str:
+    """Return the id of the resource that a stored answer shows; an empty text for any other answer."""
+    resource_id = _answered(orjson.loads(body)).get("id")
+    return resource_id if isinstance(resource_id, str) and is_id(resource_id) else ""
+
+
 def answer_body(body: bytes, replacement: Mapping[str, Any]) -> bytes | None:
-    """Return a stored answer with fields replaced; None if it has these values already."""
+    """Return a stored answer with fields of its resource replaced; None if it has these values already."""
     shown = orjson.loads(body)
-    return orjson.dumps(shown) if _replace(shown, replacement) else None
+    return orjson.dumps(shown) if _replace(_answered(shown), replacement) else None
+
+
+def _answered(shown: Any) -> dict[str, Any]:
+    """Return the resource that an answer is, or the booking inside, which the answer to a change has."""
+    if not isinstance(shown, dict):
+        return {}
+    inside = shown.get("booking")
+    return inside if isinstance(inside, dict) else shown
 
 
 def _replace(shown: dict[str, Any], replacement: Mapping[str, Any]) -> bool:

@@ -19,20 +19,10 @@ from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.errors import Unavailable
 from booking_core.events import rules
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
-
-_ONCE = frozenset(
-    {
-        EventType.BOOKING_CREATED,
-        EventType.BOOKING_CONFIRMED,
-        EventType.BOOKING_CANCELLED,
-        EventType.CUSTOMER_CREATED,
-        EventType.GIFT_CARD_ISSUED,
-    }
-)
-"""The types that a resource has at most once. Their occurrence is 0, so that a unique index refuses another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +97,14 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
 
     Returns:
         The last booking number and the last event sequence before the reserved ones, by organization.
+
+    Raises:
+        Unavailable: `is_locked`: one of them has left for another cell while this transaction waited for its lock.
     """
-    return _reserve(tx, _LOCK_SEQUENCES, wanted)
+    before = _reserve(tx, _LOCK_SEQUENCES, wanted)
+    if len(before) < len(wanted):
+        raise Unavailable(is_locked=True)
+    return before
 
 
 def try_lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -132,6 +128,9 @@ def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]
 
 # Publishing ------------------------------------------------------------------------------------------------------
 
+_NAMES = {kind: (kind.value, kind.resource_type.value, kind in rules.ONCE) for kind in EventType}
+"""By type: its name, that of its resource's type, and if a resource has it at most once."""
+
 
 def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int, at: int) -> str:
     """Write an event.
@@ -142,10 +141,10 @@ def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int
     Returns:
         The event's id.
     """
-    event_id = tokens.new_id()
+    event_id, (kind, resource_type, is_once) = tokens.new_id(), _NAMES[event.type]
     envelope = {
         "id": event_id,
-        "type": event.type,
+        "type": kind,
         "created_at": organization.zone.iso(at),
         "api_version": API_VERSION,
         "sequence": sequence,
@@ -156,10 +155,10 @@ def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int
         organization_id=organization.id,
         sequence=sequence,
         id=event_id,
-        type=event.type.value,
-        resource_type=event.type.resource_type.value,
+        type=kind,
+        resource_type=resource_type,
         resource_id=event.resource_id,
-        occurrence=0 if event.type in _ONCE else sequence,
+        occurrence=0 if is_once else sequence,
         body=orjson.dumps(envelope).decode(),
         created_at=at,
         **tx.trace_columns,

@@ -24,6 +24,17 @@ _BY_TOKEN: dict[str, frozenset[EventType]] = {
 """The event types of each token of the `type` parameter: one type, or all types of a prefix such as `booking.*`."""
 
 
+ONCE = frozenset(
+    {
+        EventType.BOOKING_CREATED,
+        EventType.BOOKING_CONFIRMED,
+        EventType.BOOKING_CANCELLED,
+        EventType.CUSTOMER_CREATED,
+        EventType.GIFT_CARD_ISSUED,
+    }
+)
+"""The types that a resource has at most once. Their occurrence is 0, so that a unique index refuses another."""
+
 _NO_CHANGES = frozenset({"updated_at", "manage_url"})
 """Fields that are never in `changes`: every change has the first, and no event holds the second."""
 

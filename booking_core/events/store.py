@@ -2,10 +2,11 @@
 
 A page costs the same at any place of the feed and with any filter. Every type: a scan along the primary key. Some
 types: one scan along the index of types for each, merged, so that a rare type is not searched among the others. One
-resource: its few events by their own index. A bound in time becomes a bound of the sequence first, so that the scan
-ends there.
+resource: one scan along the index of its occurrences for each type, merged too, since a departure that changes all the
+time has thousands. A bound in time becomes a bound of the sequence first, so that the scan ends there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -43,7 +44,9 @@ from booking_core.db.tables import (
     webhook_leases,
     webhook_ranges,
 )
+from booking_core.events import rules
 from booking_core.events.rules import EventRow
+from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 
 _SKEW = MINUTE
@@ -77,6 +80,8 @@ class _Shape:
 
     order: Order
     types: int
+    repeated: int
+    """The first ones of the types, which a resource may have more than once."""
     of_one: bool
     dated: bool
 
@@ -88,19 +93,19 @@ def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
 
 def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[EventRow]:
     """Return the next events of the query, at most `limit`."""
-    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(query.types)}
-    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
     of_one = query.resource_id is not None
+    types = sorted(query.types or (tuple(EventType) if of_one else ()), key=rules.ONCE.__contains__)
+    parameters: dict[str, Any] = {f"type_{i}": str(kind) for i, kind in enumerate(types)}
+    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
     if of_one:
         parameters["resource_id"] = query.resource_id
     dated = query.created_since is not None or query.created_until is not None
     if dated:
         since = 0 if query.created_since is None else query.created_since
         until = END_OF_TIME if query.created_until is None else query.created_until
-        parameters |= {"since": since, "until": until}
-        if not of_one:
-            parameters |= {"surely_before": since - _SKEW, "surely_behind": until + _SKEW}
-    statement = _page(_Shape(query.order, len(query.types), of_one, dated))
+        parameters |= {"since": since, "until": until, "surely_before": since - _SKEW, "surely_behind": until + _SKEW}
+    repeated = sum(kind not in rules.ONCE for kind in types)
+    statement = _page(_Shape(query.order, len(types), repeated, of_one, dated))
     found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
     return [EventRow._make(row) for row in found]
 
@@ -108,14 +113,7 @@ def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[Eve
 @lru_cache(maxsize=1024)
 def _page(shape: _Shape) -> Statement:
     kinds = [bindparam(f"type_{i}", type_=Text) for i in range(shape.types)]
-    if shape.of_one:
-        return Statement(_of_one(shape, kinds))
-    shown = _SHOWN.where(*_between(shape))
-    if not kinds:
-        return Statement(_first(shown, events.c.sequence, shape.order))
-    # Left to itself, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
-    shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
-    scans = [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
+    scans = _of_one(shape, kinds) if shape.of_one else _of_all(shape, kinds)
     if len(scans) == 1:
         return Statement(scans[0])
     merged = union_all(*(select(scan.subquery()) for scan in scans))
@@ -123,7 +121,6 @@ def _page(shape: _Shape) -> Statement:
 
 
 _after, _since, _until = (bindparam(name, type_=BigInteger) for name in ("after", "since", "until"))
-_dated = [events.c.created_at >= _since, events.c.created_at < _until]
 
 
 def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
@@ -131,32 +128,51 @@ def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
     return query.order_by(in_order).limit(bindparam("limit", type_=Integer))
 
 
-def _of_one(shape: _Shape, kinds: list[Any]) -> Any:
-    """Return the query of one resource.
+def _of_all(shape: _Shape, kinds: list[Any]) -> list[Any]:
+    """Return the scans of all resources: one of the sequence, or one for each type."""
+    shown = _SHOWN.where(*_between(shape)(events.c.sequence, events.c.created_at))
+    if not kinds:
+        return [_first(shown, events.c.sequence, shape.order)]
+    # Left to itself, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
+    shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
+    return [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
+
+
+def _of_one(shape: _Shape, kinds: list[Any]) -> list[Any]:
+    """Return the scans of one resource: one of its single events, at most one for each type, and one for each type
+    that it may have more than once, whose occurrences are sequences.
 
     The sums hide columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
     """
-    sequence = events.c.sequence + literal_column("0")
-    created_at = events.c.created_at + literal_column("0")
-    query = _SHOWN.where(
-        events.c.resource_id == bindparam("resource_id", type_=Id),
-        sequence > _after if shape.order is Order.ASC else sequence < _after,
-        *([events.c.type.in_(kinds)] if kinds else []),
-        *([created_at >= _since, created_at < _until] if shape.dated else []),
-    )
-    return _first(query, sequence, shape.order)
+    own, between = _SHOWN.where(events.c.resource_id == bindparam("resource_id", type_=Id)), _between(shape)
+    sequence, created_at = (column + literal_column("0") for column in (events.c.sequence, events.c.created_at))
+    single = own.where(events.c.type.in_(kinds), events.c.occurrence == _START, *between(sequence, created_at))
+    repeated = own.where(events.c.occurrence != _START, *between(events.c.occurrence, events.c.created_at))
+    return [
+        _first(single, sequence, shape.order),
+        *(
+            _first(repeated.where(events.c.type == kind), events.c.occurrence, shape.order)
+            for kind in kinds[: shape.repeated]
+        ),
+    ]
 
 
-def _between(shape: _Shape) -> list[ColumnElement[bool]]:
-    """Return the lower and the upper bound of a page.
+def _between(shape: _Shape) -> Callable[[ColumnElement[int], ColumnElement[int]], list[ColumnElement[bool]]]:
+    """Return a function of the sequence and the date of an event that gives the bounds of a page.
 
-    It is one condition on each side, since SQLite uses only one of two for the range that it reads.
+    There is one condition on each side, since SQLite uses only one of two for the range that it reads.
     """
     if not shape.dated:
-        return [events.c.sequence > _after if shape.order is Order.ASC else events.c.sequence < _after]
+        is_up = shape.order is Order.ASC
+        return lambda sequence, _: [sequence > _after if is_up else sequence < _after]
     bounds = _bounds(shape.order)
     lower, upper = select(bounds.c.lower).scalar_subquery(), select(bounds.c.upper).scalar_subquery()
-    return [events.c.sequence > lower, events.c.sequence < upper, *_dated]
+    return lambda sequence, created_at: [
+        sequence > lower,
+        sequence < upper,
+        created_at >= _since,
+        created_at < _until,
+    ]
 
 
 def _bounds(order: Order) -> CTE:

@@ -3,5 +3,6 @@
 from booking_core.experiences.pricing import Tier, lowest_minor, own_tiers, tiers
 from booking_core.experiences.rules import price_tiers
 from booking_core.experiences.service import find, get
+from booking_core.experiences.translations import texts_for, unknown_names
 
-__all__ = ["Tier", "find", "get", "lowest_minor", "own_tiers", "price_tiers", "tiers"]
+__all__ = ["Tier", "find", "get", "lowest_minor", "own_tiers", "price_tiers", "texts_for", "tiers", "unknown_names"]

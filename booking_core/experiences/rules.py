@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import Zone
+from booking_core.experiences import translations
 from booking_core.experiences.pricing import lowest_minor
 from booking_core.models.experiences import STANDARD_TIER_ID
 
@@ -37,6 +38,8 @@ class ExperienceRow(NamedTuple):
     meeting_point: str | None
     what_to_bring: str | None
     terms: str | None
+    translations: str | None
+    """A JSON object of texts by language tag; None: there are none."""
     updated_at: int
 
 
@@ -103,6 +106,7 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
         "meeting_point": row.meeting_point,
         "what_to_bring": orjson.loads(row.what_to_bring or "[]"),
         "terms": row.terms,
+        "translations": translations.present(row.translations, has_add_ons=has_add_ons),
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }

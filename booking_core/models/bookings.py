@@ -100,8 +100,9 @@ PaymentSourceName = Literal["stripe", "on_site", "external"]
 
 class PaymentStatus(StrEnum):
     """unpaid: to be paid on site or by invoice, and not or not wholly paid; pending: the card is to be charged; paid;
-    partially_refunded and refunded: by the card gateway or by hand; failed: the card was never charged. A change moves
-    `updated_at`, and no event tells of it."""
+    partially_refunded and refunded: by the card gateway or by hand; failed: the card was never charged. Each
+    change is in an event: of the creation, confirmation or cancellation it comes with, else `booking.refunded` or
+    `booking.updated`."""
 
     UNPAID = "unpaid"
     PENDING = "pending"
@@ -112,6 +113,9 @@ class PaymentStatus(StrEnum):
 
 
 PaymentStatusName = Literal["unpaid", "pending", "paid", "partially_refunded", "refunded", "failed"]
+
+REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
+"""The statuses in which a cancellation refunds: a part may have been refunded at the gateway before."""
 
 
 class RefundMode(StrEnum):
@@ -212,6 +216,9 @@ class Booking(Resource):
     """The name of the booking in the system that made it; absent in events of earlier releases."""
     metadata: dict[str, str] = Field(default_factory=dict, repr=False)
     """Texts that the booking was created with, for the system that made it; absent in events of earlier releases."""
+    locale: str | None = None
+    """The guest's language, as it was given with the booking (BCP 47); null: the organization's. Absent in events of
+    earlier releases."""
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None

@@ -8,6 +8,7 @@ from booking_core.models import limits
 from booking_core.models.base import Id, InputId, LanguageTag, Note, Request, Resource, ShortText
 from booking_core.models.bookings import AddOnInput, Booking, GuestInput, GuestLineInput
 from booking_core.models.money import Money
+from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 
 
 class CheckoutPayment(Resource):
@@ -51,6 +52,13 @@ class CheckoutCreate(Request):
     """A gift card that pays for the booking, or for a part of it."""
     hold_id: InputId | None = None
     """A hold whose seats the checkout takes over; it ends with the checkout."""
+    external_reference: ExternalReference | None = Field(default=None, repr=False)
+    """The name of the booking in your system, such as the number of an order. Bookings are found by it."""
+    external_reference_unique: UniqueReference | None = None
+    """True to refuse the checkout if the organization has a booking with this `external_reference`, cancelled or
+    not."""
     locale: LanguageTag | None = None
     """The guest's language for mails and the guest's page, a BCP 47 tag such as `de` or `fr-CH`; by default the
     organization's. A language without a translation is the same as none."""
+    metadata: Metadata | None = Field(default=None, repr=False)
+    """Up to 50 texts by name, at most 8,000 characters in all; shown on the booking and in its events."""

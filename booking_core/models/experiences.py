@@ -29,10 +29,26 @@ class AddOn(Resource):
     price: Money
 
 
+class ExperienceTexts(Resource):
+    """Texts of an experience in one language; null or left out: shown as in the experience itself."""
+
+    title: str | None = None
+    excerpt: str | None = None
+    meeting_point: str | None = None
+    what_to_bring: list[str] | None = None
+    terms: str | None = None
+    price_tiers: dict[str, str] = Field(default_factory=dict)
+    """Names of price tiers, by the tier's id."""
+    add_ons: dict[str, str] = Field(default_factory=dict)
+    """Names of add-ons, by the add-on's id."""
+
+
 class Experience(Resource):
     """Something a guest can book; unpublished ones are returned as well."""
 
-    model_config = ConfigDict(json_schema_extra=always_sent("add_ons", "meeting_point", "what_to_bring", "terms"))
+    model_config = ConfigDict(
+        json_schema_extra=always_sent("add_ons", "meeting_point", "what_to_bring", "terms", "translations")
+    )
 
     id: Id
     slug: str
@@ -69,5 +85,8 @@ class Experience(Resource):
     """Things that guests bring, one in each entry."""
     terms: str | None = None
     """Terms that guests accept; may have several lines."""
+    translations: dict[str, ExperienceTexts] = Field(default={})
+    """Texts for guests of other languages, by language tag (BCP 47) such as `de`. They are the same for every request,
+    whatever language it accepts."""
     created_at: AwareDatetime
     updated_at: AwareDatetime

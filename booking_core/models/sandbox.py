@@ -7,7 +7,37 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from booking_core.models import limits
 from booking_core.models.base import Id, Open, Request, Resource
+from booking_core.models.checkouts import Checkout
 from booking_core.models.webhooks import Instant
+
+
+class SandboxCard(StrEnum):
+    """A test card, by the names of Stripe's test payment methods (docs.stripe.com/testing) where Stripe has one: it
+    decides whether a payment and its refund succeed."""
+
+    VISA = "pm_card_visa"
+    """The payment and its refund succeed."""
+    DECLINED = "pm_card_chargeDeclined"
+    """The payment is declined, and the guest may try another card."""
+    REFUND_FAIL = "pm_card_refundFail"
+    """The payment succeeds; its refund is refused, and waits for staff."""
+    PENDING_REFUND = "pm_card_pendingRefund"
+    """The payment succeeds; its refund is accepted, and succeeds when it is looked up ten minutes later."""
+    REFUND_UNAVAILABLE = "pm_card_refundUnavailable"
+    """The payment succeeds; the gateway does not answer the first two attempts of its refund."""
+    DASHBOARD_REFUND = "pm_card_dashboardRefund"
+    """The payment succeeds, and all of it is refunded in Stripe's dashboard, outside of this service."""
+
+
+class SandboxPaymentStatus(StrEnum):
+    """The result of a payment by a test card."""
+
+    SUCCEEDED = "succeeded"
+    DECLINED = "declined"
+    """The checkout still waits for a payment."""
+
+
+SandboxPaymentStatusName = Literal["succeeded", "declined"]
 
 
 class SandboxStatus(StrEnum):
@@ -29,6 +59,9 @@ class SandboxDue(Resource):
     """Unpaid checkouts that have expired."""
     departures: int
     """Departures to be checked for their minimum, or with bookings to be cancelled."""
+    payments: int
+    """Payments to be looked up at the test gateway: before the end of their checkouts, and behind it to be
+    canceled."""
     refunds: int
     """Refunds to be sent to the test gateway, or to be looked up there."""
     mails: int
@@ -61,6 +94,23 @@ class SandboxClockAdvance(Request):
         if (self.seconds is None) == (self.to is None):
             raise ValueError("needs either seconds or to")
         return self
+
+
+class SandboxCheckoutPay(Request):
+    """Body of `POST /api/v1/sandbox/checkouts/{id}/pay`; an empty body is fine."""
+
+    payment_method: SandboxCard | None = None
+    """The test card; default `pm_card_visa`."""
+
+
+class SandboxPayment(Resource):
+    """A payment by a test card."""
+
+    status: Open[SandboxPaymentStatus, SandboxPaymentStatusName]
+    error: str | None
+    """The code with which the card was declined, such as `card_declined`."""
+    checkout: Checkout
+    """The checkout with its booking as it is now."""
 
 
 class SandboxMail(Resource):

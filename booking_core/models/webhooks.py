@@ -101,7 +101,7 @@ AttemptErrorName = Literal[
 class WebhookEndpoint(Resource):
     """A URL to which events are sent."""
 
-    model_config = ConfigDict(json_schema_extra=always_sent("headers"))
+    model_config = ConfigDict(json_schema_extra=always_sent("headers", "max_per_second"))
 
     id: Id
     url: str
@@ -120,6 +120,8 @@ class WebhookEndpoint(Resource):
     updated_at: AwareDatetime
     headers: dict[str, str] = Field(default_factory=dict)
     """The headers of your own that deliveries carry, each with `********` for its value, which is never shown."""
+    max_per_second: int | None = None
+    """The most requests that are sent within any second, retries and tests included. Null: there is no limit."""
 
 
 class WebhookEndpointWithSecret(WebhookEndpoint):
@@ -259,6 +261,7 @@ EndpointHeaders = Annotated[
     Field(max_length=limits.WEBHOOK_HEADERS_MAX),
     AfterValidator(_headers),
 ]
+MaxPerSecond = Annotated[int, Field(ge=1, le=limits.WEBHOOK_PER_SECOND_MAX)]
 
 
 class WebhookEndpointCreate(Request):
@@ -271,6 +274,8 @@ class WebhookEndpointCreate(Request):
     description: ShortText | None = None
     headers: EndpointHeaders | None = Field(default=None, repr=False)
     """At most ten headers that each delivery carries beside those of the service, such as `Authorization`."""
+    max_per_second: MaxPerSecond | None = None
+    """The most requests that are sent within any second. Deliveries beyond it wait, queued."""
 
 
 class WebhookEndpointChange(Request):
@@ -286,6 +291,8 @@ class WebhookEndpointChange(Request):
     """`enabled` starts counting failures anew; `disabled` marks what is queued as failed."""
     headers: EndpointHeaders | None = Field(default=None, repr=False)
     """In the place of all former ones; an empty object removes them."""
+    max_per_second: MaxPerSecond | None = None
+    """In the place of the former limit, from the next request on; null removes it."""
 
 
 class SecretRotate(Request):

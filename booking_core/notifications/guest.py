@@ -10,6 +10,7 @@ from booking_core.languages import Language, choose, language
 from booking_core.notifications import store
 from booking_core.notifications.gift_card import GiftCardDetails, GiftCardSummary, gift_card_summary
 from booking_core.notifications.summary import BookingDetails, Summary, summary
+from booking_core.notifications.translating import translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ def open_link(tx: Tx, installation: Installation, token: str, locale: str | None
         raise NotFound
     actor = Actor(installation=installation, organization=organization, at=at)
     wording = language(choose(locale, row.locale, organization.language))
+    row = translated(row, organization, locale)
     return GuestView(actor, row, summary(row, organization, wording), wording)
 
 

@@ -1,7 +1,8 @@
 """Renders the subject, text, HTML and calendar entry of a mail from templates.
 
 Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text, so
-that it cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English.
+that it cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English,
+but for those about a payment at Stripe, which are in the organization's language.
 """
 
 import textwrap
@@ -23,8 +24,10 @@ from booking_core.notifications.branding import brand
 from booking_core.notifications.formatting import money, one_line, shortened, zone_name
 from booking_core.notifications.gift_card import GiftCardDetails, gift_card_summary
 from booking_core.notifications.message import PICTURE_ID, MailContent
-from booking_core.notifications.rules import GUEST_KINDS
+from booking_core.notifications.payment_notice import payment_notice
+from booking_core.notifications.rules import GUEST_KINDS, STAFF_PAYMENT_KINDS
 from booking_core.notifications.summary import BookingDetails, Summary, language_of, summary
+from booking_core.notifications.translating import translated
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
@@ -159,6 +162,8 @@ def render(
         return _of_gift_card(kind, about, about.gift_card, given, link, secret_keys)
     if about.booking is not None and kind in GUEST_KINDS:
         return _for_guest(kind, about, about.booking, given, link, organizer)
+    if about.booking is not None and kind in STAFF_PAYMENT_KINDS:
+        return _of_payment(kind, about.organization, about.booking, given)
     return _for_staff(kind, about, given)
 
 
@@ -166,6 +171,7 @@ def _for_guest(
     kind: OutboxKind, about: Subject, row: BookingDetails, payload: dict[str, Any], link: str | None, organizer: str
 ) -> MailContent:
     organization, wording = about.organization, language_of(row, about.organization)
+    row = translated(row, organization)
     booking = summary(row, organization, wording)
     subject = _subject_for_guest(kind, booking, wording)
     picture = qr_codes.png(row.id) if link and booking.is_confirmed else None
@@ -203,6 +209,24 @@ def _of_gift_card(
     }
     rendered = _render(kind, wording, context)
     return MailContent(_cut(subject), rendered["txt"], rendered["html"], None, picture, wording.code)
+
+
+def _of_payment(
+    kind: OutboxKind, organization: Organization, row: BookingDetails, payload: dict[str, Any]
+) -> MailContent:
+    wording = language(choose(organization.language))
+    booking = summary(row, organization, wording)
+    notice = payment_notice(kind, booking, payload, wording)
+    context = {
+        "subject": notice.subject,
+        "organization": organization.name,
+        "brand": brand(organization),
+        "booking": booking,
+        "booking_id": row.id,
+        "notice": notice,
+    }
+    rendered = _render(kind, wording, context)
+    return MailContent(_cut(notice.subject), rendered["txt"], rendered["html"], language=wording.code)
 
 
 def _for_staff(kind: OutboxKind, about: Subject, payload: dict[str, Any]) -> MailContent:

@@ -30,6 +30,14 @@ STAFF_BOOKING_KINDS = frozenset(
 """Sent to staff about a booking."""
 STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
 """A refund needs a person. It is about a guest's money, so it is sent whatever the notification settings are."""
+STAFF_PAYMENT_KINDS = frozenset(
+    {
+        OutboxKind.STAFF_PAYMENT_REVIEW_MAIL,
+        OutboxKind.STAFF_DISPUTE_OPENED_MAIL,
+        OutboxKind.STAFF_DISPUTE_LOST_MAIL,
+    }
+)
+"""A payment at Stripe needs a person; it is sent whatever the notification settings are, for the same reason."""
 ANNOUNCING_KINDS = frozenset(
     {
         OutboxKind.BOOKING_CONFIRMATION_MAIL,
@@ -39,7 +47,7 @@ ANNOUNCING_KINDS = frozenset(
     }
 )
 """Sent only before the departure starts. A cancellation or a refund is about money, and is sent after it, too."""
-BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS
+BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS | STAFF_PAYMENT_KINDS
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
     OutboxKind.GIFT_CARD_MAIL,
@@ -83,7 +91,7 @@ def recipient(
         if kind is OutboxKind.BOOKING_CONFIRMATION_MAIL and not booking.send_confirmation_email:
             return NoMailReason.SUPPRESSED
         return booking.guest_email or NoMailReason.NO_RECIPIENT
-    if not (organization.notify_staff or kind in STAFF_REFUND_KINDS):
+    if not (organization.notify_staff or kind in STAFF_REFUND_KINDS | STAFF_PAYMENT_KINDS):
         return NoMailReason.SUPPRESSED
     # The booking's own switch is about the notice of its creation alone (decision B17).
     if kind is OutboxKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:

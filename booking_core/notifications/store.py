@@ -21,7 +21,6 @@ from booking_core.db.tables import (
     gift_card_entries,
     gift_cards,
     mails,
-    payments,
     refunds,
 )
 from booking_core.db.tables import organizations as organization_table
@@ -103,7 +102,6 @@ _OF_OTHERS: dict[str, Any] = {
     "duration_minutes": experiences.c.duration_minutes,
     "starts_at": departures.c.starts_at,
     "own_ends_at": departures.c.ends_at,
-    "paid_minor": payments.c.amount_minor,
     "refund_id": refunds.c.id,
     "refund_minor": refunds.c.amount_minor,
     "refund_status": refunds.c.status,
@@ -112,17 +110,13 @@ _OF_OTHERS: dict[str, Any] = {
     "refund_provider_id": refunds.c.provider_refund_id,
     "refund_settled_minor": refunds.c.settled_minor,
     "restored_minor": gift_card_entries.c.amount_minor,
+    "translations": experiences.c.translations,
 }
 
 
 def _bookings(dialect: Dialect) -> Any:
     wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     owner = bookings.c.organization_id
-    paid = and_(
-        payments.c.organization_id == owner,
-        payments.c.booking_id == bookings.c.id,
-        payments.c.status == literal_column("'paid'"),
-    )
     of_cancellation = refunds.c.number == literal_column("0")
     refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id, of_cancellation)
     restored = and_(
@@ -137,7 +131,6 @@ def _bookings(dialect: Dialect) -> Any:
         .join_from(wanted, bookings, and_(owner == wanted.c.organization_id, bookings.c.id == wanted.c.id))
         .join(departures, departed)
         .join(experiences, offered)
-        .join(payments, paid, isouter=True)
         .join(refunds, refund, isouter=True)
         .join(gift_card_entries, restored, isouter=True)
     )

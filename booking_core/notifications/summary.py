@@ -62,8 +62,6 @@ class BookingDetails(NamedTuple):
     duration_minutes: int | None
     starts_at: int
     own_ends_at: int | None
-    paid_minor: int | None
-    """Paid by card and not refunded yet."""
     refund_id: str | None
     refund_minor: int | None
     refund_status: str | None
@@ -72,6 +70,8 @@ class BookingDetails(NamedTuple):
     refund_provider_id: str | None
     refund_settled_minor: int | None
     restored_minor: int | None
+    translations: str | None = None
+    """Texts of the experience in other languages, as they are stored."""
 
     @property
     def refund(self) -> RefundState | None:

@@ -1,6 +1,7 @@
 """SQL of organizations."""
 
 from dataclasses import fields
+from functools import lru_cache
 
 from sqlalchemy import Boolean, bindparam, or_, select
 
@@ -19,6 +20,8 @@ COLUMNS = tuple(_TABLE.c[field.name] for field in fields(Organization))
 _SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(column.type, Boolean))
 """SQLite returns these as 0 or 1."""
 
+_REMEMBERED_MAX = 1024
+
 _SELECT = select(*COLUMNS)
 _BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug"), has_arrived(_TABLE.c.id)))
 _BY_ID = Statement(_SELECT.where(_TABLE.c.id == bindparam("id", type_=tables.Id)))
@@ -30,7 +33,13 @@ _IS_TAKEN = Statement(
 
 def from_row(row: Row) -> Organization:
     """Return the organization of a row that begins with COLUMNS."""
-    values = list(row[: len(COLUMNS)])
+    return _of_columns(row[: len(COLUMNS)])
+
+
+# The row of an organization comes with the key of every request, and seldom differs from the last time.
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _of_columns(columns: Row) -> Organization:
+    values = list(columns)
     for index in _SWITCHES:
         values[index] = bool(values[index])
     return Organization(*values)

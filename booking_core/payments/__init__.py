@@ -5,6 +5,7 @@ transaction is open, and settles the result. Staff records payments without a ga
 `outcome_of` returns the outcome of a cancellation for the money of its booking.
 """
 
+from booking_core.models.sandbox import SandboxCard
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
 from booking_core.payments.elsewhere import Elsewhere, Recorded, record_elsewhere
 from booking_core.payments.gateway_amounts import from_gateway, to_gateway
@@ -43,7 +44,12 @@ from booking_core.payments.rules import (
     refund_amount,
 )
 from booking_core.payments.rules import release as release_of
-from booking_core.payments.sandbox_cards import SandboxCard, new_sandbox_intent, sandbox_card_of
+from booking_core.payments.sandbox_cards import (
+    is_sandbox_intent,
+    new_sandbox_checkout_intent,
+    new_sandbox_intent,
+    sandbox_card_of,
+)
 from booking_core.payments.service import (
     drop,
     expect,
@@ -91,7 +97,9 @@ __all__ = [
     "get",
     "get_record",
     "get_refund",
+    "is_sandbox_intent",
     "lock",
+    "new_sandbox_checkout_intent",
     "new_sandbox_intent",
     "next_refund_number",
     "organization_of_record",

@@ -18,7 +18,7 @@ from booking_core.models.money import formatted
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
 from booking_core.payments.rules import LeasedRefund, Returned
-from booking_core.payments.store import PaymentRow
+from booking_core.payments.store import BookingForRefund, PaymentRow
 from booking_core.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
 
@@ -58,21 +58,11 @@ def record(
     status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
     payment_id = _receive(tx, actor, payment, booking_id, currency, amount_minor, status)
     record_id = tokens.new_id()
-    tx.insert(
-        tables.payment_records,
-        organization_id=actor.organization.id,
-        id=record_id,
-        booking_id=booking_id,
-        payment_id=payment_id,
-        amount_minor=amount_minor,
-        currency=currency,
-        method=method,
-        note=note,
-        received_at=received_at,
-        created_at=actor.at,
-    )
-    noted = {"amount_minor": amount_minor, "currency": currency, "method": method, "record_id": record_id}
-    _note(tx, actor, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **noted, note=note)
+    said = {"amount_minor": amount_minor, "currency": currency, "method": method, "note": note}
+    owner = {"organization_id": actor.organization.id, "booking_id": booking_id, "payment_id": payment_id}
+    times = {"received_at": received_at, "created_at": actor.at}
+    tx.insert(tables.payment_records, id=record_id, **owner, **said, **times)
+    _note(tx, actor, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **said, record_id=record_id)
     return status
 
 
@@ -249,39 +239,56 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         Unprocessable: `more_than_paid`.
     """
     note = _required("note", note, NOTE_LENGTH_MAX)
-    held = store.lock_booking(tx, actor.organization.id, booking_id)
-    if held is None:
+    booking, payment = _lock_without_refund(tx, actor, booking_id)
+    if amount_minor <= 0:
+        raise Malformed.at("amount", "must be more than zero", "range")
+    _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
+    parts = store.lock_refunds_of_booking(tx, actor.organization.id, booking_id) if payment.released_minor else []
+    refund = refunds.unrequested(
+        actor,
+        booking,
+        payment,
+        booking_id,
+        amount_minor,
+        refund_id=tokens.new_id(),
+        status=RefundStatus.SETTLED,  # as if it had been owed before
+        parts_returned_minor=parts[0].parts_returned_minor if parts else 0,
+    )
+    _insert_settled(tx, refund, note)
+    return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
+
+
+def _insert_settled(tx: Tx, refund: LeasedRefund, note: str) -> None:
+    tx.insert(
+        tables.refunds,
+        organization_id=refund.organization_id,
+        id=refund.id,
+        booking_id=refund.booking_id,
+        payment_id=refund.payment_id,
+        amount_minor=refund.amount_minor,
+        currency=refund.currency,
+        status=RefundStatus.SETTLED.value,
+        settled_minor=refund.amount_minor,
+        settled_note=note,
+        settled_at=refund.at,
+        created_at=refund.at,
+        updated_at=refund.at,
+    )
+
+
+def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[BookingForRefund, PaymentRow]:
+    """Lock a cancelled booking and its received payment, of which nothing is owed."""
+    booking = store.lock_booking(tx, actor.organization.id, booking_id)
+    if booking is None:
         raise NotFound("There is no such booking.")
-    if held.booking_status != BookingStatus.CANCELLED:
+    if booking.booking_status != BookingStatus.CANCELLED:
         raise Conflict("booking_not_cancelled", "The booking is not cancelled, so nothing of it is refunded.")
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
     if payment is None or not payment.amount_minor or payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED):
         raise Conflict("nothing_received", "No payment of the booking is known here, so none of it was returned.")
     if payment.has_refund:
         raise Conflict("refund_exists", "The booking has a refund: settle that one.")
-    if amount_minor <= 0:
-        raise Malformed.at("amount", "must be more than zero", "range")
-    _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
-    settled = RefundStatus.SETTLED  # as if it had been owed before
-    refund = refunds.unrequested(
-        actor, held, payment, booking_id, amount_minor, refund_id=tokens.new_id(), status=settled
-    )
-    tx.insert(
-        tables.refunds,
-        organization_id=actor.organization.id,
-        id=refund.id,
-        booking_id=booking_id,
-        payment_id=payment.id,
-        amount_minor=amount_minor,
-        currency=payment.currency,
-        status=RefundStatus.SETTLED.value,
-        settled_minor=amount_minor,
-        settled_note=note,
-        settled_at=actor.at,
-        created_at=actor.at,
-        updated_at=actor.at,
-    )
-    return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
+    return booking, payment
 
 
 def _lock(tx: Tx, actor: Actor, refund_id: str) -> LeasedRefund:

@@ -60,12 +60,18 @@ def record_elsewhere(
     found = store.lock_refunds_of_booking(tx, actor.organization.id, booking_id) if has_refunds else []
     if payment.status in _AWAITED or any(each.status in _OPEN for each in found):
         return Recorded(Elsewhere.TOO_EARLY)
-    parts = store.parts_returned(tx, actor.organization.id, booking_id) if payment.released_minor else 0
+    parts = found[0].parts_returned_minor if found else 0
     unknown = gateway_minor - parts - payment.refunded_minor
     state = refunds.unrequested(
-        actor, booking, payment, booking_id, payment.amount_minor, refund_id=booking_id, status=RefundStatus.SUCCEEDED
+        actor,
+        booking,
+        payment,
+        booking_id,
+        payment.amount_minor,
+        refund_id=booking_id,
+        status=RefundStatus.SUCCEEDED,
+        parts_returned_minor=parts,
     )
-    state = state._replace(parts_returned_minor=parts)
     settled, state = _settle(tx, found, state, unknown, provider_refund_id)
     rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
     if rest <= 0:

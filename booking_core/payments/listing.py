@@ -158,10 +158,11 @@ def _owned(row: Row) -> OwnedRefund:
     return Refund._make(row[: len(_REFUND)]), organizations.from_row(row[len(_REFUND) :])
 
 
+_WAITS = refunds.c.status.in_([literal_column(f"'{status}'", Text) for status in sorted(WAITING)])
 _BY_ID = Statement(
     _refunds(
         or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id))
-    ).order_by(*_NEWEST)
+    ).order_by(_WAITS.desc(), *_NEWEST)
 )
 _IN_ORGANIZATION = Statement(
     _refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.id == bindparam("id", type_=Id))
@@ -169,7 +170,8 @@ _IN_ORGANIZATION = Statement(
 
 
 def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
-    """Return the refund with that id, or the newest of the booking with that id, of any organization.
+    """Return the refund with that id, or one of the booking with that id, of any organization: the newest that waits
+    for a person, else the newest.
 
     Raises:
         NotFound: there is none.

@@ -99,6 +99,7 @@ def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) 
         lease_token=token,
         reopened_count=due.reopened_count,
         clock_offset=due.clock_offset,
+        elsewhere_minor=due.elsewhere_minor,
     )
 
 
@@ -215,8 +216,13 @@ def unrequested(
     *,
     refund_id: str,
     status: RefundStatus,
+    parts_returned_minor: int,
 ) -> LeasedRefund:
-    """Return a payment and its booking, both locked, in the form of a refund that nothing had requested."""
+    """Return a payment and its booking, both locked, in the form of a refund that nothing had requested.
+
+    Args:
+        parts_returned_minor: what refunds of changes of the party have returned for the booking.
+    """
     return LeasedRefund(
         organization_id=actor.organization.id,
         id=refund_id,
@@ -239,6 +245,7 @@ def unrequested(
         payment_intent=payment.payment_intent,
         payment_source=booking.payment_source,
         payment_status=payment.status,
+        parts_returned_minor=parts_returned_minor,
     )
 
 

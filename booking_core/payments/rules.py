@@ -184,6 +184,9 @@ class ClaimedRefund:
     """Counts how often staff has reopened the refund."""
     clock_offset: int | None = None
     """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+    elsewhere_minor: int = 0
+    """The amount that others have refunded of the payment at the gateway, and that is recorded as another refund: it is
+    no sign that this one was made."""
 
     @property
     def is_of_sandbox(self) -> bool:
@@ -264,7 +267,7 @@ class LeasedRefund(NamedTuple):
     payment_status: str
     number: int = CANCELLATION
     parts_returned_minor: int = 0
-    """The amount that refunds of changes of the party have returned, but for this one."""
+    """The amount that refunds of changes of the party have returned for the booking."""
 
     @property
     def left_minor(self) -> int:

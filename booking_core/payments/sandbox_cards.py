@@ -1,26 +1,11 @@
 """The test cards of sandboxes, and the payment intents that are made with them. No storage, no clock.
 
-The cards have the names of Stripe's test payment methods (docs.stripe.com/testing) where Stripe has one.
+An intent that names no card was made by a checkout, before its guest had chosen one: it is kept with the intent.
 """
 
-from enum import StrEnum
+from booking_core.models.sandbox import SandboxCard
 
 _INTENT_PREFIX = "pi_test_"
-
-
-class SandboxCard(StrEnum):
-    """A test card: it decides whether a payment and its refund succeed."""
-
-    VISA = "pm_card_visa"
-    """The payment and its refund succeed."""
-    DECLINED = "pm_card_chargeDeclined"
-    """The payment is declined."""
-    REFUND_FAIL = "pm_card_refundFail"
-    """The payment succeeds; its refund is refused, and waits for staff."""
-    PENDING_REFUND = "pm_card_pendingRefund"
-    """The payment succeeds; its refund is accepted, and succeeds when it is looked up ten minutes later."""
-    REFUND_UNAVAILABLE = "pm_card_refundUnavailable"
-    """The payment succeeds; the gateway does not answer the first two attempts of its refund."""
 
 
 def new_sandbox_intent(card: SandboxCard, payment_id: str) -> str:
@@ -28,7 +13,17 @@ def new_sandbox_intent(card: SandboxCard, payment_id: str) -> str:
     return f"{_INTENT_PREFIX}{card.removeprefix('pm_card_')}_{payment_id.replace('-', '')}"
 
 
-def sandbox_card_of(payment_intent: str) -> SandboxCard:
-    """Return the test card of a payment intent; for any other intent the card whose refunds succeed."""
+def new_sandbox_checkout_intent(booking_id: str) -> str:
+    """Return the payment intent of a checkout, whose card is chosen later."""
+    return f"{_INTENT_PREFIX}{booking_id.replace('-', '')}"
+
+
+def is_sandbox_intent(payment_intent: str | None) -> bool:
+    """Return whether a sandbox has made the intent. Stripe's own ids have no second underscore."""
+    return payment_intent is not None and payment_intent.startswith(_INTENT_PREFIX)
+
+
+def sandbox_card_of(payment_intent: str) -> SandboxCard | None:
+    """Return the test card that a payment intent names."""
     name = payment_intent.removeprefix(_INTENT_PREFIX).partition("_")[0]
-    return next((card for card in SandboxCard if card == f"pm_card_{name}"), SandboxCard.VISA)
+    return next((card for card in SandboxCard if card == f"pm_card_{name}"), None)

@@ -11,7 +11,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
-from booking_core.models.bookings import PaymentStatus
+from booking_core.models.bookings import REFUNDABLE, PaymentStatus
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
 from booking_core.payments.rules import RefundAmount, Release
@@ -23,7 +23,6 @@ log = logging.getLogger("booking.refunds")
 
 _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 """A payment that was dropped may still be received."""
-_REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
 
 
 def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
@@ -158,7 +157,7 @@ def refundable(
     Args:
         in_full, by_hand: as `rules.refund_amount`.
     """
-    if payment.has_refund or not (by_hand or payment.status in _REFUNDABLE):
+    if payment.has_refund or not (by_hand or payment.status in REFUNDABLE):
         return RefundAmount(0)
     return rules.refund_amount(
         organization,

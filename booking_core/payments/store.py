@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     FromClause,
     Select,
     Text,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -24,11 +26,12 @@ from sqlalchemy.sql import dml
 from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
-from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
+from booking_core.db.tables import Id, bookings, payment_intents, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules
 from booking_core.payments.rules import LeasedRefund
+from booking_core.refund_states import RefundReason
 
 # Payments --------------------------------------------------------------------------------------------------------
 
@@ -54,6 +57,8 @@ _HAS_REFUND = exists().where(
     refunds.c.number == literal_column(str(rules.CANCELLATION)),
 )
 _COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields]
+_COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
+"""Of a booking that may have no payment: then nothing is searched for."""
 _LOCK_PAYMENT = Statement(
     select(*_COLUMNS)
     .where(
@@ -84,14 +89,15 @@ def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | 
     return PaymentRow._make(row) if row else None
 
 
-def with_payment(bookings_select: Select[Any], page: FromClause) -> Select[Any]:
-    """Add the columns of `PaymentRow` to a select of bookings; all of them but the last are null without a payment.
+def with_payment(bookings_select: Select[Any], page: FromClause, booking_id: ColumnElement[str | None]) -> Select[Any]:
+    """Add the columns of `PaymentRow` to a select of bookings; they are null without a payment.
 
     Args:
-        page: the bookings, with the columns organization_id and id.
+        page: the bookings, with the column organization_id.
+        booking_id: of the booking whose payment is wanted; null where none is.
     """
-    same = and_(payments.c.organization_id == page.c.organization_id, payments.c.booking_id == page.c.id)
-    return bookings_select.add_columns(*_COLUMNS).join(payments, same, isouter=True)
+    same = and_(payments.c.organization_id == page.c.organization_id, payments.c.booking_id == booking_id)
+    return bookings_select.add_columns(*_COLUMNS_OR_NULL).join(payments, same, isouter=True)
 
 
 _LOCK_INTENT = Statement(
@@ -208,12 +214,47 @@ class DueRefund(NamedTuple):
     number: int
     clock_offset: int | None
     """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+    elsewhere_minor: int
+    """The amount that others have refunded of the payment, and that is recorded already as another refund."""
 
 
 def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
     """Return the columns of a refund and of the tables that are joined with it."""
     return [joined[name] if name in joined else refunds.c[name] for name in names]
 
+
+_other = refunds.alias("other").c
+_RETURNED_ELSEWHERE = (
+    select(payment_intents.c.returned_minor)
+    .where(
+        payment_intents.c.organization_id == refunds.c.organization_id,
+        payment_intents.c.booking_id == refunds.c.booking_id,
+    )
+    .correlate(refunds)
+    .scalar_subquery()
+)
+_CLOSED_ELSEWHERE = (
+    select(func.sum(func.coalesce(_other.settled_minor, _other.amount_minor)))
+    .where(
+        _other.organization_id == refunds.c.organization_id,
+        _other.booking_id == refunds.c.booking_id,
+        or_(
+            _other.status == literal_column("'settled'", Text),
+            and_(
+                _other.status == literal_column("'succeeded'", Text),
+                _other.last_error == literal_column(f"'{RefundReason.REFUNDED_ELSEWHERE}'", Text),
+            ),
+        ),
+    )
+    .correlate(refunds)
+    .scalar_subquery()
+)
+_ELSEWHERE = cast(
+    func.coalesce(_RETURNED_ELSEWHERE, literal_column("0")) + func.coalesce(_CLOSED_ELSEWHERE, literal_column("0")),
+    BigInteger,
+)
+"""The sum of what the gateway's dashboard refunded, as far as it is recorded with the payment or as another refund.
+What staff settled by hand counts, since it may have been refunded there (`elsewhere`)."""
 
 DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,))
 
@@ -225,6 +266,7 @@ def _lock_due(dialect: Dialect) -> Any:
         "customer_id": bookings.c.customer_id,
         "at": now,
         "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
+        "elsewhere_minor": _ELSEWHERE,
     }
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
@@ -272,26 +314,29 @@ LEASE = Update(
 _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
 
-def _returned_by_parts(of: Any) -> Select[Any]:
-    """Select the sum of what refunds of changes of the party have returned."""
-    returned = case((of.status == literal_column("'succeeded'"), of.amount_minor), else_=of.settled_minor)
-    return select(cast(func.coalesce(func.sum(returned), literal_column("0")), BigInteger)).where(
-        of.number > literal_column(str(rules.CANCELLATION)),
-        of.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
-    )
-
-
-_other = refunds.alias("other").c
+_part = refunds.alias("part").c
 _PARTS = (
-    _returned_by_parts(_other)
+    select(
+        cast(
+            func.coalesce(
+                func.sum(
+                    case((_part.status == literal_column("'succeeded'"), _part.amount_minor), else_=_part.settled_minor)
+                ),
+                literal_column("0"),
+            ),
+            BigInteger,
+        )
+    )
     .where(
-        _other.organization_id == refunds.c.organization_id,
-        _other.booking_id == refunds.c.booking_id,
-        _other.id != refunds.c.id,
+        _part.organization_id == refunds.c.organization_id,
+        _part.booking_id == refunds.c.booking_id,
+        _part.number > literal_column(str(rules.CANCELLATION)),
+        _part.status.in_([literal_column("'succeeded'"), literal_column("'settled'")]),
     )
     .correlate(refunds)
     .scalar_subquery()
 )
+"""The sum of what refunds of changes of the party have returned."""
 _OF_OTHERS = {
     "parts_returned_minor": _PARTS,
     "paid_minor": payments.c.amount_minor,
@@ -395,21 +440,6 @@ def lock_refunds_of_booking(tx: Tx, organization_id: str, booking_id: str) -> li
     """Lock the refunds of a booking, as `lock_refund`, that of its cancellation first."""
     found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=organization_id, booking_id=booking_id)
     return list(map(LeasedRefund._make, found))
-
-
-_PARTS_RETURNED = Statement(
-    _returned_by_parts(refunds.c).where(
-        refunds.c.organization_id == bindparam("organization_id", type_=Id),
-        refunds.c.booking_id == bindparam("booking_id", type_=Id),
-    )
-)
-
-
-def parts_returned(tx: Tx, organization_id: str, booking_id: str) -> int:
-    """Return the amount that refunds of changes of the party have returned for a booking."""
-    row = tx.first(_PARTS_RETURNED, organization_id=organization_id, booking_id=booking_id)
-    assert row is not None
-    return int(row[0])
 
 
 SETTLE = Update(

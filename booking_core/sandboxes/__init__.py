@@ -5,6 +5,7 @@ Everything else of a sandbox is that of any organization. Its rows hold instants
 """
 
 from booking_core.sandboxes.mails import find_mails
-from booking_core.sandboxes.service import advance, clock, moves, read_clocks
+from booking_core.sandboxes.rules import require_sandbox
+from booking_core.sandboxes.service import advance, clock, count, moves, read_clocks
 
-__all__ = ["advance", "clock", "find_mails", "moves", "read_clocks"]
+__all__ = ["advance", "clock", "count", "find_mails", "moves", "read_clocks", "require_sandbox"]

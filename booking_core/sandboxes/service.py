@@ -11,7 +11,7 @@ from booking_core.models.limits import SANDBOX_DUE_MAX
 from booking_core.models.sandbox import SandboxClockAdvance
 from booking_core.sandboxes import rules, store
 
-moves, read_clocks = store.moves, store.read_clocks
+count, moves, read_clocks = store.count, store.moves, store.read_clocks
 
 
 def clock(tx: Tx, caller: Caller) -> dict[str, Any]:
@@ -52,6 +52,7 @@ def _due(tx: Tx, caller: Caller) -> dict[str, int]:
     return {
         "bookings": _count(tx, owner, bookings.EXPIRED),
         "departures": min(SANDBOX_DUE_MAX, _count(tx, owner, bookings.CANCELLING) + closed),
+        "payments": counted["payments"],
         "refunds": counted["refunds"],
         "mails": min(SANDBOX_DUE_MAX, _count(tx, owner, notifications.OWED) + counted["mails"]),
         "deliveries": counted["deliveries"],

@@ -12,8 +12,9 @@ from booking_core.db.unit_of_work import Update
 from booking_core.models.limits import SANDBOX_DUE_MAX
 
 _SQL = sql_files.load(__name__)
-_MOVES = _SQL.statement("moves")
+_MOVES, _COUNT = _SQL.statement("moves"), _SQL.statement("count")
 _DUE = {
+    "payments": _SQL.statement("due_payments"),
     "refunds": _SQL.statement("due_refunds"),
     "mails": _SQL.statement("due_mails"),
     "deliveries": _SQL.statement("due_deliveries"),
@@ -64,9 +65,14 @@ def set_offset(tx: Tx, organization_id: str, offset: int) -> None:
 
 
 def count_due(tx: Tx, organization_id: str, at: int) -> dict[str, int]:
-    """Count the refunds, mails and deliveries that are due or in flight, each up to the limit."""
+    """Count the payments, refunds, mails and deliveries that are due or in flight, each up to the limit."""
     parameters = {"organization_id": organization_id, "at": at, "limit": SANDBOX_DUE_MAX}
     return {name: int(tx.all(statement, **parameters)[0][0]) for name, statement in _DUE.items()}
+
+
+def count(tx: Tx) -> int:
+    """Return the number of sandboxes."""
+    return int(tx.all(_COUNT)[0][0])
 
 
 def moves(tx: Tx) -> dict[str, int]:

@@ -22,6 +22,13 @@ SELECT count(*) FROM (
        AND (v.resource_id IS NULL OR v.resource_id <> c.endpoint_id)
      LIMIT :limit) due
 
+-- name: due_payments
+-- Count the payments of an organization that are due to be looked up, up to the limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM payment_intents i
+     WHERE i.organization_id = :organization_id AND i.check_at IS NOT NULL AND i.check_at <= :at
+     LIMIT :limit) due
+
 -- name: due_refunds
 -- Count the refunds of an organization that are due or in flight, up to the limit.
 SELECT count(*) FROM (
@@ -37,6 +44,10 @@ SELECT count(*) FROM (
      WHERE m.organization_id = :organization_id AND m.status = 'queued'
        AND (m.next_attempt_at <= :at OR m.lease_until IS NOT NULL)
      LIMIT :limit) due
+
+-- name: count
+-- Count the sandboxes, along their index.
+SELECT count(*) FROM organizations WHERE clock_offset IS NOT NULL
 
 -- name: moves
 -- Select the sandboxes whose clocks are ahead, with their offsets. Cost: grows with their number, along their index.

@@ -15,6 +15,7 @@ from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.base import LanguageTag, Note, is_id
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
+from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 from booking_core.storefront import rules, store
 from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
 
@@ -103,6 +104,9 @@ class Checkout:
     """The guest's language (BCP 47); None: the organization's."""
     hold_id: str | None = None
     """The hold of this checkout, if it has one: the checkout ends it and takes its seats."""
+    external_reference: ExternalReference | None = None
+    external_reference_unique: UniqueReference | None = None
+    metadata: Metadata | None = None
 
 
 def check_out(
@@ -135,6 +139,9 @@ def check_out(
         gift_card_code=checkout.gift_card_code,
         locale=checkout.locale,
         hold_id=checkout.hold_id,
+        external_reference=checkout.external_reference,
+        external_reference_unique=checkout.external_reference_unique,
+        metadata=checkout.metadata,
         check_due=check_due,
     )
     booking = bookings.create(tx, actor, draft)

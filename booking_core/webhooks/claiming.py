@@ -25,7 +25,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
 from booking_core.tokens import SecretKeys
-from booking_core.webhooks import leases, picking, rules, store
+from booking_core.webhooks import leases, pacing, picking, rules, store
 from booking_core.webhooks.leases import LeasedAttempt
 from booking_core.webhooks.picking import DueDelivery
 
@@ -36,9 +36,9 @@ LEASE_S = 30
 DEADLINES_PER_LEASE = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClaimedDelivery:
-    """A delivery that is leased for one attempt."""
+    """A delivery that is leased for one attempt. It is not changed; frozen it would take four times as long to make."""
 
     organization_id: str
     delivery_id: str
@@ -70,6 +70,8 @@ class ClaimedDelivery:
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
     lease_id: str | None = None
     """The lease of the first attempts that were claimed together; None: the delivery has a row, which is leased."""
+    pause: int = 0
+    """Microseconds for which nothing more is claimed for its endpoint, which has a limit; 0: it has none."""
 
 
 def lease_s(deadline_s: float) -> int:
@@ -96,9 +98,10 @@ def claim(
     worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
-    W13). Endpoints whose last attempt timed out share `slow_free` of the places. An endpoint with nothing in flight may
-    have one attempt even when its organization has reached its limit. It takes two statements for any number of
-    deliveries; on SQLite, which cannot change two tables with one statement, one for each table.
+    W13). One with a limit is passed over between its claims (see `pacing`). Endpoints whose last attempt timed out
+    share `slow_free` of the places. An endpoint with nothing in flight may have one attempt even when its organization
+    has reached its limit. It takes two statements for any number of deliveries; on SQLite, which cannot change two
+    tables with one statement, one for each table.
 
     Args:
         in_flight: the number of attempts that this worker has in flight, by endpoint id.
@@ -117,11 +120,23 @@ def claim(
         worker=worker,
         now=now,
     )
+    return lease(tx, installation, picked, worker=worker, lease_s=lease_s)
+
+
+def lease(
+    tx: Tx,
+    installation: Installation,
+    picked: Sequence[DueDelivery],
+    *,
+    worker: str | None = None,
+    lease_s: int = LEASE_S,
+) -> list[ClaimedDelivery]:
+    """Lease the due deliveries and next events that `due` has found, as `claim` does."""
     batch = _Batch(tx, installation, worker, lease_s)
     for due in sorted(picked, key=lambda due: due.sequence or 0):
         batch.add(due)
     batch.write()
-    _move_cursors(tx, picked)
+    _move_cursors(tx, picked, pacing.ends(picked[0].at, batch.claimed) if picked else {})
     return [each for each in batch.claimed if _can_be_sent(each)]
 
 
@@ -133,50 +148,75 @@ class _Batch:
         self._tx = tx
         self._token = _lease_token(worker)
         self._secrets = _Secrets(installation.secret_keys)
+        self._headers = _Headers(installation.secret_keys)
         self._order = _Order(worker)
         self._length = lease_s * SECOND
-        self._leased: dict[tuple[str, str], tuple[str, DueDelivery, list[LeasedAttempt]]] = {}
+        self._leased: dict[str, tuple[str, DueDelivery, list[LeasedAttempt]]] = {}
         """By endpoint the id of its lease, the first of its events, and all attempts."""
 
     def add(self, due: DueDelivery) -> None:
         """Lease a delivery, or queue it behind others about the same resource."""
-        delivery_id = due.id if due.sequence is None else rules.delivery_id(due.event_id, due.endpoint_id)
+        if due.sequence is not None:
+            self._add_event(due, due.sequence)
+            return
+        claimed = self._claimed(due, due.id, tokens.new_id())
+        _lease(self._tx, claimed, due.at + self._length)
+        _insert_attempt(self._tx, claimed)
+
+    def _add_event(self, due: DueDelivery, sequence: int) -> None:
+        """Lease the next event of an endpoint with those before it."""
+        delivery_id = rules.delivery_id(due.event_id, due.endpoint_id)
         after = self._order.after(due, delivery_id)
         if after == WAITS:
             _insert(self._tx, due, delivery_id)
             return
-        attempt_id = tokens.new_id()
-        lease_id = None if due.sequence is None else self._with_others(due, due.sequence, attempt_id)
-        claimed = _claimed(
-            due,
+        if due.endpoint_id not in self._leased:
+            self._leased[due.endpoint_id] = tokens.new_id(), due, []
+        lease_id, _, attempts = self._leased[due.endpoint_id]
+        attempt_id, created_at = tokens.new_id(), min(due.created_at, due.at + due.ahead)
+        attempts.append(LeasedAttempt(sequence, due.event_id, due.event_type, due.resource_id, created_at, attempt_id))
+        self._claimed(due, delivery_id, attempt_id, after, lease_id)
+
+    def _claimed(
+        self,
+        due: DueDelivery,
+        delivery_id: str,
+        attempt_id: str,
+        after: str | None = None,
+        lease_id: str | None = None,
+    ) -> ClaimedDelivery:
+        claimed = ClaimedDelivery(
+            organization_id=due.organization_id,
             delivery_id=delivery_id,
+            endpoint_id=due.endpoint_id,
             attempt_id=attempt_id,
+            number=due.number,
+            trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
+            url=due.url,
             secrets=self._secrets[due.organization_id, due.endpoint_id, due.secrets],
-            headers=self._secrets.headers(due),
+            event_id=due.event_id,
+            event_type=due.event_type,
+            body=(due.body or "").encode(),
             lease_token=self._token,
+            at=due.at,
+            timed_out_before=bool(due.last_timed_out),
+            traceparent=due.traceparent,
+            ahead=due.ahead,
+            headers=self._headers[due.organization_id, due.endpoint_id, due.headers_sealed],
             after=after,
             lease_id=lease_id,
+            pause=0 if due.max_per_second is None else pacing.pause(due.max_per_second),
         )
         self.claimed.append(claimed)
-        if lease_id is None:
-            _lease(self._tx, claimed, due.at + self._length)
-            _insert_attempt(self._tx, claimed)
-
-    def _with_others(self, due: DueDelivery, sequence: int, attempt_id: str) -> str:
-        """Lease the next event of an endpoint with those before it, and return the id of the lease."""
-        lease = self._leased.setdefault((due.organization_id, due.endpoint_id), (tokens.new_id(), due, []))
-        created_at = min(due.created_at, due.at + due.ahead)
-        attempt = LeasedAttempt(sequence, due.event_id, due.event_type, due.resource_id, created_at, attempt_id)
-        lease[2].append(attempt)
-        return lease[0]
+        return claimed
 
     def write(self) -> None:
         """Insert the leases of the events."""
-        for (organization_id, endpoint_id), (lease_id, due, attempts) in self._leased.items():
+        for lease_id, due, attempts in self._leased.values():
             leases.insert(
                 self._tx,
-                organization_id,
-                endpoint_id,
+                due.organization_id,
+                due.endpoint_id,
                 attempts,
                 lease_id=lease_id,
                 token=self._token,
@@ -211,6 +251,8 @@ class _Order:
             return None
         resource = due.endpoint_id, due.resource_id
         after = self._last[resource] if resource in self._last else self._before(due)
+        if after is not None and due.max_per_second is not None:
+            after = WAITS  # the worker would send it as soon as the other is over, whatever was sent meanwhile
         self._last[resource] = delivery_id if after is None and self._worker else WAITS
         return after
 
@@ -218,7 +260,8 @@ class _Order:
         """Return the same for the first attempts of earlier claims: those of rows, and those in leases."""
         if due.in_flight is None:
             return due.unfinished
-        held = [(line[: leases.WORKER_LENGTH], line[leases.WORKER_LENGTH :]) for line in due.in_flight.splitlines()]
+        naming = (line for line in due.in_flight.splitlines() if due.resource_id and due.resource_id in line)
+        held = [(line[: leases.WORKER_LENGTH], line[leases.WORKER_LENGTH :]) for line in naming]
         same = [
             (worker, each.event_id)
             for worker, attempts in held
@@ -240,17 +283,6 @@ class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
         super().__init__()
         self._secret_keys = secret_keys
 
-    def headers(self, due: DueDelivery) -> tuple[tuple[str, str], ...] | None:
-        """Return the headers of the endpoint's client, or None if no secret key opens them."""
-        if due.headers_sealed is None:
-            return ()
-        place = (due.organization_id, due.endpoint_id)
-        try:
-            plain = self._secret_keys.open(rules.HEADERS_PURPOSE, due.headers_sealed, *place)
-        except ValueError:
-            return None
-        return tuple(orjson.loads(plain).items())
-
     def __missing__(self, key: tuple[str, str, str | None]) -> tuple[str, ...]:
         owner, endpoint_id, stored = key
         opened = [self._opened(owner, endpoint_id, *each) for each in _live_secrets(stored)]
@@ -265,45 +297,35 @@ class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
             return ""  # sealed with a secret key that is no longer configured
 
 
+class _Headers(dict[tuple[str, str, str | None], tuple[tuple[str, str], ...] | None]):
+    """The headers of the endpoints' clients by organization, endpoint and what is stored, opened once for a batch.
+
+    None: no secret key opens them.
+    """
+
+    def __init__(self, secret_keys: SecretKeys) -> None:
+        super().__init__()
+        self._secret_keys = secret_keys
+
+    def __missing__(self, key: tuple[str, str, str | None]) -> tuple[tuple[str, str], ...] | None:
+        self[key] = headers = self._opened(*key)
+        return headers
+
+    def _opened(self, owner: str, endpoint_id: str, sealed: str | None) -> tuple[tuple[str, str], ...] | None:
+        if sealed is None:
+            return ()
+        try:
+            plain = self._secret_keys.open(rules.HEADERS_PURPOSE, sealed, owner, endpoint_id)
+        except ValueError:
+            return None
+        return tuple(orjson.loads(plain).items())
+
+
 def _live_secrets(stored: str | None) -> list[tuple[str, str]]:
     try:
         return picking.live_secrets(stored)
     except (IndexError, ValueError):
         return []  # a row of secrets that is not of this service's making must not stop the claims of others
-
-
-def _claimed(
-    due: DueDelivery,
-    *,
-    delivery_id: str,
-    attempt_id: str,
-    secrets: tuple[str, ...],
-    headers: tuple[tuple[str, str], ...] | None,
-    lease_token: str,
-    after: str | None,
-    lease_id: str | None,
-) -> ClaimedDelivery:
-    return ClaimedDelivery(
-        organization_id=due.organization_id,
-        delivery_id=delivery_id,
-        endpoint_id=due.endpoint_id,
-        attempt_id=attempt_id,
-        number=due.number,
-        trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
-        url=due.url,
-        secrets=secrets,
-        event_id=due.event_id,
-        event_type=due.event_type,
-        body=(due.body or "").encode(),
-        lease_token=lease_token,
-        at=due.at,
-        timed_out_before=bool(due.last_timed_out),
-        traceparent=due.traceparent,
-        ahead=due.ahead,
-        after=after,
-        lease_id=lease_id,
-        headers=headers,
-    )
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
@@ -365,20 +387,26 @@ def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
     )
 
 
-def _move_cursors(tx: Tx, picked: Sequence[DueDelivery]) -> None:
-    """Mark the endpoints as served up to the last event that was picked for each."""
+def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], pauses: Mapping[str, int]) -> None:
+    """Mark the endpoints as served up to the last event that was picked for each.
+
+    Args:
+        pauses: by endpoint id the end of the pause that its limit asks for.
+    """
     served: dict[tuple[str, str], int] = {}
     for due in picked:
         if due.served_sequence is not None:
             endpoint = due.organization_id, due.endpoint_id
             served[endpoint] = max(served.get(endpoint, due.served_sequence), due.sequence or 0)
     for (organization_id, endpoint_id), sequence in sorted(served.items()):
+        pause = {"next_send_at": pauses[endpoint_id]} if endpoint_id in pauses else {}
         tx.update(
-            picking.SERVED,
+            picking.PACED if pause else picking.SERVED,
             organization_id=organization_id,
             endpoint_id=endpoint_id,
             served_sequence=sequence,
             last_claimed_at=picked[0].at,
+            **pause,
         )
 
 

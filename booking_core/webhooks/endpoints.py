@@ -68,6 +68,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
         updated_at=at,
         event_types=",".join(request.event_types),
         secret_expires_at=None,
+        max_per_second=request.max_per_second,
     )
     row = _with_headers(caller, row, request.headers or {})
     store.insert(tx, organization.id, row)
@@ -148,6 +149,8 @@ def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange
         row = row._replace(event_types=",".join(request.event_types))
     if request.headers is not None:
         row = _with_headers(caller, row, request.headers)
+    if "max_per_second" in request.model_fields_set:
+        row = row._replace(max_per_second=request.max_per_second)
     if request.status == WantedStatus.ENABLED and before.status != EndpointStatus.ENABLED:
         row = row._replace(
             status=EndpointStatus.ENABLED,
@@ -179,6 +182,7 @@ _SAVED = (
     "updated_at",
     "header_names",
     "headers_sealed",
+    "max_per_second",
 )
 
 

@@ -72,6 +72,15 @@ class Lease(NamedTuple):
         )
 
 
+class FirstAttempt(NamedTuple):
+    """An attempt of a locked lease."""
+
+    lease: Lease
+    attempt: LeasedAttempt
+    like: LeasedDelivery
+    """The delivery of the lease's first attempt: those of the others differ in their ids and events alone."""
+
+
 COLUMNS = tuple(webhook_leases.c[name] for name in Lease._fields)
 
 

@@ -1,13 +1,14 @@
 """Pick what a worker may send next, of queued rows and of the events of the log, by the statement `claim`."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from booking_core.db import sql_files
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import as_json
 from booking_core.db.tables import deliveries, webhook_cursors
 from booking_core.db.unit_of_work import Update
+from booking_core.webhooks import pacing
 from booking_core.webhooks.queue import clock_parameter
 
 _SQL = sql_files.load(__name__)
@@ -46,14 +47,15 @@ class DueDelivery(NamedTuple):
     """The delivery of an earlier event about the same resource that has a row, when its first attempt is the only one
     that is not over and this worker holds it. Empty: there are others. Null: there is none."""
     in_flight: str | None
-    """The leases with first attempts about the same resource, a line each: the worker, and the attempts. Null: there is
-    none."""
+    """The leases of its endpoint, a line each: the worker, and the attempts. Null: none has a first attempt about the
+    same resource."""
+    max_per_second: int | None
+    """The limit of its endpoint."""
     served_sequence: int | None
     """The cursor of its endpoint, which is locked. Null: another worker has it."""
 
 
-def pick(
-    tx: Tx,
+def due(
     *,
     free: int,
     in_flight: Mapping[str, int],
@@ -62,20 +64,27 @@ def pick(
     per_organization: int,
     worker: str | None,
     now: int | None,
-) -> list[DueDelivery]:
-    """Return due deliveries and next events, at most `free`; on PostgreSQL it locks them and skips locked ones."""
+) -> Query[list[DueDelivery]]:
+    """Return the query of due deliveries and next events, at most `free`; on PostgreSQL it locks them and skips locked
+    ones."""
     busy = as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
-    found = tx.all(
-        CLAIM,
-        free=free,
-        in_flight=busy,
-        slow_free=slow_free,
-        per_endpoint=per_endpoint,
-        per_organization=per_organization,
-        worker=worker,
+    parameters: dict[str, Any] = {
+        "free": free,
+        "in_flight": busy,
+        "slow_free": slow_free,
+        "per_endpoint": per_endpoint,
+        "per_organization": per_organization,
+        "worker": worker,
+        "claims_per_second": pacing.CLAIMS_PER_SECOND,
         **clock_parameter(now),
-    )
-    return [DueDelivery._make(row) for row in found]
+    }
+    return Query(CLAIM, parameters, lambda rows: [DueDelivery._make(row) for row in rows])
+
+
+def pick(tx: Tx, **limits: Any) -> list[DueDelivery]:
+    """Return what `due` finds, with its arguments."""
+    found: list[DueDelivery] = tx.pipeline(due(**limits))[0]
+    return found
 
 
 def live_secrets(secrets: str | None) -> list[tuple[str, str]]:
@@ -93,5 +102,11 @@ SERVED = Update(
     "served",
     webhook_cursors,
     sets=("served_sequence", "last_claimed_at"),
+    keys=("organization_id", "endpoint_id"),
+)
+PACED = Update(
+    "paced",
+    webhook_cursors,
+    sets=("served_sequence", "last_claimed_at", "next_send_at"),
     keys=("organization_id", "endpoint_id"),
 )

@@ -91,9 +91,9 @@ LATERAL (
                  AND v.sequence > greatest(c.served_sequence, s.from_sequence)
                  AND v.sequence <= least(r.last_sequence, s.until_sequence)
                  AND v.resource_id IS DISTINCT FROM r.endpoint_id
-               ORDER BY v.sequence LIMIT CAST(:per_endpoint AS integer)) next
+               ORDER BY v.sequence LIMIT greatest(r.of_endpoint, 0)) next
         WHERE s.organization_id = r.organization_id AND s.endpoint_id = r.endpoint_id
-        ORDER BY next.sequence LIMIT CAST(:per_endpoint AS integer)) v
+        ORDER BY next.sequence LIMIT greatest(r.of_endpoint, 0)) v
 
 -- part: next_events (sqlite)
 -- Select the same.
@@ -129,14 +129,15 @@ LATERAL (
 webhook_cursors c ON c.organization_id = r.organization_id AND c.endpoint_id = r.endpoint_id
 
 -- part: in_room
--- Restrict what is offered to endpoints that may have more attempts in flight.
+-- Restrict what is offered to endpoints that may have more attempts in flight, and whose limit leaves room now.
+AND (c.next_send_at IS NULL OR c.next_send_at <= (SELECT at FROM clock))
 AND r.of_endpoint > 0 AND (r.of_organization > 0 OR r.is_idle)
 AND (NOT e.last_timed_out OR CAST(:slow_free AS integer) > 0)
 
 -- part: offered_rows
 -- Select the queued deliveries that are due.
 SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, r.ahead, e.url, e.last_timed_out,
-       e.generation, c.last_claimed_at, c.served_sequence, due.id, due.next_attempt_at AS due_at,
+       e.generation, e.max_per_second, c.last_claimed_at, c.served_sequence, due.id, due.next_attempt_at AS due_at,
        CAST(NULL AS bigint) AS sequence
   FROM room r
  CROSS JOIN -- include: endpoint
@@ -157,7 +158,7 @@ min(min(v.created_at) OVER (PARTITION BY r.endpoint_id), (SELECT at FROM clock) 
 -- Select the next events. Nothing more is taken from the log for an endpoint with 256 first attempts that wait for
 -- others, or that a worker has lost.
 SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, r.ahead, e.url, e.last_timed_out,
-       e.generation, c.last_claimed_at, c.served_sequence, v.id,
+       e.generation, e.max_per_second, c.last_claimed_at, c.served_sequence, v.id,
        -- include: since
        , v.sequence
   FROM room r
@@ -213,6 +214,10 @@ fair AS (
     SELECT o.*, row_number() OVER (PARTITION BY o.organization_id ORDER BY o.place, o.last_claimed_at NULLS FIRST)
                AS place_in_organization
       FROM offered o WHERE o.place <= o.of_endpoint
+       -- `pacing.burst`.
+       AND (o.max_per_second IS NULL
+            OR o.place <= (o.max_per_second + CAST(:claims_per_second AS integer) - 1)
+                          / CAST(:claims_per_second AS integer))
 ),
 in_lanes AS (
     SELECT f.*, row_number() OVER (PARTITION BY f.last_timed_out ORDER BY f.place, f.last_claimed_at NULLS FIRST)
@@ -226,37 +231,51 @@ picked AS (
 )
 
 -- part: secrets (postgresql)
--- Select the secrets of the endpoint that are valid, its headers, the instant of the claim, and by how much the clock
--- of its organization is ahead. A secret that never expires has the end of time.
+-- Select the secrets of an endpoint that are valid. A secret that never expires has the end of time.
 (SELECT string_agg(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                      || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
-    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
-(SELECT h.headers_sealed FROM webhook_endpoints h
-  WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
-(SELECT at FROM clock) AS at, k.ahead
+    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets
 
 -- part: secrets (sqlite)
 -- Select the same.
 (SELECT group_concat(coalesce(s.expires_at, 253402473600000000) || ':' || s.created_at
                        || ':' || s.id || ':' || s.secret_sealed, ' ')
    FROM webhook_secrets s WHERE s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
-    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets,
+    AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock) + k.ahead)) AS secrets
+
+-- part: signing
+-- Select what all deliveries to an endpoint share: its secrets and its headers.
 (SELECT h.headers_sealed FROM webhook_endpoints h
   WHERE h.organization_id = k.organization_id AND h.id = k.endpoint_id) AS headers_sealed,
-(SELECT at FROM clock) AS at, k.ahead
+-- include: secrets
 
--- part: in_flight (postgresql)
--- Select the leases with a first attempt about the same resource, in lines: the worker, and the attempts.
+-- part: in_order (postgresql)
+-- Select what the order of first attempts needs of an endpoint: whether some with a row are not over, and its leases in
+-- lines, each the worker and the attempts.
+(SELECT 1 FROM deliveries p
+  WHERE p.organization_id = k.organization_id AND p.endpoint_id = k.endpoint_id
+    AND p.completed_at IS NULL AND p.attempt_count = 0
+  ORDER BY p.organization_id, p.endpoint_id, p.resource_id LIMIT 1) IS NOT NULL AS has_unfinished,
 (SELECT string_agg(substr(l.token, 1, 36) || l.attempts, chr(10)) FROM webhook_leases l
-  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
-    AND l.attempts LIKE '%' || CAST(v.resource_id AS text) || '%') AS in_flight
+  WHERE l.organization_id = k.organization_id AND l.endpoint_id = k.endpoint_id) AS leases
 
--- part: in_flight (sqlite)
+-- part: in_order (sqlite)
 -- Select the same.
+(SELECT 1 FROM deliveries p
+  WHERE p.organization_id = k.organization_id AND p.endpoint_id = k.endpoint_id
+    AND p.completed_at IS NULL AND p.attempt_count = 0
+  ORDER BY p.organization_id, p.endpoint_id, p.resource_id LIMIT 1) IS NOT NULL AS has_unfinished,
 (SELECT group_concat(substr(l.token, 1, 36) || l.attempts, char(10)) FROM webhook_leases l
-  WHERE l.organization_id = v.organization_id AND l.endpoint_id = k.endpoint_id
-    AND l.attempts LIKE '%' || v.resource_id || '%') AS in_flight
+  WHERE l.organization_id = k.organization_id AND l.endpoint_id = k.endpoint_id) AS leases
+
+-- part: leases_about_it (postgresql)
+-- Select these leases if one of them has a first attempt about the same resource.
+CASE WHEN strpos(f.leases, CAST(v.resource_id AS text)) > 0 THEN f.leases END AS in_flight
+
+-- part: leases_about_it (sqlite)
+-- Select the same.
+CASE WHEN instr(f.leases, v.resource_id) > 0 THEN f.leases END AS in_flight
 
 -- part: claimed_row
 -- Select the columns of `DueDelivery` of a queued delivery.
@@ -264,29 +283,29 @@ d.organization_id, d.id, d.endpoint_id, d.event_id, d.event_type, d.failure_reas
 coalesce((SELECT max(a.number) FROM attempts a
            WHERE a.organization_id = d.organization_id AND a.delivery_id = d.id), 0) + 1 AS number,
 (SELECT v.body FROM events v WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS body,
--- include: secrets
-, d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
+f.secrets, f.headers_sealed, (SELECT at FROM clock) AS at, k.ahead,
+d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
 (SELECT v.traceparent FROM events v
   WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS traceparent,
-NULL AS unfinished, NULL AS in_flight
+NULL AS unfinished, NULL AS in_flight, k.max_per_second
 
 -- part: claimed_event
 -- Select the columns of `DueDelivery` of an event. An attempt that this worker has in flight may be followed by the
 -- next one about the same resource; any other may not.
 v.organization_id, v.id, k.endpoint_id, v.id AS event_id, v.type AS event_type, NULL AS failure_reason, k.url,
-k.last_timed_out, 1 AS number, v.body,
--- include: secrets
-, v.resource_id, v.sequence, k.generation,
-v.created_at, v.traceparent,
-(SELECT CASE WHEN count(*) = 1 AND max(CASE WHEN p.lease_until IS NOT NULL
-                                             AND substr(p.lease_token, 1, 36) = CAST(:worker AS text)
-                                       THEN 1 ELSE 0 END) = 1
-             THEN max(CAST(p.id AS text)) WHEN count(*) > 0 THEN '' END
-   FROM deliveries p
-  WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
-    AND p.resource_id = v.resource_id AND p.generation = k.generation
-    AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished,
--- include: in_flight
+k.last_timed_out, 1 AS number, v.body, f.secrets, f.headers_sealed, (SELECT at FROM clock) AS at, k.ahead,
+v.resource_id, v.sequence, k.generation, v.created_at, v.traceparent,
+CASE WHEN f.has_unfinished THEN (
+    SELECT CASE WHEN count(*) = 1 AND max(CASE WHEN p.lease_until IS NOT NULL
+                                                 AND substr(p.lease_token, 1, 36) = CAST(:worker AS text)
+                                           THEN 1 ELSE 0 END) = 1
+                THEN max(CAST(p.id AS text)) WHEN count(*) > 0 THEN '' END
+      FROM deliveries p
+     WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
+       AND p.resource_id = v.resource_id AND p.generation = k.generation
+       AND p.completed_at IS NULL AND p.attempt_count = 0) END AS unfinished,
+-- include: leases_about_it
+, k.max_per_second
 
 -- name: claim (postgresql)
 -- Select due deliveries and next events, and lock them and the cursors of their endpoints. Read it from `waiting`.
@@ -303,21 +322,24 @@ behind AS (
 ),
 -- include: picked
 ,
--- An endpoint that another worker serves at this instant is not marked as served, and none of its events are taken:
--- that is not worth a wait or a deadlock.
+-- Each picked endpoint, once for all that is picked for it. One that another worker serves at this instant is not
+-- marked as served, and none of its events are taken: that is not worth a wait or a deadlock.
 served AS MATERIALIZED (
-    SELECT c.organization_id, c.endpoint_id, c.served_sequence
-      FROM (SELECT DISTINCT organization_id, endpoint_id FROM picked) s
-     CROSS JOIN LATERAL (
+    SELECT k.organization_id, k.endpoint_id, c.served_sequence, c.next_send_at,
+-- include: signing
+           ,
+-- include: in_order
+      FROM (SELECT DISTINCT organization_id, endpoint_id, ahead FROM picked) k
+      LEFT JOIN LATERAL (
            SELECT c.* FROM webhook_cursors c
-            WHERE c.organization_id = s.organization_id AND c.endpoint_id = s.endpoint_id
-              FOR NO KEY UPDATE SKIP LOCKED) c
+            WHERE c.organization_id = k.organization_id AND c.endpoint_id = k.endpoint_id
+              FOR NO KEY UPDATE SKIP LOCKED) c ON true
 )
 SELECT
 -- include: claimed_row
-       , (SELECT s.served_sequence FROM served s
-         WHERE s.organization_id = d.organization_id AND s.endpoint_id = d.endpoint_id) AS served_sequence
+       , f.served_sequence
   FROM picked k
+  JOIN served f ON f.endpoint_id = k.endpoint_id AND f.organization_id = k.organization_id
  CROSS JOIN LATERAL (
        -- Checked again once it is locked. Within coalesce() the status is only a filter: the planner must not choose
        -- the index of all queued deliveries for it.
@@ -327,14 +349,19 @@ SELECT
           AND d.lease_until IS NULL AND coalesce(d.next_attempt_at, 0) = k.due_at
           FOR UPDATE SKIP LOCKED) d
  WHERE k.sequence IS NULL
+   -- Of an endpoint with a limit only for the worker that has its cursor, and not within the pause after the last one.
+   AND (k.max_per_second IS NULL
+        OR (f.served_sequence IS NOT NULL
+            AND (f.next_send_at IS NULL OR f.next_send_at <= (SELECT at FROM clock))))
  UNION ALL
 SELECT
 -- include: claimed_event
-       , s.served_sequence
+       , f.served_sequence
   FROM picked k
   -- No other worker has served the endpoint since this statement began, nor was it disabled while events were waiting.
-  JOIN served s ON s.organization_id = k.organization_id AND s.endpoint_id = k.endpoint_id
-   AND s.served_sequence = k.served_sequence
+  JOIN served f ON f.endpoint_id = k.endpoint_id AND f.organization_id = k.organization_id
+   AND f.served_sequence = k.served_sequence
+   AND (k.max_per_second IS NULL OR f.next_send_at IS NULL OR f.next_send_at <= (SELECT at FROM clock))
  CROSS JOIN LATERAL (
        SELECT v.* FROM events v WHERE v.organization_id = k.organization_id AND v.sequence = k.sequence LIMIT 1) v
  WHERE k.sequence IS NOT NULL
@@ -353,33 +380,48 @@ behind AS (
 -- include: behind
 ),
 -- include: picked
+,
+served AS MATERIALIZED (
+    SELECT k.organization_id, k.endpoint_id,
+-- include: signing
+           ,
+-- include: in_order
+      FROM (SELECT DISTINCT organization_id, endpoint_id, ahead FROM picked) k
+)
 SELECT
 -- include: claimed_row
        , k.served_sequence
-  FROM picked k CROSS JOIN deliveries d ON d.organization_id = k.organization_id AND d.id = k.id
+  FROM picked k
+ CROSS JOIN served f ON f.organization_id = k.organization_id AND f.endpoint_id = k.endpoint_id
+ CROSS JOIN deliveries d ON d.organization_id = k.organization_id AND d.id = k.id
  WHERE k.sequence IS NULL
  UNION ALL
 SELECT
 -- include: claimed_event
        , k.served_sequence
-  FROM picked k CROSS JOIN events v ON v.organization_id = k.organization_id AND v.sequence = k.sequence
+  FROM picked k
+ CROSS JOIN served f ON f.organization_id = k.organization_id AND f.endpoint_id = k.endpoint_id
+ CROSS JOIN events v ON v.organization_id = k.organization_id AND v.sequence = k.sequence
  WHERE k.sequence IS NOT NULL
 
 -- name: next
--- Select the instant at which the next delivery or event is due, or a lease expires.
+-- Select the instant at which the next delivery or event is due, or a lease expires. An endpoint with a limit may have to
+-- pause first.
 WITH RECURSIVE waiting AS (
 -- include: waiting
 ),
 behind AS (
 -- include: behind
 )
-SELECT min(at) FROM (
+SELECT min(CASE WHEN due.next_send_at > due.at THEN due.next_send_at ELSE due.at END) FROM (
     SELECT (SELECT d.next_attempt_at FROM deliveries d
              WHERE d.organization_id = w.organization_id AND d.endpoint_id = w.endpoint_id AND d.status = 'queued'
                AND d.lease_until IS NULL
                AND d.generation = (SELECT e.generation FROM webhook_endpoints e
                                     WHERE e.organization_id = w.organization_id AND e.id = w.endpoint_id)
-             ORDER BY d.next_attempt_at LIMIT 1) AS at
+             ORDER BY d.next_attempt_at LIMIT 1) AS at,
+           (SELECT c.next_send_at FROM webhook_cursors c
+             WHERE c.organization_id = w.organization_id AND c.endpoint_id = w.endpoint_id) AS next_send_at
       FROM waiting w
     UNION ALL
     SELECT (SELECT min((SELECT v.created_at FROM events v
@@ -388,12 +430,14 @@ SELECT min(at) FROM (
                            AND v.sequence <= coalesce(s.until_sequence, b.last_sequence)
                          ORDER BY v.sequence LIMIT 1))
               FROM webhook_subscriptions s
-             WHERE s.organization_id = b.organization_id AND s.endpoint_id = b.endpoint_id)
+             WHERE s.organization_id = b.organization_id AND s.endpoint_id = b.endpoint_id),
+           (SELECT c.next_send_at FROM webhook_cursors c
+             WHERE c.organization_id = b.organization_id AND c.endpoint_id = b.endpoint_id)
       FROM behind b
      WHERE (SELECT e.status FROM webhook_endpoints e
              WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) = 'enabled'
     UNION ALL
-    SELECT min(lease_until) FROM deliveries WHERE lease_until IS NOT NULL
+    SELECT min(lease_until), NULL FROM deliveries WHERE lease_until IS NOT NULL
     UNION ALL
-    SELECT min(lease_until) FROM webhook_leases
+    SELECT min(lease_until), NULL FROM webhook_leases
 ) due

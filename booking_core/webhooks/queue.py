@@ -1,21 +1,22 @@
 """The SQL that settles deliveries: it locks them, and names what is written for them."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, and_, bindparam, literal_column, select, true, union_all
+from sqlalchemy import Boolean, Integer, and_, bindparam, literal_column, select, true, union_all
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.context import Organization
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_leases
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import leases, rules, store
-from booking_core.webhooks.leases import Lease, LeasedAttempt
+from booking_core.webhooks.leases import FirstAttempt
 from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
 
 
@@ -39,12 +40,17 @@ def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
     its delivery or lease, so that concurrent transactions wait for each other and never deadlock. Each row is found by
     its own key; for a join the planner would scan the whole log of an organization that has sent little.
     """
-    wanted = rows_parameter(dialect, "wanted", _WANTED)
+    wanted = rows_parameter(dialect, "wanted", _WANTED | {"is_lease": Boolean})
     of_endpoint = (
         webhook_endpoints.c.organization_id == wanted.c.organization_id,
         webhook_endpoints.c.id == wanted.c.endpoint_id,
     )
-    of_delivery = (deliveries.c.organization_id == wanted.c.organization_id, deliveries.c.id == wanted.c.id)
+    of_delivery = (
+        deliveries.c.organization_id == wanted.c.organization_id,
+        deliveries.c.id == wanted.c.id,
+        # There is none: while the table is new, the planner may read the whole log of the endpoint to find that out.
+        wanted.c.is_lease.is_not(True),
+    )
     of_lease = tuple(webhook_leases.c[key] == wanted.c[key] for key in _WANTED)
     if dialect.name == "sqlite":
         return (
@@ -122,16 +128,12 @@ class LockedDeliveries(NamedTuple):
     """Locked deliveries with their endpoints and organizations, by (organization id, id)."""
 
     deliveries: dict[tuple[str, str], LeasedDelivery]
+    """Those that have a row."""
     endpoints: dict[tuple[str, str], EndpointRow]
     organizations: dict[str, Organization]
     at: int
-    first_attempts: dict[tuple[str, str], tuple[Lease, LeasedAttempt]]
-    """Of the deliveries that have no row yet."""
-
-    def first_attempt_id(self, organization_id: str, delivery_id: str) -> str | None:
-        """Return the id of the first attempt of a delivery that has no row yet."""
-        first = self.first_attempts.get((organization_id, delivery_id))
-        return None if first is None else first[1].attempt_id
+    first_attempts: dict[str, FirstAttempt]
+    """Of the deliveries that have no row yet, by the ids of the attempts."""
 
     def with_rows(self, others: "LockedDeliveries") -> "LockedDeliveries":
         """Return these and others that were locked behind them."""
@@ -155,7 +157,9 @@ def _from_rows(found: list[tuple[Any, ...]]) -> LockedDeliveries:
         elif row[_LEASE_AT] is not None:
             lease = leases.from_row(row[_LEASE_AT:_ENDPOINT_AT])
             owner = lease.organization_id
-            _add_lease(locked, lease, endpoint)
+            like = rules.as_given_up(lease.delivery(lease.attempts[0]), endpoint)
+            for attempt in lease.attempts:
+                locked.first_attempts[attempt.attempt_id] = FirstAttempt(lease, attempt, like)
         else:
             continue
         locked.endpoints[owner, endpoint.id] = endpoint
@@ -164,24 +168,30 @@ def _from_rows(found: list[tuple[Any, ...]]) -> LockedDeliveries:
     return locked
 
 
-def _add_lease(locked: LockedDeliveries, lease: Lease, endpoint: EndpointRow) -> None:
-    for attempt in lease.attempts:
-        delivery = rules.as_given_up(lease.delivery(attempt), endpoint)
-        locked.deliveries[lease.organization_id, delivery.id] = delivery
-        locked.first_attempts[lease.organization_id, delivery.id] = lease, attempt
-
-
 Key = tuple[str, str, str]
 """(organization id, endpoint id, id of a delivery or of a lease of first attempts)."""
 
 
-def lock(tx: Tx, keys: Iterable[Key], *, now: int | None, skip_locked: bool = False) -> LockedDeliveries:
-    """Lock the deliveries and leases that still exist; with `skip_locked`, only those without another lock."""
+def locking(
+    keys: Iterable[Key], *, now: int | None, skip_locked: bool = False, leases: AbstractSet[Key] = frozenset()
+) -> Query[LockedDeliveries]:
+    """Return the query that locks the deliveries and leases that still exist; with `skip_locked`, only those without
+    another lock.
+
+    Args:
+        leases: the keys that are known to be leases of first attempts.
+    """
     wanted = as_json(
-        {"organization_id": owner, "endpoint_id": endpoint_id, "id": delivery_id}
-        for owner, endpoint_id, delivery_id in sorted(set(keys))
+        {"organization_id": key[0], "endpoint_id": key[1], "id": key[2], "is_lease": key in leases}
+        for key in sorted({*keys, *leases})
     )
-    return _from_rows(tx.all(_LOCK_UNLOCKED if skip_locked else _LOCK, wanted=wanted, **clock_parameter(now)))
+    return Query(_LOCK_UNLOCKED if skip_locked else _LOCK, {"wanted": wanted, **clock_parameter(now)}, _from_rows)
+
+
+def lock(tx: Tx, keys: Iterable[Key], **options: Any) -> LockedDeliveries:
+    """Lock the deliveries and leases as `locking` does, with its arguments."""
+    locked: LockedDeliveries = tx.pipeline(locking(keys, **options))[0]
+    return locked
 
 
 def expired(tx: Tx, *, limit: int, now: int | None) -> list[Key]:

@@ -6,23 +6,21 @@ A batch is decided in memory, result by result, and then written with a few stat
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from booking_core import events, outbox
 from booking_core.clock import MINUTE
-from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
-from booking_core.models.webhooks import AttemptError, AttemptTrigger, DeliveryStatus
+from booking_core.models.webhooks import AttemptError, DeliveryStatus
 from booking_core.outbox import OutboxKind
-from booking_core.webhooks import following, leases, queue, rules
+from booking_core.webhooks import first_results, following, leases, queue, rules
 from booking_core.webhooks.claiming import ClaimedDelivery
-from booking_core.webhooks.leases import Lease, LeasedAttempt
+from booking_core.webhooks.leases import FirstAttempt, Lease, LeasedAttempt
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
@@ -32,14 +30,11 @@ RESCUE_BATCH = 500
 PARKED = 10 * MINUTE
 """After this time it is tried again to rescue a delivery that could not be rescued."""
 
-_NO_RESULT = dict.fromkeys(("duration_ms", "response_status", "response_excerpt", "error"))
-
 Key = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryResult:
+class DeliveryResult(NamedTuple):
     """The result of an attempt."""
 
     claimed: ClaimedDelivery
@@ -75,30 +70,54 @@ def record(
         disable_after_s: seconds without a success after which a failing endpoint is disabled.
         jitter: returns 0 to 1, the share of the longest jitter that is added to a delay.
     """
-    if not results:
-        return
-    locked = _lock(tx, results, now)
-    batch = _Batch(tx, locked, retry_delays_s, disable_after_s, jitter)
+    if results:
+        (locked,) = tx.pipeline(locking(results, now=now))
+        settle(
+            tx,
+            locked,
+            results,
+            retry_delays_s=retry_delays_s,
+            disable_after_s=disable_after_s,
+            now=now,
+            jitter=jitter,
+        )
+
+
+def locking(results: Sequence[DeliveryResult], *, now: int | None = None) -> Query[LockedDeliveries]:
+    """Return the query that locks the deliveries, by their leases where they have no row."""
+    all_claimed = [result.claimed for result in results]
+    held = {_key(each, each.lease_id) for each in all_claimed if each.lease_id}
+    rows = [_key(each, each.delivery_id) for each in all_claimed if not each.lease_id]
+    return queue.locking(rows, leases=held, now=now)
+
+
+def settle(
+    tx: Tx,
+    locked: LockedDeliveries,
+    results: Sequence[DeliveryResult],
+    *,
+    retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
+    disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
+    now: int | None = None,
+    jitter: Callable[[], float] = random.random,
+) -> None:
+    """Record results as `record` does, of deliveries that `locking` has locked."""
+    batch = _Batch(tx, _with_late(tx, locked, results, now), retry_delays_s, disable_after_s, jitter)
     for result in sorted(results, key=lambda each: each.ended_at):
-        batch.log(result)
         batch.settle(result)
     batch.write()
 
 
-def _lock(tx: Tx, results: Sequence[DeliveryResult], now: int | None) -> LockedDeliveries:
-    """Lock the deliveries, by their leases where they have no row. Those that got one since, when the lease expired,
-    are locked by it: their endpoints are locked by then."""
-    all_claimed = [result.claimed for result in results]
-    locked = queue.lock(tx, (_key(each, each.lease_id or each.delivery_id) for each in all_claimed), now=now)
-    late = [each for each in all_claimed if each.lease_id and not _is_first(locked, each)]
+def _with_late(
+    tx: Tx, locked: LockedDeliveries, results: Sequence[DeliveryResult], now: int | None
+) -> LockedDeliveries:
+    """Return the locked deliveries and those that got a row since, when their lease expired: they are locked by it.
+    Their endpoints are locked by then."""
+    claimed = (result.claimed for result in results)
+    late = [each for each in claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
     if not late:
         return locked
     return locked.with_rows(queue.lock(tx, (_key(each, each.delivery_id) for each in late), now=now))
-
-
-def _is_first(locked: LockedDeliveries, claimed: ClaimedDelivery) -> bool:
-    """Return whether the attempt is a first one that has no row yet."""
-    return locked.first_attempt_id(claimed.organization_id, claimed.delivery_id) == claimed.attempt_id
 
 
 def _key(claimed: ClaimedDelivery, row_id: str) -> queue.Key:
@@ -126,13 +145,12 @@ def rescue_expired_leases(
         return 0
     locked = queue.lock(tx, expired, skip_locked=True, now=now)
     batch = _Batch(tx, locked, retry_delays_s, WEBHOOK_DISABLE_AFTER_S, jitter)
-    rescued = [
-        each for each in locked.deliveries.values() if each.lease_until is not None and each.lease_until <= locked.at
-    ]
-    for delivery in rescued:
+    for delivery in locked.deliveries.values():
         batch.rescue(delivery)
+    for first in locked.first_attempts.values():
+        batch.rescue_first(first)
     batch.write()
-    return len(rescued)
+    return len(batch.settled) + len(batch.first)
 
 
 def expired_leases(tx: Tx, *, now: int | None = None) -> list[queue.Key]:
@@ -146,6 +164,28 @@ def park(tx: Tx, key: queue.Key, *, now: int | None = None) -> None:
     Its number of expired leases shows it to the doctor: it is one that no rescued delivery keeps.
     """
     queue.park(tx, key, wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX, now=now)
+
+
+class _Settled(NamedTuple):
+    """The new state of a delivery."""
+
+    delivery: LeasedDelivery
+    state: DeliveryState
+    columns: dict[str, Any]
+    """The other columns that are written."""
+
+
+class _First(NamedTuple):
+    """A first attempt that is over: its delivery, and the attempt itself, become rows."""
+
+    lease: Lease
+    attempt: LeasedAttempt
+    state: DeliveryState
+    row: dict[str, Any]
+
+
+def _generation(delivery: LeasedDelivery, state: DeliveryState) -> int:
+    return delivery.generation if state.status == DeliveryStatus.QUEUED else 0
 
 
 class _Batch:
@@ -164,65 +204,59 @@ class _Batch:
         self.retry_delays_s = retry_delays_s
         self.disable_after_s = disable_after_s
         self.jitter = jitter
-        self.settled: dict[Key, tuple[DeliveryState, dict[str, Any]]] = {}
-        self.ended: dict[str, tuple[Lease, list[LeasedAttempt]]] = {}
-        """The first attempts that got their rows, by their lease."""
+        self.settled: dict[Key, _Settled] = {}
+        self.first: list[_First] = []
+        self.ats = {owner: each.instant(locked.at) for owner, each in locked.organizations.items()}
+        """The present instant of each organization."""
         self.endpoints = dict(locked.endpoints)
         self.health: dict[Key, tuple[EndpointHealth, int]] = {}
 
-    def at(self, organization_id: str) -> int:
-        """Return the present instant of an organization of the batch."""
-        return self.locked.organizations[organization_id].instant(self.locked.at)
+    def settle(self, result: DeliveryResult) -> None:
+        """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
+        followed."""
+        first = self.locked.first_attempts.get(result.claimed.attempt_id)
+        delivery = self._settle_row(result) if first is None else self._settle_first(first, result)
+        if delivery and rules.affects_endpoint(delivery):
+            self._assess((delivery.organization_id, delivery.endpoint_id), result.error)
 
-    def log(self, result: DeliveryResult) -> None:
-        """Write the result into the attempt's row, or the row of a first attempt."""
-        claimed = result.claimed
+    def _settle_row(self, result: DeliveryResult) -> LeasedDelivery | None:
+        """Return the delivery, or None if another lease has followed."""
+        claimed, error = result.claimed, result.error and result.error.value
         columns = {
-            "organization_id": claimed.organization_id,
-            "id": claimed.attempt_id,
             "started_at": result.started_at + claimed.ahead,
             "duration_ms": result.duration_ms,
             "response_status": result.response_status,
             "response_excerpt": rules.excerpt(result.response_excerpt),
-            "error": None if result.error is None else result.error.value,
+            "error": error,
         }
-        if _is_first(self.locked, claimed):
-            self._insert_attempt(claimed.delivery_id, columns)
-        else:
-            self.tx.update(queue.RESULT, **columns)
-
-    def _insert_attempt(self, delivery_id: str, columns: dict[str, Any]) -> None:
-        trigger = AttemptTrigger.SCHEDULED.value
-        self.tx.insert(tables.attempts, **columns, delivery_id=delivery_id, number=1, trigger=trigger)
-
-    def settle(self, result: DeliveryResult) -> None:
-        """Apply the result to its delivery and its endpoint, unless another lease has followed."""
-        claimed, error = result.claimed, result.error
+        self.tx.update(queue.RESULT, organization_id=claimed.organization_id, id=claimed.attempt_id, **columns)
         delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
         if delivery is None or delivery.lease_token != claimed.lease_token:
-            return
-        state = (
-            rules.after_success(delivery, self.at(delivery.organization_id))
-            if error is None
-            else self._after_failure(delivery)
+            return None
+        state = self._after(delivery, result)
+        self._keep(delivery, state, last_response_status=result.response_status, last_error=error)
+        return delivery
+
+    def _settle_first(self, first: FirstAttempt, result: DeliveryResult) -> LeasedDelivery:
+        claimed, like = result.claimed, first.like
+        self._keep_first(
+            first, claimed.delivery_id, self._after(like, result), result.started_at + claimed.ahead, result
         )
-        self._keep(
-            delivery,
-            state,
-            last_response_status=result.response_status,
-            last_error=None if error is None else error.value,
-        )
-        if rules.affects_endpoint(delivery):
-            self._assess((delivery.organization_id, delivery.endpoint_id), error)
+        return like
+
+    def _after(self, delivery: LeasedDelivery, result: DeliveryResult) -> DeliveryState:
+        if result.error is None:
+            return rules.after_success(delivery, self.ats[delivery.organization_id])
+        return self._after_failure(delivery)
 
     def _after_failure(self, delivery: LeasedDelivery) -> DeliveryState:
-        return rules.after_failure(delivery, self.at(delivery.organization_id), self.retry_delays_s, self.jitter())
+        return rules.after_failure(delivery, self.ats[delivery.organization_id], self.retry_delays_s, self.jitter())
 
     def _assess(self, key: Key, error: AttemptError | None) -> None:
-        before, at = self.endpoints[key], self.at(key[0])
+        before, at = self.endpoints[key], self.ats[key[0]]
         if error is None:
             self.endpoints[key] = rules.endpoint_after_success(before, at)
-            if self.health.get(key, (EndpointHealth.HEALTHY, 0))[0] is EndpointHealth.FAILING:
+            if key in self.health and self.health[key][0] is EndpointHealth.FAILING:
                 del self.health[key]
             return
         row = rules.endpoint_after_failure(before, at, timed_out=error is AttemptError.TIMEOUT)
@@ -236,27 +270,75 @@ class _Batch:
         self.endpoints[key] = row
 
     def rescue(self, delivery: LeasedDelivery) -> None:
-        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure.
+        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure."""
+        if self._has_expired(delivery):
+            state, lost_leases = self._after_lost_lease(delivery)
+            last = {"last_response_status": delivery.last_response_status, "last_error": delivery.last_error}
+            self._keep(delivery, state, **(last if lost_leases else dict.fromkeys(last)), lost_leases=lost_leases)
 
-        A first attempt, which may have reached its receiver, gets its row here, without a result.
-        """
-        first = self.locked.first_attempts.get((delivery.organization_id, delivery.id))
-        if first:
-            lease, attempt = first
-            columns = {"organization_id": lease.organization_id, "id": attempt.attempt_id}
-            self._insert_attempt(delivery.id, columns | {"started_at": lease.claimed_at, **_NO_RESULT})
-        expired_leases, at = delivery.lost_leases + 1, self.at(delivery.organization_id)
-        is_failure = expired_leases >= rules.EXPIRED_LEASES_MAX
-        self._keep(
-            delivery,
-            self._after_failure(delivery) if is_failure else rules.after_expired_lease(delivery, at),
-            lost_leases=0 if is_failure else expired_leases,
-            last_response_status=None if is_failure else delivery.last_response_status,
-            last_error=None if is_failure else delivery.last_error,
-        )
+    def rescue_first(self, first: FirstAttempt) -> None:
+        """Rescue a first attempt, which may have reached its receiver: it gets its row without a result."""
+        delivery = first.lease.delivery(first.attempt)
+        if self._has_expired(delivery):
+            state, lost_leases = self._after_lost_lease(first.like)
+            self._keep_first(first, delivery.id, state, first.lease.claimed_at, lost_leases=lost_leases)
+
+    def _has_expired(self, delivery: LeasedDelivery) -> bool:
+        return delivery.lease_until is not None and delivery.lease_until <= self.locked.at
+
+    def _after_lost_lease(self, delivery: LeasedDelivery) -> tuple[DeliveryState, int]:
+        """Return the state, and the number of expired leases in a row: 0 once they count as a failure."""
+        lost_leases = delivery.lost_leases + 1
+        if lost_leases >= rules.EXPIRED_LEASES_MAX:
+            return self._after_failure(delivery), 0
+        return rules.after_expired_lease(delivery, self.ats[delivery.organization_id]), lost_leases
 
     def _keep(self, delivery: LeasedDelivery, state: DeliveryState, *, lost_leases: int = 0, **last: object) -> None:
-        self.settled[delivery.organization_id, delivery.id] = state, {"lost_leases": lost_leases, **last}
+        columns = {"lost_leases": lost_leases, **last}
+        self.settled[delivery.organization_id, delivery.id] = _Settled(delivery, state, columns)
+
+    def _keep_first(
+        self,
+        first: FirstAttempt,
+        delivery_id: str,
+        state: DeliveryState,
+        started_at: int,
+        result: DeliveryResult | None = None,
+        *,
+        lost_leases: int = 0,
+    ) -> None:
+        """Keep the row of a delivery and of its first attempt, which has a result unless its lease expired."""
+        lease, attempt, like = first
+        owner = lease.organization_id
+        row = {
+            "organization_id": owner,
+            "delivery_id": delivery_id,
+            "endpoint_id": lease.endpoint_id,
+            "event_id": attempt.event_id,
+            "event_type": attempt.event_type,
+            "event_sequence": attempt.sequence,
+            "resource_id": attempt.resource_id,
+            "last_attempt_at": lease.claimed_at,
+            "completed_at": state.completed_at,
+            "created_at": attempt.created_at,
+            "updated_at": self.ats[owner],
+            "attempt_id": attempt.attempt_id,
+            "started_at": started_at,
+            "duration_ms": result and result.duration_ms,
+            "response_status": result and result.response_status,
+            "response_excerpt": result and rules.excerpt(result.response_excerpt),
+        }
+        if state.status != DeliveryStatus.SUCCEEDED:
+            row |= {
+                "status": state.status,
+                "failure_reason": state.failure_reason,
+                "attempt_count": state.attempt_count,
+                "next_attempt_at": state.next_attempt_at,
+                "lost_leases": lost_leases,
+                "generation": _generation(like, state),
+                "error": result and result.error and result.error.value,
+            }
+        self.first.append(_First(lease, attempt, state, row))
 
     # Writing ---------------------------------------------------------------------------------------------------
 
@@ -269,55 +351,49 @@ class _Batch:
         wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
         last = events.lock_sequences(self.tx, wanted) if wanted else {}
         self._write_deliveries(set(disabled))
+        self._write_first(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
-            following.give_up(self.tx, owner, endpoint_id, self.at(owner))
+            following.give_up(self.tx, owner, endpoint_id, self.ats[owner])
         for owner, of_owner in new_events.items():
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
-                events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at(owner))
+                events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.ats[owner])
         self._enqueue_mails()
         self._log_ends(disabled)
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
-        for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
-            delivery = self.locked.deliveries[owner, delivery_id]
+        for (owner, delivery_id), (delivery, state, columns) in sorted(self.settled.items()):
             if (owner, delivery.endpoint_id) in disabled:
-                state = rules.after_disable(state, self.at(owner))
-            columns = {
+                state = rules.after_disable(state, self.ats[owner])
+            self.tx.update(
+                queue.SETTLE,
+                organization_id=owner,
+                id=delivery_id,
                 **state._asdict(),
-                **more,
-                "generation": delivery.generation if state.status == DeliveryStatus.QUEUED else 0,
-                "updated_at": self.at(owner),
-            }
-            first = self.locked.first_attempts.get((owner, delivery_id))
-            if first:
-                self._insert_delivery(delivery, *first, columns)
-            else:
-                ended = {"lease_token": None, "lease_until": None}
-                self.tx.update(queue.SETTLE, organization_id=owner, id=delivery_id, **columns, **ended)
-        for lease, attempts in self.ended.values():
-            leases.settle(self.tx, lease, attempts)
+                **columns,
+                generation=_generation(delivery, state),
+                updated_at=self.ats[owner],
+                lease_token=None,
+                lease_until=None,
+            )
 
-    def _insert_delivery(
-        self, delivery: LeasedDelivery, lease: Lease, attempt: LeasedAttempt, columns: dict[str, Any]
-    ) -> None:
-        """Insert the row of a delivery whose first attempt is over."""
-        self.ended.setdefault(lease.id, (lease, []))[1].append(attempt)
-        self.tx.insert(
-            tables.deliveries,
-            organization_id=delivery.organization_id,
-            id=delivery.id,
-            endpoint_id=delivery.endpoint_id,
-            event_id=attempt.event_id,
-            event_type=attempt.event_type,
-            event_sequence=attempt.sequence,
-            resource_id=attempt.resource_id,
-            trigger=delivery.trigger,
-            max_attempts=delivery.max_attempts,
-            last_attempt_at=lease.claimed_at,
-            created_at=attempt.created_at,
-            **columns,
-        )
+    def _write_first(self, disabled: set[Key]) -> None:
+        """Insert the rows of first attempts and of their deliveries, which leave their leases."""
+        ended: dict[str, tuple[Lease, list[LeasedAttempt]]] = {}
+        for lease, attempt, state, row in self.first:
+            owner = lease.organization_id
+            if disabled and state.status == DeliveryStatus.QUEUED and (owner, lease.endpoint_id) in disabled:
+                row.update(rules.after_disable(state, self.ats[owner])._asdict(), generation=0)
+            if lease.id not in ended:
+                ended[lease.id] = lease, []
+            ended[lease.id][1].append(attempt)
+        by_success: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+        for each in self.first:
+            by_success[each.state.status == DeliveryStatus.SUCCEEDED].append(each.row)
+        first_results.write_successes(self.tx, by_success[True])
+        first_results.write(self.tx, by_success[False])
+        for lease, attempts in ended.values():
+            leases.settle(self.tx, lease, attempts)
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
@@ -332,14 +408,17 @@ class _Batch:
         new_events: dict[str, list[NewEvent]] = {}
         for key in self._began_to_fail():
             new_events.setdefault(key[0], []).append(self._failing_event(key))
-        for (owner, delivery_id), (state, _) in self.settled.items():
-            delivery = self.locked.deliveries[owner, delivery_id]
-            if state.status == DeliveryStatus.DEAD and _is_published(delivery):
-                new_events.setdefault(owner, []).append(self._dead_event(delivery))
+        for delivery in (each.delivery for each in self._dead()):
+            if _is_published(delivery):
+                new_events.setdefault(delivery.organization_id, []).append(self._dead_event(delivery))
         for owner, endpoint_id in disabled:
             event = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._present((owner, endpoint_id)))
             new_events.setdefault(owner, []).append(event)
         return dict(sorted(new_events.items()))
+
+    def _dead(self) -> list[_Settled]:
+        """Return the deliveries whose last attempt has failed, which is never their first."""
+        return [each for each in self.settled.values() if each.state.status == DeliveryStatus.DEAD]
 
     def _began_to_fail(self) -> list[Key]:
         """Return the endpoints that were first found to be failing since their last success."""
@@ -357,19 +436,17 @@ class _Batch:
 
     def _present(self, key: Key) -> bytes:
         zone = self.locked.organizations[key[0]].zone
-        return orjson.dumps(rules.present(self.endpoints[key], zone, self.at(key[0])))
+        return orjson.dumps(rules.present(self.endpoints[key], zone, self.ats[key[0]]))
 
     def _enqueue_mails(self) -> None:
         for (owner, endpoint_id), (health, hours) in sorted(self.health.items()):
             if hours >= rules.WARNINGS_HOURS[0] and self.locked.organizations[owner].notify_staff:
-                _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at(owner))
+                _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.ats[owner])
 
     def _log_ends(self, disabled: Sequence[Key]) -> None:
         """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""
-        for (owner, delivery_id), (state, last) in sorted(self.settled.items()):
-            if state.status == DeliveryStatus.DEAD:
-                delivery = self.locked.deliveries[owner, delivery_id]
-                _log_dead(delivery, state, last)
+        for dead in sorted(self._dead(), key=lambda each: (each.delivery.organization_id, each.delivery.id)):
+            _log_dead(dead.delivery, dead.state, dead.columns)
         for owner, endpoint_id in disabled:
             failures = self.endpoints[owner, endpoint_id].consecutive_failures
             fields = {"organization_id": owner, "endpoint_id": endpoint_id, "failures": failures}

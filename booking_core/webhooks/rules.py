@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -173,6 +174,7 @@ class EndpointRow(NamedTuple):
     header_names: str | None = None
     """A JSON array."""
     headers_sealed: str | None = None
+    max_per_second: int | None = None
 
 
 def event_types(row: EndpointRow) -> list[str]:
@@ -203,6 +205,7 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
         "headers": dict.fromkeys(orjson.loads(row.header_names or "[]"), MASKED),
+        "max_per_second": row.max_per_second,
     }
 
 
@@ -253,9 +256,14 @@ def delivery_id(event_id: str, endpoint_id: str) -> str:
     It begins with the event's instant, so that ids lie together in an index; the rest is a hash of both ids. So a
     delivery has its id before it has a row.
     """
-    event, endpoint = event_id.replace("-", ""), endpoint_id.replace("-", "")
-    hashed = hashlib.md5(bytes.fromhex(event + endpoint), usedforsecurity=False).hexdigest()
+    hashed = hashlib.md5(_id_bytes(event_id) + _id_bytes(endpoint_id), usedforsecurity=False).hexdigest()
     return f"{event_id[:13]}-8{hashed[13:16]}-a{hashed[17:20]}-{hashed[20:]}"
+
+
+@lru_cache(maxsize=4096)
+def _id_bytes(row_id: str) -> bytes:
+    """Return the bytes of an id: an event goes to several endpoints, and an endpoint gets several events."""
+    return bytes.fromhex(row_id.replace("-", ""))
 
 
 def event_ids_of(delivery_id: str) -> tuple[str, str]:
@@ -465,6 +473,8 @@ def after_disable(outcome: DeliveryState, at: int) -> DeliveryState:
 
 def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
     """Clear the failures of the endpoint."""
+    if row.last_success_at == at and not (row.consecutive_failures or row.last_timed_out or row.warned_hours):
+        return row  # another delivery of the batch has succeeded at that instant
     return row._replace(consecutive_failures=0, last_success_at=at, last_timed_out=False, warned_hours=0)
 
 

@@ -84,6 +84,7 @@ class AsyncWebhooks:
         event_types: Sequence[EventType | str],
         description: str | None = None,
         headers: Mapping[str, str] | None = None,
+        max_per_second: int | None = None,
         options: RequestOptions | None = None,
     ) -> WebhookEndpointWithSecret:
         """Create an enabled endpoint, and return it with the secret that signs its deliveries.
@@ -98,8 +99,8 @@ class AsyncWebhooks:
             url: The public HTTPS address of the receiver.
             event_types: The types of the events to send.
             description: A text for people.
-            headers: At most ten headers that each delivery carries, such as `Authorization`. Their values are never
-                shown.
+            headers: At most ten headers of each delivery, such as `Authorization`. Their values are never shown.
+            max_per_second: The most requests that are sent within any second, 1 to 1000. None sets no limit.
             options: Settings for this call.
 
         Raises:
@@ -112,6 +113,7 @@ class AsyncWebhooks:
             event_types=_string_list("event_types", event_types),
             description=description,
             headers=None if headers is None else dict(headers),
+            max_per_second=max_per_second,
         )
         spec = post_without_key("webhooks", body=body, options=options)
         return await self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
@@ -125,6 +127,7 @@ class AsyncWebhooks:
         description: str | Unset | None = UNSET,
         status: EndpointStatusParam | None = None,
         headers: Mapping[str, str] | None = None,
+        max_per_second: int | Unset | None = UNSET,
         options: RequestOptions | None = None,
     ) -> WebhookEndpoint:
         """Change an endpoint. Omitted fields stay unchanged.
@@ -136,6 +139,7 @@ class AsyncWebhooks:
             description: The new description; None clears it.
             status: `enabled` or `disabled`. `enabled` also resumes an endpoint that the service disabled.
             headers: The headers of deliveries in the place of all former ones; an empty mapping removes them.
+            max_per_second: The new limit, 1 to 1000; None removes it.
             options: Settings for this call.
 
         Raises:
@@ -149,6 +153,8 @@ class AsyncWebhooks:
         )
         if not isinstance(description, Unset):
             body["description"] = description
+        if not isinstance(max_per_second, Unset):
+            body["max_per_second"] = max_per_second
         segment = path_segment("endpoint_id", endpoint_id)
         spec = idempotent_change("PATCH", "webhooks", segment, body=body, options=options)
         return await self._client._execute(spec, parser_for(WebhookEndpoint))

@@ -1,20 +1,18 @@
 """Moves of bookings to another departure in the fake, and what all changes of a booking have in common."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from booking_core.models.bookings import (
     BookedDeparture,
     BookedExperience,
-    BookingRefusal,
     ChangeMoney,
     ChangeSettlement,
 )
 from booking_sdk.models import BookingChange
 from booking_sdk.testing._http import Refusal, conflict, unprocessable
+from booking_sdk.testing._refusals import Check, refusal_rows, refusals_of
 from booking_sdk.testing._store import Row, Store, select_fields
 from booking_sdk.testing.factories import resource_fields
-
-Check = Callable[[], None]
 
 
 def reschedule(store: Store, booking_id: str, departure_id: str) -> Row:
@@ -70,31 +68,9 @@ def _require_currency(row: Row, to: Row) -> None:
         raise unprocessable("departure_id", message, "currency_mismatch")
 
 
-def refusals_of(checks: Iterator[Check]) -> list[Row]:
-    found = []
-    for check in checks:
-        try:
-            check()
-        except Refusal as refusal:
-            found.append(refusal_fields(refusal))
-    return found
-
-
-def refusal_fields(refusal: Refusal) -> Row:
-    detail = refusal.extra.get("details", [{}])[0]
+def refused(row: Row, refusals: list[Refusal]) -> Row:
     return resource_fields(
-        BookingRefusal,
-        code=refusal.code,
-        reason=detail.get("reason"),
-        field=detail.get("field"),
-        message=detail.get("message", str(refusal)),
-        seats_available=refusal.extra.get("seats_available"),
-    )
-
-
-def refused(row: Row, refusals: list[Row]) -> Row:
-    return resource_fields(
-        BookingChange, allowed=False, refusals=refusals, booking=row, seats=row["_seats"], money=None
+        BookingChange, allowed=False, refusals=refusal_rows(refusals), booking=row, seats=row["_seats"], money=None
     )
 
 

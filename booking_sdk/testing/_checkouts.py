@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from booking_core.models.bookings import BookingCreate, PaymentMode
 from booking_core.models.checkouts import Checkout, CheckoutCreate, CheckoutPayment
 from booking_core.models.gift_cards import GiftCardTransaction
-from booking_sdk.testing._http import not_found, unprocessable
+from booking_core.models.sandbox import SandboxCard, SandboxCheckoutPay, SandboxPayment
+from booking_sdk.testing._http import conflict, not_found, unprocessable
 from booking_sdk.testing._store import Row, Store, shown
 from booking_sdk.testing.factories import money, new_id, resource_fields
 
@@ -20,6 +21,8 @@ class Checkouts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._refunds: list[Row] = []
+        store.on_cancel = self._cancelled
 
     def create(self, request: CheckoutCreate) -> Row:
         """Create the booking of a checkout, and return the checkout."""
@@ -56,14 +59,40 @@ class Checkouts:
             return
         left = card["balance"]["amount_minor"] - amount
         self._store.change(card, balance=money(left, currency), status="active" if left else "expired")
-        entry = {"id": new_id(), "type": "redeem", "amount": money(-amount, currency), "booking_id": row["id"]}
-        card["_transactions"].append(
-            self._store.keep({}, resource_fields(GiftCardTransaction, **entry, created_at=self._store.now))
-        )
+        self._enter(card, "redeem", -amount, row)
         row["totals"] = {**totals, "gift_card": money(amount, currency), "total": money(total - amount, currency)}
         if amount == total:
             row["payment"] = _GIFT_CARD
-        self._store.publish("gift_card.redeemed", card, booking_id=row["id"])
+        row |= {"_card": card, "_redeemed": amount}
+        self._store.publish("gift_card.redeemed", card, redeemed_amount=money(amount, currency), booking_id=row["id"])
+
+    def _enter(self, card: Row, kind: str, amount: int, row: Row) -> None:
+        entry = {"id": new_id(), "type": kind, "amount": money(amount, card["currency"]), "booking_id": row["id"]}
+        card["_transactions"].append(
+            self._store.keep({}, resource_fields(GiftCardTransaction, **entry, created_at=self._store.now))
+        )
+
+    def _cancelled(self, row: Row, is_refunded: bool) -> None:
+        """Restore the gift card of a booking at once, and note the refund of its payment."""
+        if "_card" in row:
+            card, amount = row["_card"], row["_redeemed"]
+            balance = money(card["balance"]["amount_minor"] + amount, card["currency"])
+            self._store.change(card, balance=balance, status="active")
+            self._enter(card, "restore", amount, row)
+            restored = money(amount, card["currency"])
+            self._store.publish("gift_card.restored", card, restored_amount=restored, booking_id=row["id"])
+        if is_refunded:
+            self._refunds.append(row)
+
+    def refund(self) -> None:
+        """Refund the payments of cancelled bookings, as the worker of the service does behind the cancellation."""
+        refunds, self._refunds = self._refunds, []
+        for row in refunds:
+            self._refund(row)
+
+    def _refund(self, row: Row) -> None:
+        payment, total = {**row["payment"], "status": "refunded"}, row["totals"]["total"]
+        self._store.update("booking.refunded", row, {"payment": payment}, refunded_amount=total, total_refunded=total)
 
     def get(self, checkout_id: str) -> Row:
         """Return a checkout."""
@@ -94,6 +123,24 @@ class Checkouts:
             self._store.change(row, status="confirmed", payment={**_CARD, "status": "paid"})
             self._store.publish("booking.confirmed", row)
         return row
+
+    def pay_by_card(self, checkout_id: str, request: SandboxCheckoutPay) -> Row:
+        """Pay for a checkout by a test card, by the rules of a sandbox."""
+        checkout = self.get(checkout_id)
+        if checkout["payment"] is None:
+            raise not_found()
+        row = self._store.bookings[checkout_id]
+        if row["payment"]["status"] == "paid":
+            raise conflict("paid_already", "The checkout is paid.")
+        if row["status"] != "pending":
+            raise conflict("checkout_expired", "The checkout has ended: its booking no longer waits for a payment.")
+        is_declined = request.payment_method is SandboxCard.DECLINED
+        if not is_declined:
+            self.pay(checkout_id)
+        if request.payment_method is SandboxCard.DASHBOARD_REFUND:
+            self._refund(row)
+        result = ("declined", "card_declined") if is_declined else ("succeeded", None)
+        return resource_fields(SandboxPayment, status=result[0], error=result[1], checkout=self.get(checkout_id))
 
     def abandon_expired(self) -> None:
         """Cancel the bookings of checkouts that ended without a payment."""

@@ -21,6 +21,11 @@ class Holds:
         """Return the seats of a departure that live holds other than one keep."""
         return sum(row["seats"] for row in self.live() if row["departure_id"] == departure_id and row["id"] != but)
 
+    def next_end(self, departure_id: str) -> datetime | None:
+        """Return the instant at which the next live hold of a departure ends."""
+        ends = (row["expires_at"] for row in self.live() if row["departure_id"] == departure_id)
+        return min(map(datetime.fromisoformat, ends), default=None)
+
     def live(self) -> list[Row]:
         """Return the holds that keep their seats."""
         return [row for row in self.rows.values() if self.status(row) == "live"]

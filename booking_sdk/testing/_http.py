@@ -64,7 +64,8 @@ _STORED = {(404, "not_found"), (409, "insufficient_capacity"), (409, "conflict")
 
 
 def malformed(field: str, message: str, reason: str = "invalid") -> Refusal:
-    return named(400, "validation_failed", field, message, reason)
+    details = [{"field": field, "reason": reason, "message": message}]
+    return Refusal(400, "validation_failed", f"{field}: {message}", details=details)
 
 
 def unprocessable(field: str, message: str, reason: str) -> Refusal:
@@ -81,8 +82,7 @@ def not_found() -> Refusal:
 
 def named(status: int, code: str, field: str | None, message: str, reason: str) -> Refusal:
     """Return a refusal with a reason, and with the field that it is about."""
-    sentence = f"{field}: {message}" if field else message
-    return Refusal(status, code, sentence, details=[{"field": field, "reason": reason, "message": message}])
+    return Refusal(status, code, message, details=[{"field": field, "reason": reason, "message": message}])
 
 
 def json_response(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Response:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from booking_core.models.bookings import BookingPartyChange, ChangeSettlement
 from booking_sdk.models import BookingChange
 from booking_sdk.testing import _changes
-from booking_sdk.testing._changes import Check
 from booking_sdk.testing._http import Refusal, conflict
+from booking_sdk.testing._refusals import Check, refusals_of
 from booking_sdk.testing._store import Row, Store, payment_after
 from booking_sdk.testing.factories import resource_fields, totals_fields
 
@@ -30,12 +30,12 @@ def change_party(store: Store, booking_id: str, body: BookingPartyChange) -> Row
 def preview_party(store: Store, booking_id: str, body: BookingPartyChange) -> Row:
     """Return the change that `change_party` would make, or its refusals."""
     row = store.get(store.bookings, booking_id)
-    refusals = _changes.refusals_of(_party_checks(store, row))
+    refusals = refusals_of(_party_checks(store, row))
     try:
         after = _after(store, row, body)
     except Refusal as refusal:
-        return _changes.refused(row, [*refusals, _changes.refusal_fields(refusal)])
-    refusals += [each for each in _changes.refusals_of(_joining_checks(store, row, after)) if each not in refusals]
+        return _changes.refused(row, [*refusals, refusal])
+    refusals += refusals_of(_joining_checks(store, row, after))
     return _changes.refused(row, refusals) if refusals else _change(store, row, after)
 
 

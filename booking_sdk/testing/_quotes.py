@@ -1,19 +1,17 @@
 """Quotes and new holds of the fake, by the rules of its bookings."""
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from booking_core.models.bookings import (
     BookedDeparture,
     BookedExperience,
     BookingOrder,
     BookingQuote,
-    BookingRefusal,
 )
 from booking_core.models.holds import Hold, HoldCreate
 from booking_core.models.limits import HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_sdk.testing._http import Refusal, conflict
+from booking_sdk.testing._refusals import Check, refusal_rows, refusals_of
 from booking_sdk.testing._store import Row, Store, select_fields
 from booking_sdk.testing.factories import new_id, resource_fields, totals_fields
 
@@ -52,18 +50,18 @@ def quote(store: Store, order: BookingOrder) -> Row:
     problems: list[Refusal] = []
     guests, seats = store.guest_lines(departure, order, problems)
     add_ons = store.add_on_lines(experience, order, problems)
-    checks: tuple[Callable[[], object], ...] = (
+    checks: tuple[Check, ...] = (
         lambda: store.check_reference(order),
         lambda: store.check_bookable(departure),
         lambda: store.holds.require_usable(order),
     )
-    short = _refusals([lambda: store.check_seats(departure, seats, order.hold_id)])
-    refusals = [*_refusals(checks), *problems, *short]
+    short = refusals_of([lambda: store.check_seats(departure, seats, order.hold_id)])
+    refusals = [*refusals_of(checks), *problems, *short]
     total = sum(line["count"] * line["unit_price"]["amount_minor"] for line in (*guests, *add_ons))
     return resource_fields(
         BookingQuote,
         is_bookable=not refusals,
-        refusals=list(map(_shown, refusals)),
+        refusals=refusal_rows(refusals),
         experience=select_fields(BookedExperience, experience),
         departure=select_fields(BookedDeparture, departure),
         booking_closes_at=departure["booking_closes_at"],
@@ -72,26 +70,4 @@ def quote(store: Store, order: BookingOrder) -> Row:
         guests=guests,
         add_ons=add_ons,
         totals=None if problems else totals_fields(total, guests[0]["unit_price"]["currency"]),
-    )
-
-
-def _refusals(checks: Any) -> list[Refusal]:
-    found = []
-    for check in checks:
-        try:
-            check()
-        except Refusal as refusal:
-            found.append(refusal)
-    return found
-
-
-def _shown(refusal: Refusal) -> Row:
-    (detail,) = refusal.extra.get("details") or [{}]
-    return resource_fields(
-        BookingRefusal,
-        code=refusal.code,
-        reason=detail.get("reason"),
-        field=detail.get("field"),
-        message=str(refusal),
-        seats_available=refusal.extra.get("seats_available"),
     )

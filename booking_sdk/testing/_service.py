@@ -18,6 +18,7 @@ from booking_core.models.bookings import (
     BookingQuoteRequest,
     BookingReschedule,
     BookingStatus,
+    RefundMode,
 )
 from booking_core.models.checkouts import CheckoutCreate
 from booking_core.models.customers import CustomerCreate
@@ -27,7 +28,7 @@ from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, TEST_API_KEY_DISPLAY_LENGTH, WINDOW_DAYS_MAX
 from booking_core.models.organizations import ApiKey, Me
-from booking_core.models.sandbox import SandboxClockAdvance
+from booking_core.models.sandbox import SandboxCheckoutPay, SandboxClockAdvance
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import (
     DeliveryRecover,
@@ -38,6 +39,7 @@ from booking_core.models.webhooks import (
 )
 from booking_sdk.response import Response
 from booking_sdk.testing import _changes, _events, _party, _quotes, _sandbox
+from booking_sdk.testing._announcements import TYPE, Announcements
 from booking_sdk.testing._checkouts import Checkouts
 from booking_sdk.testing._http import (
     FakeRequest,
@@ -83,8 +85,16 @@ class FakeService:
         self.webhooks = Webhooks(store)
         self.checkouts = Checkouts(store)
         self.sandbox = _sandbox.Sandbox(store)
+        self.announcements = Announcements(store)
         self.keys: dict[str, Key] = {}
         self._answers: dict[str, tuple[str, Response]] = {}
+
+    def work(self) -> None:
+        """Do what the worker of the service would have done by now."""
+        self.checkouts.abandon_expired()
+        self.checkouts.refund()
+        endpoints = self.webhooks.endpoints.values()
+        self.announcements.announce(is_wanted=any(TYPE in endpoint["event_types"] for endpoint in endpoints))
 
     def respond(self, request: FakeRequest) -> Response:
         """Return the response to a request."""
@@ -93,6 +103,7 @@ class FakeService:
             response = self._execute(request, request_id)
         except Refusal as refusal:
             response = refused(refusal, request_id)
+        self.work()
         if request.method == "GET" and response.is_success and _TAGGED.fullmatch(request.path):
             response = _tagged(request, response)
         pairs = [*response.raw_headers, (b"x-request-id", request_id.encode())]
@@ -100,7 +111,7 @@ class FakeService:
 
     def _execute(self, request: FakeRequest, request_id: str) -> Response:
         operation, ids = _route(request)
-        self.checkouts.abandon_expired()
+        self.work()
         key = self._authenticate(request)
         if operation.scope and operation.scope not in key.scopes:
             message = f"The API key lacks the scope {operation.scope}."
@@ -226,17 +237,22 @@ class FakeService:
         return _ok(_quotes.quote(self.store, validated(BookingQuoteRequest, call.request.body)))
 
     def _create_hold(self, call: _Call) -> Response:
-        return _ok(_quotes.create_hold(self.store, validated(HoldCreate, call.request.body)), 201)
+        hold = _quotes.create_hold(self.store, validated(HoldCreate, call.request.body))
+        self.announcements.touch(hold["departure_id"])
+        return _ok(hold, 201)
 
     def _get_hold(self, call: _Call) -> Response:
         return _ok(_quotes.get_hold(self.store, call.ids[0]))
 
     def _delete_hold(self, call: _Call) -> Response:
-        self.store.holds.release(self.store.get(self.store.holds.rows, call.ids[0]))
+        hold = self.store.get(self.store.holds.rows, call.ids[0])
+        self.store.holds.release(hold)
+        self.announcements.touch(hold["departure_id"])
         return json_response(204, None)
 
     def _cancel_booking(self, call: _Call) -> Response:
-        return _ok(self._visible(self.store.cancel(call.ids[0]), call))
+        is_refunded = validated(BookingCancel, call.request.body).refund != RefundMode.NONE
+        return _ok(self._visible(self.store.cancel(call.ids[0], is_refunded=is_refunded), call))
 
     def _reschedule(self, call: _Call) -> Response:
         body = validated(BookingReschedule, call.request.body)
@@ -360,6 +376,13 @@ class FakeService:
     def _advance_clock(self, call: _Call) -> Response:
         return _ok(self.sandbox.advance(validated(SandboxClockAdvance, call.request.body)))
 
+    def _pay_checkout(self, call: _Call) -> Response:
+        request = validated(SandboxCheckoutPay, call.request.body or b"{}")
+        paid = self.checkouts.pay_by_card(call.ids[0], request)
+        checkout = paid["checkout"]
+        booking = shown(self._read(self.store.bookings[call.ids[0]], call))
+        return _ok({**paid, "checkout": {**checkout, "booking": booking}})
+
     def _list_mails(self, call: _Call) -> Response:
         return self._listed("sandbox_mails", list(self.sandbox.mails.values()), call)
 
@@ -433,6 +456,7 @@ _OPERATIONS = (
     _op("POST", f"{_DELIVERY}/retry", _S._retry_delivery, _MANAGE),
     _op("GET", "/sandbox/clock", _S._get_clock),
     _op("POST", "/sandbox/clock/advance", _S._advance_clock, Scope.BOOKINGS_WRITE, "optional", SandboxClockAdvance),
+    _op("POST", "/sandbox/checkouts/{id}/pay", _S._pay_checkout, Scope.CHECKOUTS_WRITE, "optional", SandboxCheckoutPay),
     _op("GET", "/sandbox/mails", _S._list_mails, Scope.BOOKINGS_WRITE),
 )
 

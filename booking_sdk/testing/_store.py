@@ -38,7 +38,7 @@ from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
 from booking_sdk.models import Booking, Event, GiftCard
 from booking_sdk.testing._holds import Holds
-from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
+from booking_sdk.testing._http import Query, Refusal, conflict, malformed, named, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
 from booking_sdk.testing.factories import new_id, resource_fields, totals_fields
 
@@ -95,6 +95,10 @@ def _unpaid(row: Row) -> Row:
     return total if row["payment"]["status"] == "unpaid" else {**total, "amount_minor": 0}
 
 
+def _cancellable_until(row: Row) -> datetime:
+    return datetime.fromisoformat(row["departure"]["starts_at"]) - timedelta(hours=24)
+
+
 def _manifest_totals(data: list[Row]) -> Row:
     guests: Counter[str] = Counter()
     add_ons: Counter[str] = Counter()
@@ -134,6 +138,7 @@ class Store:
         self.events: dict[str, Row] = {}
         self.on_event: Callable[[Row], None] = lambda event: None
         self.on_publish: list[Callable[[Row], None]] = []
+        self.on_cancel: Callable[[Row, bool], None] = lambda booking, is_refunded: None
         self._positions = itertools.count(1)
         self._secret = new_id().encode()
 
@@ -142,6 +147,17 @@ class Store:
     def at(self, moment: datetime) -> str:
         """Return a time in the format of the service: with the organization's UTC offset, to the second."""
         return moment.astimezone(self.zone).isoformat(timespec="seconds")
+
+    def times(self, start: datetime, end: datetime, closes_at: datetime) -> dict[str, str]:
+        """Return the fields of a departure that say when it takes place and until when it is booked."""
+        starts_at = self.at(start)
+        return {
+            "starts_at": starts_at,
+            "starts_at_local": starts_at[:19],
+            "timezone": self.organization["timezone"],
+            "ends_at": self.at(end),
+            "booking_closes_at": self.at(closes_at),
+        }
 
     @property
     def now(self) -> str:
@@ -302,7 +318,13 @@ class Store:
         """Refuse a reference that is to be unique and that a booking has."""
         wanted = request.external_reference if request.external_reference_unique else None
         if wanted is not None and any(row["external_reference"] == wanted for row in self.bookings.values()):
-            raise conflict("external_reference_taken", "A booking has this external reference.")
+            raise named(
+                409,
+                "conflict",
+                "external_reference",
+                "A booking has this external reference.",
+                "external_reference_taken",
+            )
 
     def check_bookable(self, departure: Row) -> None:
         """Refuse a departure that cannot be booked."""
@@ -393,6 +415,7 @@ class Store:
             no_show_at=None,
             external_reference=request.external_reference,
             metadata=request.metadata or {},
+            locale=request.locale,
             manage_url=f"https://fake.example.com/manage/{booking_id}",
         )
 
@@ -426,25 +449,36 @@ class Store:
         }
 
     def cancellation_terms(self, row: Row) -> Row:
-        """Return the terms of a cancellation. No card is charged in the fake, so that there is nothing to refund."""
-        nothing = resource_fields(Money, amount_minor=0, currency=row["totals"]["total"]["currency"])
-        until = datetime.fromisoformat(row["departure"]["starts_at"]) - timedelta(hours=24)
+        """Return the terms of a cancellation: up to a day before the start, what a card has paid is refunded."""
+        totals, is_live = row["totals"], row["status"] != "cancelled"
+        nothing = resource_fields(Money, amount_minor=0, currency=totals["total"]["currency"])
         return resource_fields(
             CancellationTerms,
-            allowed=row["status"] != "cancelled",
-            refundable_amount=nothing,
-            gift_card_amount=nothing,
-            until=self.at(until),
+            allowed=is_live,
+            refundable_amount=totals["total"] if self.refundable(row) else nothing,
+            gift_card_amount=totals["gift_card"] if is_live else nothing,
+            until=self.at(_cancellable_until(row)),
             late_percent=0,
         )
 
-    def cancel(self, booking_id: str, reason: str = "api") -> Row:
-        """Cancel a booking and write its event. A cancelled booking stays unchanged."""
+    def cancel(self, booking_id: str, reason: str = "api", *, is_refunded: bool = True) -> Row:
+        """Cancel a booking and write its events. A cancelled booking stays unchanged.
+
+        Args:
+            is_refunded: a card payment is refunded by the policy.
+        """
         row = self.get(self.bookings, booking_id)
         if row["status"] != "cancelled":
+            refundable = self.refundable(row)
             self.change(row, status="cancelled")
             self.publish("booking.cancelled", row, reason=reason)
+            self.on_cancel(row, is_refunded and refundable)
         return row
+
+    def refundable(self, row: Row) -> bool:
+        """Return whether a cancellation now refunds the payment by card."""
+        is_paid = row["payment"]["method"] == "card" and row["payment"]["status"] == "paid"
+        return is_paid and row["status"] != "cancelled" and self.clock.now <= _cancellable_until(row)
 
     # Customers -----------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class Webhooks:
             description=request.description or None,
             event_types=sorted(map(str, request.event_types)),
             headers=_masked(request.headers),
+            max_per_second=request.max_per_second,
             created_at=self.store.now,
             updated_at=self.store.now,
         )
@@ -62,6 +63,8 @@ class Webhooks:
             changed["description"] = request.description or None
         if request.headers is not None:
             changed["headers"] = _masked(request.headers)
+        if "max_per_second" in request.model_fields_set:
+            changed["max_per_second"] = request.max_per_second
         if request.status is not None and request.status != row["status"]:
             changed |= self._status_change(row, request.status)
         self.store.change(row, **changed)

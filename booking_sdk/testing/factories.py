@@ -107,6 +107,7 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
         "price_tiers": [adult],
         "add_ons": [],
         "what_to_bring": [],
+        "translations": {},
         "created_at": _at(),
         "updated_at": _at(),
     }
@@ -158,6 +159,7 @@ def booking_fields(**over: Any) -> dict[str, Any]:
         "no_show_at": None,
         "external_reference": None,
         "metadata": {},
+        "locale": None,
     }
     return resource_fields(Booking, **{**sample, **over})
 

@@ -194,15 +194,11 @@ class FakeBookingAPI:
         end = ends_at or start + timedelta(minutes=kind["duration_minutes"] or 0)
         fields = factories.departure_fields(
             experience_id=kind["id"],
-            starts_at=self._store.at(start),
-            starts_at_local=self._store.at(start)[:19],
-            timezone=self._store.organization["timezone"],
-            ends_at=self._store.at(end),
+            **self._store.times(start, end, closes_at),
             seats_total=seats,
             seats_available=seats,
             price=lowest_price(tiers),
             price_tiers=None if tiers == kind["price_tiers"] else tiers,
-            booking_closes_at=self._store.at(closes_at),
         )
         row = self._store.keep(self._store.departures, fields)
         row |= {"_starts_at": start, "_closes_at": closes_at, "_status": "open", "_tiers": tiers}
@@ -291,6 +287,7 @@ class FakeBookingAPI:
     @property
     def bookings(self) -> list[Booking]:
         """All bookings, oldest first."""
+        self._service.work()
         return [Booking.model_validate(shown(row)) for row in self._store.bookings.values()]
 
     @property
@@ -301,6 +298,7 @@ class FakeBookingAPI:
     @property
     def events(self) -> list[AnyEvent]:
         """All events, in order."""
+        self._service.work()
         return [parse_event(shown(row)) for row in self._store.events.values()]
 
     # Changes by others ----------------------------------------------------------------------------------------------
@@ -322,6 +320,7 @@ class FakeBookingAPI:
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:
         """Set the status of a departure to `closed` or `cancelled`."""
         self._store.departures[departure_id]["_status"] = status
+        self._service.announcements.touch(departure_id)
 
     def switch_add_ons(self, on: bool) -> None:
         """Switch the Add-ons app on or off."""

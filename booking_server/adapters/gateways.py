@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from booking_core.db.engine import Database
 from booking_core.payments import ClaimedRefund, RefundResult
 from booking_server.adapters.sandbox import SandboxGateway
 
@@ -18,11 +19,12 @@ class Gateways:
 
     Args:
         live: that of live organizations; None where the installation has none.
+        database: has the cards of sandboxes.
     """
 
-    def __init__(self, live: Gateway | None) -> None:
+    def __init__(self, live: Gateway | None, database: Database) -> None:
         self._live = live
-        self._test = SandboxGateway()
+        self._test = SandboxGateway(database)
 
     def of(self, claimed: ClaimedRefund) -> Gateway:
         """Return the gateway that makes a refund."""

@@ -12,13 +12,12 @@ import stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, to_gateway
 from booking_core.refund_states import RefundReason
+from booking_server.adapters.refund_metadata import REFUND_ID, REOPENED
 
 log = logging.getLogger("booking.refunds")
 
 CONNECT_S, READ_S = 5.0, 10.0
 _PAGE = 100
-_REFUND_ID = "refund_id"
-_REOPENED = "reopened"
 _GIVEN_UP = frozenset({"failed", "canceled"})
 
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
@@ -92,16 +91,17 @@ class StripeGateway:
     def _find_existing(self, claimed: ClaimedRefund, made: list[stripe.Refund]) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
-        A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one. Only if
-        that is smaller, staff must decide about the difference.
+        A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one, unless
+        it is recorded as another. Only if that is smaller, staff must decide about the difference.
         """
         ours = next((each for each in made if _is_of(claimed, each)), None)
         if ours is not None:
             return _from_refund(claimed, ours)
         others = _made_elsewhere(made) if claimed.reopened_count else []
-        if not others:
+        unknown = _unknown(claimed, others)
+        if unknown <= 0:
             return None
-        if sum(each.amount for each in others) < _amount(claimed):
+        if unknown < _amount(claimed):
             return RefundResult(claimed, RefundOutcome.UNCLEAR, reason=RefundReason.PARTLY_REFUNDED_ELSEWHERE)
         return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
@@ -116,7 +116,7 @@ class StripeGateway:
             if _is_of(claimed, each):
                 return _from_refund(claimed, each)
         others = _made_elsewhere(made)
-        if sum(each.amount for each in others) < _amount(claimed):
+        if _unknown(claimed, others) < _amount(claimed):
             return RefundResult(claimed, RefundOutcome.UNCLEAR, reason="charge_already_refunded")
         return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
@@ -131,19 +131,19 @@ def _amount(claimed: ClaimedRefund) -> int:
 
 def _refund_id(refund: stripe.Refund) -> str | None:
     """Return the id of this service's refund from the metadata, or None for a refund made at the dashboard."""
-    return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
+    return None if refund.metadata is None else refund.metadata.to_dict().get(REFUND_ID)
 
 
 def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
-    reopened = {_REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
-    return {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
+    reopened = {REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
+    return {REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
 
 
 def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
     if _refund_id(refund) != claimed.id:
         return False
-    reopened = refund.metadata.to_dict().get(_REOPENED) if refund.metadata is not None else None
+    reopened = refund.metadata.to_dict().get(REOPENED) if refund.metadata is not None else None
     return refund.status not in _GIVEN_UP or reopened == (
         str(claimed.reopened_count) if claimed.reopened_count else None
     )
@@ -152,6 +152,11 @@ def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
 def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
     """Return the successful and pending refunds that this service did not make."""
     return [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
+
+
+def _unknown(claimed: ClaimedRefund, others: list[stripe.Refund]) -> int:
+    """Return the amount of others' refunds that is recorded nowhere yet, in Stripe's unit of the currency."""
+    return sum(each.amount for each in others) - to_gateway(claimed.elsewhere_minor, claimed.currency)
 
 
 def _from_refund(claimed: ClaimedRefund, refund: stripe.Refund) -> RefundResult:

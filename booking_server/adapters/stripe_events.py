@@ -88,7 +88,12 @@ def _charge(charge: Mapping[str, Any]) -> RefundUpdate | None:
     return _refunds_of_charge(_text(intent_id), charge) if intent_id else None
 
 
-def _dispute(dispute: Mapping[str, Any]) -> DisputeUpdate | None:
+def dispute_update(dispute: Mapping[str, Any]) -> DisputeUpdate | None:
+    """Return the update of a dispute; None for one of a payment without a PaymentIntent.
+
+    Raises:
+        KeyError, TypeError, AttributeError: it is not of the shape that Stripe sends.
+    """
     intent_id = dispute.get("payment_intent")
     if not intent_id:
         return None
@@ -125,7 +130,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Update | None]] = {
     "payment_intent.payment_failed": _failed,
     "payment_intent.canceled": intent_update,
     "charge.refunded": _charge,
-    "charge.dispute.created": _dispute,
-    "charge.dispute.updated": _dispute,
-    "charge.dispute.closed": _dispute,
+    "charge.dispute.created": dispute_update,
+    "charge.dispute.updated": dispute_update,
+    "charge.dispute.closed": dispute_update,
 }

@@ -35,7 +35,7 @@ from booking_server.execution.service import Mark, Service
 
 def service_of(request: Request) -> Service:
     """Return the executors and the settings of this process."""
-    service: Service = request.app.state.service
+    service: Service = request.app.state["service"]  # as an attribute it is looked up in two other places before
     return service
 
 

@@ -17,6 +17,7 @@ from booking_core.errors import BookingError
 from booking_core.idempotency import Answer
 from booking_server.api import requests
 from booking_server.api.middleware import context_headers
+from booking_server.api.observer import REFUSALS
 from booking_server.api.request_log import REASON
 from booking_server.api.responses import JsonBytes
 from booking_server.execution.authenticator import Credentials
@@ -88,9 +89,12 @@ def respond_with(error: BookingError, request_id: str) -> Response:
 
 
 def note(request: Request, error: BookingError) -> None:
-    """Note the reason of a refusal with 503, for the metrics and the request log."""
+    """Note the reason of a refusal with 503, for the metrics and the request log, and a refusal by a queue for the
+    admission of the next requests."""
     if isinstance(error, errors.Unavailable):
         request.scope[REASON] = error.reason
+        if error.reason == "queue" and REFUSALS in request.scope:
+            request.scope[REFUSALS].append(error)
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------
@@ -163,7 +167,8 @@ async def _count_address(request: Request) -> None:
 
 async def _failed(request: Request, _: Any) -> Response:
     failed = internal(request_id(request))
-    response = JsonBytes(failed.body, failed.status)
+    # The error goes on to uvicorn, which closes the connection: a client has to be told, or its next request is lost.
+    response = JsonBytes(failed.body, failed.status, {"connection": "close"})
     # Starlette sends this response from outside the middleware that adds them to all others.
     response.raw_headers.extend(context_headers(request.scope))
     return response

@@ -16,7 +16,7 @@ from booking_core.idempotency import Answer
 F = TypeVar("F", bound=Callable[..., Any])
 
 _IF_NONE_MATCH = b"if-none-match"
-_TAG_BYTES = 16
+_TAG_DIGITS = 32
 _MARK = "_is_tagged"
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has this body: `If-None-Match`."}}
 """The declaration in `responses=` of an operation that is `tagged`."""
@@ -43,7 +43,8 @@ def is_tagged(operation: object) -> bool:
 def answer(result: object, headers: Iterable[tuple[bytes, bytes]]) -> TaggedAnswer:
     """Return the answer with its tag: 304 without a body if the request's `If-None-Match` has the tag, else 200."""
     body = result if isinstance(result, bytes) else orjson.dumps(result)
-    etag = f'"{hashlib.blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
+    # Processors have instructions for this hash: ten kilobytes of availability take half as long as with BLAKE2.
+    etag = f'"{hashlib.sha256(body, usedforsecurity=False).hexdigest()[:_TAG_DIGITS]}"'
     sent = [value for name, value in headers if name == _IF_NONE_MATCH]
     if sent and _matches(b",".join(sent).decode("latin-1"), etag):
         return TaggedAnswer(304, b"", etag=etag)

@@ -17,9 +17,9 @@ _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-def _request_id(scope: Scope) -> str:
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the client's own id when it is a plain one, else a new one (decision R8)."""
-    for name, value in scope["headers"]:
+    for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return f"req_{tokens.random_hex(24)}"
@@ -42,7 +42,7 @@ class RequestContextMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = scope["booking.request_id"] = _request_id(scope)
+        request_id = scope["booking.request_id"] = request_id_of(scope["headers"])
         observer = scope["state"].get(STATE, self._observer) if "state" in scope else self._observer
         begun_s = observer.begin(scope) if observer is not None else 0.0
         status, code = 0, None

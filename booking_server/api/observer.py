@@ -18,6 +18,9 @@ STATE = "observer"
 WITHDRAWN = "booking.withdrawn"
 """The key in the scope of a request that is refused in another scope, since its body is invalid."""
 
+REFUSALS = "booking.refusals"
+"""The key in the scope of a list that takes the refusal of the request by a queue."""
+
 _CODE = re.compile(rb'"code":"([a-z0-9_]+)"')
 """The code in the body of an error. Quotation marks in the text before it are escaped."""
 REFUSED = 400

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import orjson
-from fastapi import Request
+from fastapi import Body, Request
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from pydantic_core import CoreSchema, core_schema
@@ -21,7 +21,7 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.types import Message, Scope
 
 from booking_core.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
-from booking_core.models.base import single_line
+from booking_core.models.base import LANGUAGE_TAG_PATTERN, UUID_PATTERN, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX
 
@@ -33,6 +33,11 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 _JSON = re.compile(rb"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;\s*charset\s*=\s*\"?utf-?8\"?\s*)?;?", re.IGNORECASE)
 _DETAILS_MAX = 20
+_PATTERNS = {
+    UUID_PATTERN: "must be a UUID, such as 0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    LANGUAGE_TAG_PATTERN: "must be a language tag, such as en or de-AT",
+}
+"""The messages about texts that do not match a pattern: pydantic's own shows the regular expression."""
 
 
 # Bodies ------------------------------------------------------------------------------------------------------------
@@ -108,6 +113,11 @@ class JsonBody:
         return core_schema.no_info_wrap_validator_function(parse, handler(source))
 
 
+def example(body: dict[str, Any]) -> Any:
+    """Return FastAPI's declaration of a body with its example in the OpenAPI document."""
+    return Body(openapi_examples={"default": {"value": body}})
+
+
 def validate(model: type[BaseModel], data: bytes) -> Any:
     """Return the body as its model.
 
@@ -117,7 +127,7 @@ def validate(model: type[BaseModel], data: bytes) -> Any:
     try:
         return model.model_validate_json(data if len(data) else b"{}")
     except ValidationError as error:
-        raise malformed(error.errors(include_url=False, include_context=False, include_input=False)) from None
+        raise malformed(error.errors(include_url=False, include_input=False)) from None
 
 
 def malformed(problems: Iterable[Any]) -> Malformed:
@@ -129,7 +139,8 @@ def malformed(problems: Iterable[Any]) -> Malformed:
 
 def _detail(problem: Any) -> ErrorDetail:
     path = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
+    pattern = problem["ctx"]["pattern"] if problem["type"] == "string_pattern_mismatch" else ""
+    message = _PATTERNS.get(pattern) or problem["msg"].removeprefix("Value error, ")
     return ErrorDetail(field=path or None, reason=problem["type"], message=message)
 
 

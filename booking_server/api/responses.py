@@ -1,9 +1,14 @@
 """Responses made of bytes that are ready."""
 
+from collections.abc import Sequence
+
 from fastapi import Response
 
 from booking_core.idempotency import Answer
 from booking_server.api.etags import TaggedAnswer
+
+_JSON = (b"content-type", b"application/json")
+_REPLAYED = ((b"idempotent-replayed", b"true"),)
 
 
 class JsonBytes(Response):
@@ -12,10 +17,25 @@ class JsonBytes(Response):
     media_type = "application/json"
 
 
+class AnswerResponse(Response):
+    """The response of an answer, whose header fields are bytes from the beginning."""
+
+    media_type = "application/json"
+
+    def __init__(self, answer: Answer, fields: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.status_code = answer.status
+        self.body = answer.body
+        self.background = None
+        self.raw_headers = [*fields, (b"content-length", b"%d" % len(answer.body)), _JSON]
+
+
 def respond(answer: Answer) -> Response:
     """Return the response of an answer; status 204 and 304 have no body and no content type."""
-    headers = {"idempotent-replayed": "true"} if answer.replayed else None
+    fields: Sequence[tuple[bytes, bytes]] = _REPLAYED if answer.replayed else ()
     if isinstance(answer, TaggedAnswer):
-        headers = {"etag": answer.etag}
-    kind = Response if answer.status in (204, 304) else JsonBytes
-    return kind(answer.body, answer.status, headers)
+        fields = ((b"etag", answer.etag.encode()),)
+    if answer.status in (204, 304):
+        response = Response(answer.body, answer.status)
+        response.raw_headers.extend(fields)
+        return response
+    return AnswerResponse(answer, fields)

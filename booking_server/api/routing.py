@@ -50,10 +50,12 @@ _TRANSACTIONS = (get_read_tx, get_list_tx)
 
 
 class ApiRouter(APIRouter):
-    """A router of the API."""
+    """A router of the API. The id of an operation, by which clients know it, is the name of its function."""
 
     def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
-        super().__init__(prefix=prefix, tags=tags, route_class=ApiRoute)
+        super().__init__(
+            prefix=prefix, tags=tags, route_class=ApiRoute, generate_unique_id_function=lambda route: route.name
+        )
 
 
 class ApiRoute(APIRoute):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
@@ -20,7 +20,16 @@ from booking_core.settings import Settings
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.observer import STATE
-from booking_server.app import compose, monitor_of, observer_of, of_process, of_service, open_service, tracing_of
+from booking_server.app import (
+    compose,
+    monitor_of,
+    observer_of,
+    of_process,
+    of_service,
+    open_service,
+    organization_of,
+    tracing_of,
+)
 from booking_server.cells.following import Directory, Replayed, Withheld
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by, subject_of
@@ -30,6 +39,8 @@ from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.links import language_of_stranger
+from booking_server.http import admission
+from booking_server.http.admission import Admission
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import create_monitoring_app
 from booking_server.monitoring.exposition import processes_folder
@@ -77,6 +88,8 @@ class CellsApp:
         self._monitoring.state.is_monitoring_port = False
         self._lifespan = Router(lifespan=self._running)
         self._directory = Directory(self.slots)
+        self.admission = Admission(self._organization_of)
+        self.admission.observe = self._observe_refusals
         self._unavailable = RequestContextMiddleware(_respond_unavailable)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,15 +156,28 @@ class CellsApp:
             own = {**scope, "state": {**scope.get("state", {}), **opened.state}}
             await opened.app(own, receive, send)
 
+    def _organization_of(self, authorization: bytes) -> str | None:
+        """Return the organization of a key that was valid in one of the cells when it was last looked up."""
+        opened = (slot.opened for slot in self.slots.values() if slot.opened)
+        services = (each.app.state.service for each in opened if isinstance(each.app, FastAPI))
+        return next(filter(None, (organization_of(service, authorization) for service in services)), None)
+
+    def _observe_refusals(self, reason: str, count: int) -> None:
+        """Count refusals before a cell was looked for, with the first one that is open."""
+        opened = next((slot.opened for slot in self.slots.values() if slot.opened), None)
+        if opened:
+            opened.monitor.metrics.observe_refusals(reason, count)
+
     @contextlib.asynccontextmanager
-    async def _running(self, _: Any) -> AsyncIterator[None]:
+    async def _running(self, _: Any) -> AsyncIterator[dict[str, object]]:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._limiter.aclose)
             await stack.enter_async_context(running(list(self.slots.values())))
             await stack.enter_async_context(self.monitor.running())
             await stack.enter_async_context(of_process(self._settings, self.monitor))
+            await stack.enter_async_context(self.admission.running())
             stack.enter_context(shutdown.announced(self.monitor.health.stop, self._settings.shutdown_delay_s))
-            yield
+            yield {admission.STATE: self.admission}
             self.monitor.health.stop()
 
 

@@ -1,8 +1,9 @@
 """Authentication of API keys and their rate limit: all keys that wait are looked up with one statement."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from booking_core import keys
@@ -20,6 +21,7 @@ from booking_core.settings import RateLimit
 from booking_server.execution.clients import SeenKeys
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket
+from booking_server.execution.shared_look_ups import SharedLookUps
 
 T = TypeVar("T")
 
@@ -36,6 +38,19 @@ class Credentials:
     """The state of the rate limit that goes on the answer; set by the authenticator."""
     counted: str | None = None
     """The bucket of the reading, where the request was counted before its key was looked up."""
+    arrived_s: float = field(default_factory=time.monotonic)
+    """Monotonic seconds at which the request had arrived."""
+    _key: str | None = None
+
+    def key(self) -> str:
+        """Return the key of the Authorization header, which is parsed once.
+
+        Raises:
+            ApiKeyMissing, ApiKeyInvalid: as `bearer_token`.
+        """
+        if self._key is None:
+            self._key = bearer_token(self.headers)
+        return self._key
 
 
 class Authenticator:
@@ -57,17 +72,18 @@ class Authenticator:
         self._key_usage = key_usage
         self._rate_limit = rate_limit
         self.seen_keys = SeenKeys()
+        self._shared = SharedLookUps()
 
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
         """Return the caller of each request, or its refusal."""
-        found = self._look_up(tx, [self._token(credentials) for credentials in requests])
+        found = self._look_up(tx, requests)
         self._count(requests, found)
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
     def known_organization(self, credentials: Credentials) -> str | None:
         """Return the organization of a key that was valid when it was last looked up; none for any other key."""
         try:
-            return self.seen_keys.organization_of(bearer_token(credentials.headers))
+            return self.seen_keys.organization_of(credentials.key())
         except BookingError:
             return None
 
@@ -81,7 +97,7 @@ class Authenticator:
         if self._rate_limit is None or not self.limiter.is_remote:
             return None
         try:
-            key_id = self.seen_keys.id_of(bearer_token(credentials.headers))
+            key_id = self.seen_keys.id_of(credentials.key())
         except BookingError:
             return None
         if key_id is None:
@@ -100,25 +116,40 @@ class Authenticator:
     def _token(self, credentials: Credentials) -> str | BookingError:
         """Return the key that is to be looked up, or the reason why it is not."""
         try:
-            token = bearer_token(credentials.headers)
+            token = credentials.key()
             if token not in self.seen_keys:
                 self._refuse_address_over_limit(credentials)
             return token
         except BookingError as error:
             return error
 
-    def _look_up(self, tx: Tx, tokens: Sequence[str | BookingError]) -> list[Caller | BookingError]:
-        known = [token for token in tokens if isinstance(token, str)]
-        if not known:
-            return [token for token in tokens if isinstance(token, BookingError)]
-        callers = keys.identify_many(tx, known, self._installation)
-        for text, caller in zip(known, callers, strict=True):
+    def _look_up(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | BookingError]:
+        """Return the caller of each request, or the refusal of its key, by at most one statement."""
+        begun_s = time.monotonic()
+        found: list[Caller | BookingError | None] = []
+        unknown: list[str] = []
+        for credentials in requests:
+            key = self._token(credentials)
+            if isinstance(key, BookingError):
+                found.append(key)
+                continue
+            shared = self._shared.find(key, credentials.arrived_s, begun_s)
+            found.append(shared)
+            if shared is None:
+                unknown.append(key)
+        callers = iter(self._identify(tx, unknown, begun_s) if unknown else ())
+        return [next(callers) if each is None else each for each in found]
+
+    def _identify(self, tx: Tx, texts: Sequence[str], begun_s: float) -> list[Caller | BookingError]:
+        """Look up keys with one statement, and remember which of them are valid."""
+        callers = keys.identify_many(tx, texts, self._installation)
+        for text, caller in zip(texts, callers, strict=True):
             if isinstance(caller, Caller):
                 self.seen_keys.note(text, caller.organization.id, caller.key.id)
+                self._shared.note(text, caller, begun_s)
             else:
                 self.seen_keys.note(text, None)
-        found = iter(callers)
-        return [next(found) if isinstance(token, str) else token for token in tokens]
+        return callers
 
     def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
         """Count all requests of a batch at once, except those that their address was refused for, and those that were

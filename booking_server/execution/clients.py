@@ -1,4 +1,4 @@
-"""Clients as they are told apart without a key: by the network that one of them commands."""
+"""Clients without a key, identified by the network that one of them has."""
 
 import threading
 from functools import lru_cache

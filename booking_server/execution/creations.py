@@ -6,6 +6,7 @@ organization that wait for the same lock, and where one organization has a part 
 after three seconds is refused (decision R4), with nothing done.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -94,7 +95,7 @@ class Creations:
             "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
         )
 
-    async def create(
+    def create(
         self,
         credentials: Credentials,
         prepare: Callable[[Caller], CreateRequest],
@@ -102,15 +103,15 @@ class Creations:
         organization_id: str | None = None,
         caller: Caller | None = None,
         traceparent: str | None = None,
-    ) -> Answer:
-        """Create a booking in a batch with others that wait.
+    ) -> "asyncio.Future[Answer]":
+        """Create a booking in a batch with others that wait; its answer is to be awaited.
 
         Args:
             organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
             traceparent: the trace context (W3C) of the request.
         """
-        return await self.batches.submit(Creation(credentials, prepare, traceparent, caller), Place(organization_id))
+        return self.batches.submit(Creation(credentials, prepare, traceparent, caller), Place(organization_id))
 
     def close(self) -> None:
         """Finish what waits."""

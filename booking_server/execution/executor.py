@@ -38,8 +38,8 @@ HOPELESS_PART = 0.75
 """A job is refused with 503 at once when it would probably wait for more than this part of its longest wait."""
 RETRY_AFTER_MAX_S = 30
 SLOW_S = 0.01
-"""Seconds after which a batch counts as waiting for the database. A thread that waits for the interpreter gets it after
-5 ms, the switch interval of CPython."""
+"""Seconds after which a batch counts as waiting for the database. One that waits for the interpreter gets it much
+sooner (`interpreter.SWITCH_S`)."""
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -81,7 +81,8 @@ class BatchTracer(Protocol):
 _UNTRACED = contextlib.nullcontext()
 
 BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
-"""Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order."""
+"""Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order. One that takes
+too long has results for the first jobs alone: the others keep their places in the queue."""
 
 
 class BatchExecutor(Generic[JobT, ResultT]):
@@ -183,12 +184,16 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """Refuse a job that finds no room in the queue, or that would wait for too long."""
         wait_s = self._load.wait_s(self._waiting.ahead_of(owner))
         if self._is_full(owner) or wait_s > self._wait_max_s * HOPELESS_PART:
-            raise _busy(wait_s)
+            raise busy(wait_s)
 
     def _is_full(self, owner: Hashable) -> bool:
-        if len(self._waiting) >= QUEUE_MAX:
-            return True
-        return owner is not None and self._waiting.count(owner) >= QUEUE_MAX * OWNER_PART
+        """Return True if there is no room for another job of the owner. There is for an equal part of the queue, one
+        part more than there are owners, also when others have filled it."""
+        if owner is None:
+            return len(self._waiting) >= QUEUE_MAX
+        own = self._waiting.count(owner)
+        is_above_part = own >= QUEUE_MAX // (self._waiting.owners + 1)
+        return is_above_part and (len(self._waiting) >= QUEUE_MAX or own >= QUEUE_MAX * OWNER_PART)
 
     def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
         self._loop = job.future.get_loop()
@@ -242,10 +247,11 @@ class BatchExecutor(Generic[JobT, ResultT]):
         while taken := self._next_batch(retried, is_idle=is_idle):
             on_time = self._refuse_late(taken)
             results = self._run_batch(on_time) if on_time else []
-            retried = [each for each, result in zip(on_time, results, strict=True) if result is RETRY]
-            ended = [each for each, result in zip(on_time, results, strict=True) if result is not RETRY]
-            is_idle = self._end_batch(taken[0], ended, is_retried=bool(retried))
-            self._settle(on_time, results)
+            begun, put_back = on_time[: len(results)], on_time[len(results) :]
+            retried = [each for each, result in zip(begun, results, strict=True) if result is RETRY]
+            ended = [each for each, result in zip(begun, results, strict=True) if result is not RETRY]
+            is_idle = self._end_batch(taken[0], ended, put_back, is_retried=bool(retried))
+            self._settle(begun, results)
 
     def _next_batch(self, retried: list[QueuedJob[JobT, ResultT]], *, is_idle: bool) -> list[QueuedJob[JobT, ResultT]]:
         """Return the next batch, once a job is ready: retried jobs first, then this thread's share of the queue. Return
@@ -280,14 +286,21 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self._wake_one()
 
     def _end_batch(
-        self, first: QueuedJob[JobT, ResultT], ended: list[QueuedJob[JobT, ResultT]], *, is_retried: bool
+        self,
+        first: QueuedJob[JobT, ResultT],
+        ended: list[QueuedJob[JobT, ResultT]],
+        put_back: list[QueuedJob[JobT, ResultT]],
+        *,
+        is_retried: bool,
     ) -> bool:
-        """Count the jobs of a batch as done. Return whether the thread counts as idle from now on.
+        """Count jobs of a batch as done, and put others back. Return whether the thread counts as idle from now on.
 
         It is done before the futures are resolved, since the event loop then takes the interpreter from this thread.
         """
         with self._lock:
             self._waiting.done(ended)
+            if put_back:
+                self._waiting.put_back(put_back)
             if is_retried:
                 return False
             self._waiting.leave(first)
@@ -318,8 +331,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
     def _refuse(self, jobs: Sequence[QueuedJob[JobT, ResultT]], error: Exception | None = None) -> None:
         with self._lock:
             self._waiting.done(jobs)
-            busy = error or _busy(self._load.wait_s(len(self._waiting)))
-        resolve([each.future for each in jobs], [busy] * len(jobs))
+            refusal = error or busy(self._load.wait_s(len(self._waiting)))
+        resolve([each.future for each in jobs], [refusal] * len(jobs))
 
     def _run_batch(self, jobs: list[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
         """Run a batch and return the result of each job."""
@@ -331,7 +344,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 results = self._handle([each.job for each in jobs])
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(jobs)
-        self._load.end()
+        self._load.end(len(results) if len(results) < len(jobs) else None)
         if self._coalesce:
             self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
         return results
@@ -386,8 +399,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 else:
                     self._put(job._replace(submitted_s=self._clock()))
                     self._wake_one()
-            busy = _busy(self._load.wait_s(len(self._waiting)))
-        resolve([each.future for each in refused], [busy] * len(refused))
+            refusal = busy(self._load.wait_s(len(self._waiting)))
+        resolve([each.future for each in refused], [refusal] * len(refused))
 
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
@@ -395,9 +408,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self._expected = max(now, self._expected - max(1, self._expected // 8))
 
 
-def _busy(wait_s: float) -> Unavailable:
-    """Return the refusal of a job for a queue of that length."""
-    return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason="queue")
+def busy(wait_s: float, reason: str = "queue") -> Unavailable:
+    """Return the refusal of a request that would wait for so long."""
+    return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason=reason)
 
 
 def _ignore(_size: int, _waited_s: float) -> None:

@@ -20,6 +20,8 @@ class Load:
     def __init__(self, threads: int, batch: int, clock: Callable[[], float]) -> None:
         self._threads = threads
         self._batch = batch
+        self._mean_jobs: float = batch
+        """The number of jobs for which a batch has time."""
         self._clock = clock
         self._mean_s = 0.0
         self._lag_s = 0.0
@@ -30,10 +32,15 @@ class Load:
         """Note that the present thread begins a batch."""
         self._begun_s[threading.get_ident()] = self._clock()
 
-    def end(self) -> None:
-        """Note that the batch of the present thread has ended."""
+    def end(self, jobs_max: int | None = None) -> None:
+        """Note that the batch of the present thread has ended.
+
+        Args:
+            jobs_max: the jobs for which it had time, when it could not begin all of them.
+        """
         begun_s = self._begun_s.pop(threading.get_ident())
         self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
+        self._mean_jobs += _WEIGHT * ((jobs_max or self._batch) - self._mean_jobs)
 
     @property
     def running(self) -> int:
@@ -62,4 +69,4 @@ class Load:
         overdue_s = 0.0
         if len(begun_s) == self._threads:
             overdue_s = max(0.0, self._clock() - max(begun_s) - self._mean_s)
-        return 2 * self._lag_s + overdue_s + ceil(ahead / self._batch) * self._mean_s / self._threads
+        return 2 * self._lag_s + overdue_s + ceil(ahead / self._mean_jobs) * self._mean_s / self._threads

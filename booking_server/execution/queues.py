@@ -50,12 +50,21 @@ class JobQueue(Protocol[JobT]):
         """
         ...
 
+    def put_back(self, jobs: Sequence[JobT]) -> None:
+        """Return jobs that were taken and not begun to their places, before `leave`."""
+        ...
+
     def done(self, jobs: Sequence[JobT]) -> None:
         """Note that jobs which were taken have ended."""
         ...
 
     def leave(self, job: JobT) -> None:
         """Note that the thread which ran the job goes on to others."""
+        ...
+
+    @property
+    def owners(self) -> int:
+        """Return the number of owners with jobs, waiting or running."""
         ...
 
     def count(self, owner: Hashable) -> int:
@@ -77,6 +86,10 @@ class _ByOwner(Generic[JobT]):
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def owners(self) -> int:
+        return len(self._held)
 
     def count(self, owner: Hashable) -> int:
         return self._held.get(owner, 0)
@@ -113,6 +126,11 @@ class _InOrder(_ByOwner[JobT]):
 
     def ahead_of(self, owner: Hashable) -> int:
         return self._ahead(len(self._jobs.get(owner, ())), len(self._jobs))
+
+    def put_back(self, jobs: Sequence[JobT]) -> None:
+        self._length += len(jobs)
+        for job in reversed(jobs):
+            self._jobs.setdefault(job.place.owner, deque()).appendleft(job)
 
 
 class MixedQueue(_InOrder[JobT]):
@@ -154,6 +172,12 @@ class MixedQueue(_InOrder[JobT]):
         else:
             del self._jobs[owner]
         return job
+
+    def put_back(self, jobs: Sequence[JobT]) -> None:
+        """Return jobs to their places: their owners have the next turns, in the order of the jobs."""
+        super().put_back(jobs)
+        owners = dict.fromkeys(job.place.owner for job in jobs)
+        self._turns = deque((*owners, *(each for each in self._turns if each not in owners)))
 
     def leave(self, job: JobT) -> None:
         """Do nothing: threads are not counted."""
@@ -297,6 +321,13 @@ class SeparateQueue(_ByOwner[JobT]):
         elif self._threads[owner] < self._threads_per_owner:
             self._turns.append(owner)
         return group
+
+    def put_back(self, jobs: Sequence[JobT]) -> None:
+        self._length += len(jobs)
+        for job in reversed(jobs):
+            owner = job.place.owner
+            self._jobs.setdefault(_group_of(job), deque()).appendleft(job)
+            self._waiting[owner] = self._waiting.get(owner, 0) + 1
 
     def leave(self, job: JobT) -> None:
         owner, group = job.place.owner, _group_of(job)

@@ -7,13 +7,15 @@ organization of a key from when it was valid last; whether it is valid now is lo
 A list that may come from a replica is read there, after its key was looked up on the primary, and otherwise on the
 connection of its key (`decisions/0048`).
 A key that was never seen valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
+
+What is read for guests' pages, checkouts and webhooks of Stripe has no key of the API, and a place in the same lanes.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -26,6 +28,7 @@ from booking_server.execution.authenticator import Authenticator, Credentials, c
 from booking_server.execution.clients import network_of
 from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver
 from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.rate_limit import Reading
 
 LIST_TIMEOUT_S = 2.0
 """Seconds that a statement of a list may take (decision R4)."""
@@ -45,13 +48,15 @@ class Read:
     run: Callable[..., object] | None
     """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, JSON bytes, or an
     answer. Without it the caller itself is the result."""
+    place: Place | None = None
+    """The place of a read without credentials whose result is what its function returns."""
     is_list: bool = False
     may_use_replica: bool = False
     caller: Caller | None = None
     """The caller, once its key was looked up."""
 
 
-Result = Answer | Caller | Exception | HandOver
+T = TypeVar("T")
 
 
 class Reads:
@@ -105,18 +110,18 @@ class Reads:
 
     async def read(self, query: Callable[[Tx], object]) -> Answer:
         """Run a query that needs no caller, and return its result with status 200."""
-        answer: Answer = await self.lists.submit(Read(None, query, is_list=True))
+        answer: Answer = await self.lists.submit(Read(None, query))
         return answer
 
-    async def read_for(
+    def read_for(
         self,
         credentials: Credentials,
         query: Callable[[Tx, Caller], object],
         *,
         is_list: bool,
         may_use_replica: bool = False,
-    ) -> Answer:
-        """Authenticate and run a query for the caller, and return its result with status 200.
+    ) -> Awaitable[Answer]:
+        """Authenticate and run a query for the caller; its result, with status 200, is to be awaited.
 
         Args:
             is_list: the query may cost more than the look-up of a row.
@@ -125,18 +130,45 @@ class Reads:
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        answer: Answer = await self._submit_counted(credentials, Read(credentials, query, is_list, may_use_replica))
-        return answer
+        read = Read(credentials, query, is_list=is_list, may_use_replica=may_use_replica)
+        return self._submit_counted(credentials, read)
 
-    async def _submit_counted(self, credentials: Credentials, read: Read) -> Any:
-        """Run a read that is counted before it, or beside it when it costs no more than the look-up of its key."""
+    async def read_of(self, organization_id: str, query: Callable[[Tx], T], *, is_list: bool) -> T:
+        """Run a query of an organization that needs no API key, such as that of a guest's page, and return its result.
+
+        Args:
+            is_list: the query may cost more than the look-up of a row.
+
+        Raises:
+            Unavailable: as `read_for`.
+        """
+        return await self._submit_raw(self.lists if is_list else self._known_keys, Place(organization_id), query)
+
+    async def read_from(self, address: str, query: Callable[[Tx], T]) -> T:
+        """Run a query that costs one row for a client that is not known yet, fair between the networks of such clients,
+        and return its result.
+
+        Raises:
+            Unavailable: there are too many reads before it.
+        """
+        return await self._submit_raw(self._new_keys, Place(network_of(address)), query)
+
+    async def _submit_raw(self, executor: BatchExecutor[Read, Any], place: Place, query: Callable[[Tx], T]) -> T:
+        result: T = await executor.submit(Read(None, query, place), place)
+        return result
+
+    def _submit_counted(self, credentials: Credentials, read: Read) -> Awaitable[Any]:
+        """Run a read that is counted with its key; or before it; or beside it when it costs no more than its key."""
         if read.is_list:
-            if coming := self._authenticator.count_ahead(credentials):
-                await counted(credentials, coming)
-            return await self._submit(credentials, read)
+            coming = self._authenticator.count_ahead(credentials)
+            return self._submit_after(credentials, coming, read) if coming else self._submit(credentials, read)
         result = self._submit(credentials, read)
         coming = self._authenticator.count_ahead(credentials)
-        return await (joined(credentials, coming, result) if coming else result)
+        return joined(credentials, coming, result) if coming else result
+
+    async def _submit_after(self, credentials: Credentials, coming: "asyncio.Future[Reading]", read: Read) -> Any:
+        await counted(credentials, coming)
+        return await self._submit(credentials, read)
 
     def _submit(self, credentials: Credentials, read: Read) -> "asyncio.Future[Any]":
         organization_id = self._authenticator.known_organization(credentials)
@@ -152,7 +184,7 @@ class Reads:
 
     # In the threads --------------------------------------------------------------------------------------------
 
-    def _run_keyed(self, reads: Sequence[Read]) -> list[Result]:
+    def _run_keyed(self, reads: Sequence[Read]) -> list[Any]:
         """Look up the callers of a batch, answer what costs one row, and hand the lists over."""
         with self._keys.reading() as tx:
             return [self._answer(tx, each, caller) for each, caller in self._with_callers(tx, reads)]
@@ -169,24 +201,27 @@ class Reads:
                 refusals[id(each)] = caller
         return [(each, refusals.get(id(each))) for each in reads]
 
-    def _answer(self, tx: Tx, read: Read, refusal: Exception | None) -> Result:
+    def _answer(self, tx: Tx, read: Read, refusal: Exception | None) -> Any:
+        if read.place:
+            return self._result(tx, read)
         if refusal or not read.caller:
             return refusal or AssertionError("a read without credentials")
         if read.run is None:
             return read.caller
         return HandOver(Place(read.caller.organization.id)) if read.is_list else self._result(tx, read)
 
-    def _run_lists(self, reads: Sequence[Read]) -> list[Result]:
+    def _run_lists(self, reads: Sequence[Read]) -> list[Any]:
         """Run lists of one organization; when one is slow, those after it are queued again for another thread."""
-        results: list[Result] = []
+        results: list[Any] = []
         begun_s = self._clock()
         with self._lists_connections.reading() as tx:
             keyed = self._with_callers(tx, reads)
             position = self._position(tx, keyed)
             for read, refusal in keyed:
                 is_late = bool(results) and self._clock() - begun_s > SLOW_S
-                if is_late and read.caller:
-                    results.append(HandOver(Place(read.caller.organization.id)))
+                place = Place(read.caller.organization.id) if read.caller else read.place
+                if is_late and place:
+                    results.append(HandOver(place))
                 else:
                     results.append(refusal or self._list_result(tx, read, position))
         return results
@@ -201,7 +236,7 @@ class Reads:
             self.replica.count(PAUSED, wanted)
         return position
 
-    def _list_result(self, tx: Tx, read: Read, position: Position | None) -> Answer | Exception:
+    def _list_result(self, tx: Tx, read: Read, position: Position | None) -> Any:
         caller, run = read.caller, read.run
         if self.replica is None or position is None or not read.may_use_replica or caller is None or run is None:
             return self._result(tx, read)
@@ -212,12 +247,14 @@ class Reads:
         except BookingError as refusal:
             return refusal
 
-    def _result(self, tx: Tx, read: Read) -> Answer | Exception:
+    def _result(self, tx: Tx, read: Read) -> Any:
+        """Return the result of a read or its error: an answer, or what its function returns."""
         assert read.run is not None
         tx.instant = _own_instant(read.caller)
         try:
             with self._database.translating_errors():
-                return _as_answer(read.run(tx, read.caller) if read.credentials else read.run(tx))
+                found = read.run(tx, read.caller) if read.credentials else read.run(tx)
+                return found if read.place else _as_answer(found)
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
             if is_too_long:

@@ -1,7 +1,8 @@
 """The shared parts of one process: the database, the limiter, and the executors that carry out requests in threads."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -20,7 +21,7 @@ from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor, BatchTracer
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.payment_calls import PaymentCalls
-from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
+from booking_server.execution.queues import MixedQueue, OwnerQueue, Place, SeparateQueue
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 
@@ -29,7 +30,12 @@ Mark = tuple[bytes | None, bytes | None]
 """API key and idempotency key of a request, as sent."""
 
 _BATCH = 32
+WRITE_S = 0.008
+"""Seconds of processor time after which a transaction of several writes begins no further one, on SQLite, where a write
+waits for all that share its transaction: eighty notes take as long as twelve changes of a party. What all of them cost
+together, the commit with its fsync, takes one or two milliseconds."""
 _LOOK_UP_THREADS = 4
+_LOOK_UPS_PER_ORGANIZATION = 2
 _WORKER_CONNECTIONS = 2
 """Connections for writes that are left to the worker when all threads of the API wait for locks."""
 _WRITERS_PER_ORGANIZATION = 2
@@ -60,6 +66,22 @@ class Tracer(BatchTracer, ConnectionTracer, Protocol):
     def traceparent(self) -> str | None: ...
 
 
+class _Marked:
+    """The time for which a mark is in use."""
+
+    __slots__ = ("_mark", "_running")
+
+    def __init__(self, running: set[Mark], mark: Mark) -> None:
+        self._running = running
+        self._mark = mark
+
+    def __enter__(self) -> None:
+        self._running.add(self._mark)
+
+    def __exit__(self, *_: object) -> None:
+        self._running.discard(self._mark)
+
+
 class Service:
     """Carries out reads, writes and bookings for all requests of one process.
 
@@ -68,9 +90,18 @@ class Service:
 
     Args:
         limiter: counts the requests, for services that share their clients; by default that of the settings.
+        clock: returns the seconds by which transactions of several writes are limited: of the thread's processor time.
     """
 
-    def __init__(self, settings: Settings, database: Database, limiter: Limiter | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        limiter: Limiter | None = None,
+        *,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._clock = clock
         self.settings = settings
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
@@ -78,7 +109,8 @@ class Service:
         self.running: set[Mark] = set()
         """The marks of the requests that run now."""
         self.committed: Callable[[], None] = lambda: None
-        """Called on the event loop after a request that may have written something to be delivered."""
+        """Called on the event loop after requests that may have written something to be delivered."""
+        self._is_commit_noted = False
         self._tracer: Tracer | None = None
         self.key_usage = KeyUsage(database)
         self.authenticator = Authenticator(
@@ -99,7 +131,11 @@ class Service:
         # Apart from the writes, which on SQLite all wait for one thread: a write must not wait for another one's DNS.
         self.payment_calls = PaymentCalls(StripeIntents(settings.stripe_base_url))
         self._look_ups: BatchExecutor[Callable[[], Any], Any] = BatchExecutor(
-            "look-up", _call_each, threads=_LOOK_UP_THREADS, batch=1
+            "look-up",
+            _call_each,
+            threads=_LOOK_UP_THREADS,
+            batch=1,
+            waiting=OwnerQueue(_LOOK_UPS_PER_ORGANIZATION),
         )
 
     def close(self) -> None:
@@ -137,7 +173,7 @@ class Service:
         """
         write = Write(work, is_once, self._traceparent(), instant)
         result: T = await self._writes.submit(write, Place(organization_id))
-        self.committed()
+        self._note_commit()
         return result
 
     async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
@@ -152,27 +188,33 @@ class Service:
         answer = await self.creations.create(
             credentials, prepare, organization_id=organization_id, caller=caller, traceparent=self._traceparent()
         )
-        self.committed()
+        self._note_commit()
         return answer
 
-    @contextlib.contextmanager
-    def marked(self, mark: Mark) -> Iterator[None]:
-        """Mark an idempotency key as in use while its request runs in this process."""
-        self.running.add(mark)
-        try:
-            yield
-        finally:
-            self.running.discard(mark)
+    def _note_commit(self) -> None:
+        """Call `committed` in the next turn of the event loop: once for a batch, as it wakes all the worker's loops."""
+        if not self._is_commit_noted:
+            self._is_commit_noted = True
+            asyncio.get_running_loop().call_soon(self._call_committed)
 
-    async def look_up(self, function: Callable[[], T]) -> T:
-        """Run a function that waits for DNS."""
-        found: T = await self._look_ups.submit(function)
+    def _call_committed(self) -> None:
+        self._is_commit_noted = False
+        self.committed()
+
+    def marked(self, mark: Mark) -> "_Marked":
+        """Mark an idempotency key as in use while its request runs in this process."""
+        return _Marked(self.running, mark)
+
+    async def look_up(self, function: Callable[[], T], *, organization_id: str) -> T:
+        """Run a function that waits for DNS, for one request of the organization."""
+        found: T = await self._look_ups.submit(function, Place(organization_id))
         return found
 
     # In the threads --------------------------------------------------------------------------------------------
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
-        return self.database.write_each([each.run for each in writes], once=[each.is_once for each in writes])
+        once = [each.is_once for each in writes]
+        return self.database.write_each([each.run for each in writes], once=once, limit_s=WRITE_S, clock=self._clock)
 
 
 def _call_each(functions: Sequence[Callable[[], Any]]) -> list[Any]:

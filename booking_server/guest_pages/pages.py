@@ -15,7 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from booking_core import notifications
-from booking_core.bookings import Move
+from booking_core.bookings import Move, Refundable
 from booking_core.errors import BookingError
 from booking_core.languages import N_, NAMES, Language
 from booking_core.notifications import Brand, GiftCardView, GuestView
@@ -75,10 +75,13 @@ def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: b
     )
 
 
-def cancellation_page(view: GuestView, link: Link, *, has_changed: bool = False) -> HTMLResponse:
+def cancellation_page(
+    view: GuestView, link: Link, refundable: Refundable, *, has_changed: bool = False
+) -> HTMLResponse:
     """Render the form that cancels the booking, with the refund that is offered.
 
     Args:
+        refundable: of the booking, now.
         has_changed: the offer is not the one that the guest agreed to.
     """
     status = 409 if has_changed else 200
@@ -89,7 +92,7 @@ def cancellation_page(view: GuestView, link: Link, *, has_changed: bool = False)
         _brand(view),
         link,
         booking=view.summary,
-        offer=offer(view),
+        offer=offer(view, refundable),
         has_changed=has_changed,
     )
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from booking_core import bookings, notifications
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
-from booking_core.guest_links import open_token
+from booking_core.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
 from booking_core.languages import choose, language
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, CancelReason
@@ -25,7 +25,7 @@ from booking_server.api.requests import read_body
 from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.links import Link, get_gift_card_link, get_link, language_of_stranger
-from booking_server.guest_pages.offers import can_cancel, can_move, offer
+from booking_server.guest_pages.offers import can_cancel, can_move
 
 PATH = "/manage/{token:rest_of_path}"
 """The whole rest of the path, so that a link which was cut or pasted with a dot gets the page of an invalid link
@@ -91,13 +91,26 @@ async def get_form(request: Request) -> bytes:
 @router.api_route(PATH, methods=["GET", "HEAD"])
 async def show(link: Annotated[Link, Depends(get_link)], service: ServiceDep) -> Response:
     """Show the booking, its receipt or calendar entry, or the form that cancels or moves it."""
-    return await asyncio.to_thread(service.database.read, lambda tx: _show(tx, service, link))
+    organization_id = _organization_of(service, link)
+    return await service.reads.read_of(organization_id, lambda tx: _show(tx, service, link), is_list=True)
+
+
+def _organization_of(service: Service, link: Link, purpose: str = PURPOSE) -> str:
+    """Return the organization whose turn a request is.
+
+    Raises:
+        NotFound: the token was not made by this installation.
+    """
+    opened = open_token(service.installation.secret_keys, link.token, purpose)
+    if opened is None:
+        raise NotFound
+    return opened.organization_id
 
 
 def _show(tx: Tx, service: Service, link: Link) -> Response:
     view = _view(tx, service, link)
     if link.page == "cancel" and can_cancel(view):
-        return pages.cancellation_page(view, link)
+        return pages.cancellation_page(view, link, bookings.get_refundable(tx, view.actor, view.row.id))
     if link.page == "move" and can_move(view):
         return pages.move_page(view, link, bookings.find_moves(tx, view.actor, view.row.id))
     if link.page == "receipt":
@@ -118,13 +131,10 @@ async def change(
     changes = {"cancel": _cancel, "move": _move}
     if link.page not in changes:
         raise MethodNotAllowed(("GET", "HEAD"))
-    opened = open_token(service.installation.secret_keys, link.token)
-    if opened is None:
-        raise NotFound
-    fields = _fields(form)
+    organization_id, fields = _organization_of(service, link), _fields(form)
     return await service.write(
         lambda tx: changes[link.page](tx, service, link, fields),
-        organization_id=opened.organization_id,
+        organization_id=organization_id,
         is_once=False,
     )
 
@@ -134,8 +144,9 @@ def _cancel(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> 
     if view.row.status != BookingStatus.CANCELLED:
         if not can_cancel(view):
             return pages.booking_page(view, link, status=409)
-        if fields.get("offer") != str(offer(view).minor):
-            return pages.cancellation_page(view, link, has_changed=True)
+        refundable = bookings.get_refundable(tx, view.actor, view.row.id)
+        if fields.get("offer") != str(refundable.minor):
+            return pages.cancellation_page(view, link, refundable, has_changed=True)
         bookings.cancel(tx, view.actor, view.row.id, reason=CancelReason.CUSTOMER)
     # A redirect, so that reloading the page does not send the form again.
     return RedirectResponse(link.to(), 303)
@@ -165,7 +176,8 @@ async def show_gift_card(link: Annotated[Link, Depends(get_gift_card_link)], ser
         view = notifications.open_gift_card_link(tx, service.installation, link.token, link.locale)
         return pages.gift_card_page(view, link)
 
-    return await asyncio.to_thread(service.database.read, read)
+    organization_id = _organization_of(service, link, GIFT_CARD_PURPOSE)
+    return await service.reads.read_of(organization_id, read, is_list=True)
 
 
 def _view(tx: Tx, service: Service, link: Link) -> GuestView:
@@ -200,11 +212,15 @@ async def _respond(request: Request, handler: Callable[[Request], Awaitable[Resp
         response = await handler(request)
     except BookingError as error:
         errors.note(request, error)
-        wording = language(choose(language_of_stranger(request)))
-        response = pages.error_page(error, request.method, wording)
+        response = refusal_page(request, error)
     if "content-security-policy" not in response.headers:
         response.raw_headers.extend(pages.security_headers())
     return response
+
+
+def refusal_page(request: Request, error: BookingError) -> Response:
+    """Render an error for the guest, in a language that the browser accepts."""
+    return pages.error_page(error, request.method, language(choose(language_of_stranger(request))))
 
 
 async def _count(request: Request) -> None:

@@ -36,7 +36,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;[\t -~\x80-\xff]*)?)\r\n")
 _CHUNK_LINE_MAX = 16 + CHUNK_EXTENSION_BYTES_MAX + 2
 _TRAILER = re.compile(rb"(" + _TOKEN + rb"):[\t -~\x80-\xff]*\r\n")
 _NOT_IN_TRAILERS = (b"host", b"content-length", b"transfer-encoding")
-_FRAMING_FIELDS = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"})
+_KEPT_FIELDS = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect", b"authorization"})
 _VERSIONS = {b"0": "1.0", b"1": "1.1"}
 _PARSER_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
@@ -65,6 +65,8 @@ class RequestHead(NamedTuple):
     keep_alive: bool
     expects_continue: bool = False
     """The client waits for "100 Continue" before it sends the body."""
+    authorization: bytes = b""
+    """The value of the first Authorization field."""
 
 
 class RequestHandler(Protocol):
@@ -82,14 +84,14 @@ class _Fields:
 
     def __init__(self) -> None:
         self.headers: list[Field] = []
-        self.framing: dict[bytes, list[bytes]] = {}
-        """The stripped values of the fields that control the connection and the body."""
+        self.kept: dict[bytes, list[bytes]] = {}
+        """The stripped values of the fields that control the connection and the body, and of the key."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self.headers.append((name, value))
-        if name in _FRAMING_FIELDS:
-            self.framing.setdefault(name, []).append(value.strip())
+        if name in _KEPT_FIELDS:
+            self.kept.setdefault(name, []).append(value.strip())
 
 
 class RequestReader:
@@ -309,15 +311,21 @@ def _fields(block: bytes, line: "re.Match[bytes]") -> _Fields:
 
 
 def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestHead:
-    found = fields.framing
+    found = fields.kept
     hosts = found.get(b"host", ())
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
     length = _body_length(version, found.get(b"content-length", ()), found.get(b"transfer-encoding", ()))
-    options = b",".join(found.get(b"connection", ())).lower().split(b",")
-    keep_alive = version == "1.1" and b"close" not in map(bytes.strip, options)
+    keep_alive = version == "1.1" and not _closes(found.get(b"connection", ()))
     expects_continue = version == "1.1" and b"100-continue" in map(bytes.lower, found.get(b"expect", ()))
-    return RequestHead(method, target, version, fields.headers, length, keep_alive, expects_continue)
+    authorization = found.get(b"authorization", (b"",))[0]
+    return RequestHead(method, target, version, fields.headers, length, keep_alive, expects_continue, authorization)
+
+
+def _closes(connection: Sequence[bytes]) -> bool:
+    """Return whether the Connection fields have the option `close`."""
+    options = b",".join(connection).lower()
+    return b"close" in options and b"close" in map(bytes.strip, options.split(b","))
 
 
 def _body_length(version: str, lengths: Sequence[bytes], codings: Sequence[bytes]) -> int | None:

@@ -1,7 +1,8 @@
 """uvicorn's HTTP/1.1 protocol with strict framing, limited heads, deadlines and a lingering close.
 
 uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. Here `framing`
-finds and checks the requests. uvicorn's classes do the rest: the ASGI cycle, flow control and pipelining.
+finds and checks the requests. uvicorn's classes do the rest: the ASGI cycle, flow control and pipelining. Requests that
+`admission` refuses are answered here, mostly without any of that.
 """
 
 import asyncio
@@ -11,19 +12,23 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from booking_core.errors import BookingError, Malformed
-from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.api.observer import WITHDRAWN
+from booking_core.errors import BookingError, Malformed, Unavailable
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
+from booking_server.api.observer import REFUSALS, WITHDRAWN
+from booking_server.cells.routing import GUEST_PAGES
 from booking_server.execution.clients import unmapped
+from booking_server.http.admission import STATE, Admission, Owner
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
+from booking_server.http.refusals import PreparedRefusals, refusing, refusing_unobserved
+from booking_server.http.response_heads import known_length_head
 
 LINGER_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes that are read and dropped after the last response of a connection."""
+
+_GUEST_PAGES = tuple(prefix.encode() for prefix in GUEST_PAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,42 @@ class CoalescingTransport:
 class RequestCycle(RequestResponseCycle):
     """A request and its response. The connection closes if the response starts before the request is complete."""
 
+    owner: Owner
+    head: RequestHead | None = None
+    """None for a request that is not valid."""
+    admission: Admission | None = None
+    """Counts the request as in flight until the application returns."""
+
+    async def run_asgi(self, app: Any) -> None:
+        admission, head = self.admission, self.head
+        if admission is None or head is None:
+            await super().run_asgi(app)
+            return
+        refusals: list[Unavailable] = []
+        self.scope[REFUSALS] = refusals  # type: ignore[literal-required]
+        try:
+            await super().run_asgi(app)
+        finally:
+            admission.end(self.owner, head, refusals)
+
+    async def send(self, message: Any) -> None:
+        """Send a message as uvicorn does, and the head of an ordinary response at once."""
+        is_head = not self.response_started and message["type"] == "http.response.start"
+        if not is_head or not self._sends_head_at_once(message):
+            await super().send(message)
+
+    def _sends_head_at_once(self, message: Any) -> bool:
+        """Send the head of a response, and return True; return False if it is left to uvicorn."""
+        if self.disconnected or self.flow.write_paused or self.access_log or not self.keep_alive:
+            return False
+        found = known_length_head(message["status"], [*self.default_headers, *message.get("headers", ())])
+        if found is None:
+            return False
+        head, self.expected_content_length = found
+        self.response_started, self.waiting_for_100_continue, self.chunked_encoding = True, False, False
+        self.transport.write(head)
+        return True
+
     @property
     def keep_alive(self) -> bool:
         # uvicorn reads this at the start of the response, for "Connection: close", and at its end.
@@ -97,6 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
     """The protocol of one client connection."""
 
     deadlines = Deadlines()
+    _prepared = PreparedRefusals()
 
     def connection_made(self, transport: Any) -> None:
         self._socket = transport
@@ -105,6 +147,13 @@ class HttpProtocol(HttpToolsProtocol):
         if self.client:  # a dual-stack socket shows IPv4 as IPv6, and proxies are trusted by their IPv4 address
             self.client = unmapped(self.client[0]), self.client[1]
         self._reader = RequestReader(self)
+        self._admission: Admission | None = self.app_state.get(STATE)
+        self._refused: tuple[RequestHead, Unavailable] | None = None
+        """The current request and its refusal. Its body is read and dropped."""
+        self._told: tuple[bytes, float] = b"", 0.0
+        """The key that was refused last, and the time before which its next refusal may be delayed."""
+        self._delayed: asyncio.TimerHandle | None = None
+        """Sends the refusal of the current request."""
         self._is_discarding = False
         self._is_stopping = False
         self._discarded = 0
@@ -114,11 +163,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
+        self._forget_delayed()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """Finish the responses in progress, then close without waiting for the client."""
         self._is_stopping = True
+        self._send_delayed()
         if self._is_responding:
             self.cycle.keep_alive = False
         else:
@@ -132,6 +183,7 @@ class HttpProtocol(HttpToolsProtocol):
     # Requests ------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        self._send_delayed()
         self._unset_keepalive_if_required()
         if self._is_discarding:
             self._discard(len(data))
@@ -144,16 +196,22 @@ class HttpProtocol(HttpToolsProtocol):
             self._update_deadline()
 
     def request_started(self, head: RequestHead) -> None:
+        self._send_delayed()
+        if self._admission is not None and self._admission.is_pressed and self._is_plain(head):
+            refusal = self._admission.refusal(head)
+            if refusal is not None:
+                self._refused = head, refusal
+                return
         self._open_scope(head)
         path, query = _split(head.target)
         self.scope["raw_path"] = self.root_path.encode("ascii") + path
         text = path.decode("ascii")
         self.scope["path"] = self.root_path + (unquote(text) if "%" in text else text)
         self.scope["query_string"] = query
-        self._begin(self.app, head.keep_alive, expects_continue=head.expects_continue)
+        self._begin(self.app, head.keep_alive, expects_continue=head.expects_continue, head=head)
 
     def body_received(self, piece: bytes) -> None:
-        if self.cycle.response_complete:
+        if self._refused is not None or self.cycle.response_complete:
             return
         self.cycle.body += piece
         if len(self.cycle.body) > HIGH_WATER_LIMIT:
@@ -161,6 +219,9 @@ class HttpProtocol(HttpToolsProtocol):
         self.cycle.message_event.set()
 
     def request_ended(self) -> None:
+        if self._refused is not None:
+            self._send_refusal_in_time(*self._refused)
+            return
         self.cycle.more_body = False
         self.cycle.message_event.set()
 
@@ -170,7 +231,9 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["headers"] = head.headers
         self.scope["http_version"] = head.version
 
-    def _begin(self, app: Any, keep_alive: bool, *, expects_continue: bool = False) -> None:
+    def _begin(
+        self, app: Any, keep_alive: bool, *, expects_continue: bool = False, head: RequestHead | None = None
+    ) -> None:
         """Run the application for the request in `self.scope`, after the requests before it."""
         previous = self.cycle
         self.cycle = RequestCycle(
@@ -186,16 +249,73 @@ class HttpProtocol(HttpToolsProtocol):
             keep_alive=keep_alive and not self._is_stopping,
             on_response=self.on_response_complete,
         )
+        self.cycle.head = head
         if previous is None or previous.response_complete or previous.disconnected:
             self._start_asgi_task(self.cycle, app)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Run the application, which is that of a refusal if the request is not admitted when its turn comes."""
+        admission, head = self._admission, cycle.head
+        if admission is not None and head is not None:
+            refusal = admission.refusal(head) if admission.is_pressed else None
+            if refusal is None:
+                cycle.admission, cycle.owner = admission, admission.begin(head)
+            else:
+                app = refusing_unobserved(refusal)
+        super()._start_asgi_task(cycle, app)
+
+    # Requests that are not admitted ----------------------------------------------------------------------------------
+
+    def _is_plain(self, head: RequestHead) -> bool:
+        """Return True if a refusal of the request can be sent as soon as its body was read, and the next one be read.
+
+        Others are refused by an application: those of guests, who get a page; those behind an unfinished one, with a
+        body of unknown length or that is not sent yet, or to a client that does not read.
+        """
+        if head.target.startswith(_GUEST_PAGES):
+            return False
+        is_next = not self._is_responding and not self.pipeline and not self.flow.write_paused
+        has_short_body = head.body_length is not None and head.body_length <= REQUEST_BODY_BYTES_MAX
+        return is_next and has_short_body and head.keep_alive and not head.expects_continue and not self._is_stopping
+
+    def _send_refusal_in_time(self, head: RequestHead, refusal: Unavailable) -> None:
+        """Send a refusal, later if the client was told to wait, did not, and is one of many."""
+        assert self._admission is not None
+        key, next_refusal_s = self._told
+        delay_s = self._admission.delay_s(next_refusal_s) if key == head.authorization else 0.0
+        if delay_s:
+            self._delayed = self.loop.call_later(delay_s, self._send_delayed)
+        else:
+            self._send_refusal(head, refusal)
+
+    def _send_delayed(self) -> None:
+        """Send the refusal that is delayed, if there is one: its time has come, or more has."""
+        if self._delayed is not None and self._refused is not None:
+            self._forget_delayed()
+            self._send_refusal(*self._refused)
+
+    def _forget_delayed(self) -> None:
+        if self._delayed is not None:
+            self._delayed.cancel()
+            self._delayed = None
+
+    def _send_refusal(self, head: RequestHead, refusal: Unavailable) -> None:
+        """Send a refusal that is prepared."""
+        assert self._admission is not None
+        self._refused = None
+        self._told = head.authorization, self._admission.next_refusal_s(refusal)
+        defaults = self.server_state.default_headers
+        self._output.write(self._prepared.response(refusal, head.method, head.headers, defaults))
+        self.on_response_complete()
+
     # Refusals --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BookingError) -> None:
         """Answer an invalid request, after the requests before it, and close the connection."""
+        self._send_delayed()
         self._is_discarding = True
         self._clear_deadline()
         if self._reader.phase is Phase.BODY and not self._withdraw():
@@ -204,7 +324,7 @@ class HttpProtocol(HttpToolsProtocol):
         reader = self._reader
         self._open_scope(RequestHead(reader.method or "GET", b"", "1.1", list(reader.headers), 0, False))
         self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = "", b"", b""
-        self._begin(RequestContextMiddleware(_refusal(error)), keep_alive=False)
+        self._begin(refusing(error), keep_alive=False)
         self.request_ended()
 
     def _withdraw(self) -> bool:
@@ -299,10 +419,3 @@ def _split(target: bytes) -> tuple[bytes, bytes]:
     if not parsed.path:
         raise Malformed(NOT_HTTP)
     return parsed.path, parsed.query or b""
-
-
-def _refusal(error: BookingError) -> ASGIApp:
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
-        await errors.respond_with(error, scope["booking.request_id"])(scope, receive, send)
-
-    return answer

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from booking_core import backlog, parked, secret_keys, worker_heartbeats
+from booking_core import backlog, parked, sandboxes, secret_keys, worker_heartbeats
 from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.repeated_log import RepeatedLog
@@ -102,6 +102,7 @@ def backlog_families(tx: Tx) -> Iterator[Metric]:
     left = {revision: each.count(tx, BACKFILL_COUNTED_MAX) for revision, each in revisions.backfills().items()}
     yield gauge("booking_backfill_rows_left", "Rows to be filled for an upgrade, up to 100,000.", "revision", left)
     yield GaugeMetricFamily("booking_workers_running", "Workers seen within a minute.", value=heartbeats.running)
+    yield GaugeMetricFamily("booking_sandboxes", "Organizations that are sandboxes.", value=sandboxes.count(tx))
 
 
 def _up(value: int) -> Metric:

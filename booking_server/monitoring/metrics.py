@@ -1,17 +1,19 @@
 """The metrics of one process.
 
-Batches are counted by prometheus_client as they happen. Everything else is read when Prometheus asks: requests, queues,
-pools, loops and tallies have counts of their own.
+They are read when Prometheus asks: requests, batches, queues, pools, loops and tallies have counts of their own, which
+cost a part of what prometheus_client's cost for each observation.
 """
 
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import accumulate
+from threading import Lock
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
@@ -25,9 +27,14 @@ from booking_core.db.engine import Database
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 UNROUTED = "(unrouted)"
-"""The operation of a request for a path or a method that does not exist."""
+"""The operation of a request for a path or a method that does not exist, or that was refused before the application."""
 NO_RESPONSE = "none"
 """The status of a request whose client had disconnected."""
+STRIPE_OUTCOMES = (
+    *("done", "ignored", "unknown", "needs_review"),
+    *("unsigned", "wrong_signature", "no_account", "refused", "failed"),
+)
+"""Outcomes of webhooks of Stripe: those of the second line were refused."""
 
 
 class Executor(Protocol):
@@ -63,6 +70,24 @@ class Durations:
     total_s: float = 0.0
 
 
+class Batches:
+    """The batches of one lane, counted by its threads: their sizes, and the waits of their first jobs."""
+
+    def __init__(self) -> None:
+        self.sizes = [0] * (len(BATCH_SIZES) + 1)
+        self.waits = Durations()
+        self.jobs = 0
+        self._lock = Lock()
+
+    def observe(self, size: int, waited_s: float) -> None:
+        """Count a batch, in any thread."""
+        with self._lock:
+            self.sizes[bisect_left(BATCH_SIZES, size)] += 1
+            self.jobs += size
+            self.waits.counts[bisect_left(SECONDS, waited_s)] += 1
+            self.waits.total_s += waited_s
+
+
 @dataclass(slots=True)
 class Requests:
     """The requests for one operation that had the same status."""
@@ -85,9 +110,12 @@ class Metrics:
         self._durations: dict[str, Durations] = {}
         """By operation."""
         self._refused = self._counter("booking_http_unavailable", "Requests answered 503, by reason.", "reason")
+        # From 0: Prometheus takes no first value for an increase.
+        self._stripe: dict[str, float] = dict.fromkeys(STRIPE_OUTCOMES, 0)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(_Collector(lambda: request_families(list(self._requests.values()))))
+        self.registry.register(_Collector(lambda: [_stripe_webhooks(self._stripe)]))
         self.registry.register(_Collector(lambda: database_families(database)))
         self.registry.register(_Collector(lambda: worker_families(self.worker) if self.worker else ()))
 
@@ -108,6 +136,18 @@ class Metrics:
         """Count a request that is answered 503."""
         self._refused.labels(reason).inc()
 
+    def observe_stripe_webhook(self, outcome: str) -> None:
+        """Count a webhook of Stripe by one of `STRIPE_OUTCOMES`, on the event loop."""
+        self._stripe[outcome] += 1
+
+    def observe_refusals(self, reason: str, count: int) -> None:
+        """Count requests that were answered 503 at once, before the application."""
+        self._refused.labels(reason).inc(count)
+        status = HTTPStatus.SERVICE_UNAVAILABLE.value
+        requests = self._requests.get((None, status)) or self._new_requests({}, None, status)
+        requests.count += count
+        requests.durations.counts[0] += count
+
     def observe_executors(self, executors: Iterable[Executor], failures: Callable[[], int]) -> None:
         """Count the batches of the executors, and read their queues when metrics are collected.
 
@@ -115,10 +155,10 @@ class Metrics:
             failures: returns how often the store of rate limits did not answer.
         """
         lanes = list(executors)
-        sizes = self._histogram("booking_lane_batch_size", "Jobs in a batch.", BATCH_SIZES, "lane")
-        waits = self._histogram("booking_lane_wait_seconds", "Wait of the first job of a batch.", SECONDS, "lane")
+        batches = {lane.name: Batches() for lane in lanes}
         for lane in lanes:
-            lane.observe = _batch_observer(sizes.labels(lane.name), waits.labels(lane.name))
+            lane.observe = batches[lane.name].observe
+        self.registry.register(_Collector(lambda: batch_families(batches)))
         self.registry.register(_Collector(lambda: lane_families(lanes)))
         self.registry.register(_Collector(lambda: [_store_failures(failures())]))
 
@@ -139,22 +179,11 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
-        return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
-
 
 def operation_of(scope: Scope) -> str:
     """Return the name of the operation that a request was routed to."""
     route = scope.get("route")
     return getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
-
-
-def _batch_observer(sizes: Histogram, waits: Histogram) -> Callable[[int, float], None]:
-    def observe(size: int, waited_s: float) -> None:
-        sizes.observe(size)
-        waits.observe(waited_s)
-
-    return observe
 
 
 class _Collector(Collector):
@@ -195,6 +224,15 @@ _TALLIES = {
 }
 
 
+_JOBS = {
+    "mail": ("booking_mail_attempts", "Attempts by outcome."),
+    "refunds": ("booking_refund_attempts", "Attempts by outcome."),
+    "payments": ("booking_payment_checks", "Look-ups of payments at Stripe, by what it said."),
+    "announcements": ("booking_departure_announcements", "Departures that may have changed, by outcome."),
+}
+"""The counter of each job that has results."""
+
+
 def request_families(found: Sequence[Requests]) -> Iterator[Metric]:
     """Return the requests by operation and status, and their durations by operation."""
     counts: Counts[tuple[str, str]] = Counts()
@@ -208,9 +246,28 @@ def request_families(found: Sequence[Requests]) -> Iterator[Metric]:
     text = "Seconds from a request to its response."
     seconds = HistogramMetricFamily("booking_http_request_duration_seconds", text, labels=labels[:1])
     for operation, durations in {each.operation: each.durations for each in found}.items():
-        bounds = [*map(floatToGoString, SECONDS), "+Inf"]
-        seconds.add_metric([operation], list(zip(bounds, accumulate(durations.counts), strict=True)), durations.total_s)
+        seconds.add_metric([operation], _buckets(SECONDS, durations.counts), durations.total_s)
     yield seconds
+
+
+def batch_families(lanes: Mapping[str, Batches]) -> Iterator[Metric]:
+    """Return the sizes of the batches of each lane, and the waits of their first jobs."""
+    sizes = HistogramMetricFamily("booking_lane_batch_size", "Jobs in a batch.", labels=["lane"])
+    waits = HistogramMetricFamily("booking_lane_wait_seconds", "Wait of the first job of a batch.", labels=["lane"])
+    for name, batches in lanes.items():
+        sizes.add_metric([name], _buckets(BATCH_SIZES, batches.sizes), batches.jobs)
+        waits.add_metric([name], _buckets(SECONDS, batches.waits.counts), batches.waits.total_s)
+    yield sizes
+    yield waits
+
+
+def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, int]]:
+    """Return the buckets of a histogram as Prometheus has them: each counts what those below it count too."""
+    return list(zip([*map(floatToGoString, bounds), "+Inf"], accumulate(counts), strict=True))
+
+
+def _stripe_webhooks(counts: Mapping[str, float]) -> Metric:
+    return counter("booking_stripe_webhooks", "Webhooks of Stripe by outcome.", "outcome", counts)
 
 
 def lane_families(lanes: Iterable[Executor]) -> Iterator[Metric]:
@@ -254,9 +311,8 @@ def worker_families(worker: WorkerState) -> Iterator[Metric]:
     ages = worker.turns.ages_s()
     yield gauge("booking_worker_turn_age_seconds", "Seconds since a loop began its last turn.", "loop", ages)
     for job in worker.jobs:
-        if job.name in ("mail", "refunds"):
-            name = job.name.removesuffix("s")
-            yield counter(f"booking_{name}_attempts", "Attempts by outcome.", "outcome", dict(job.results))
+        if family := _JOBS.get(job.name):
+            yield counter(*family, "outcome", dict(job.results))
 
 
 def _store_failures(count: int) -> Metric:

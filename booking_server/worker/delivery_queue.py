@@ -5,29 +5,29 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from booking_core import tokens, webhooks
 from booking_core.clock import SECOND, has_passed
 from booking_core.context import Installation
+from booking_core.db import loop_writes
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import is_outage
 from booking_core.settings import Settings
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, LockedDeliveries
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.parking import Endpoint, Parking, endpoint_of
-from booking_server.worker.slots import Slots
+from booking_server.worker.slots import ClaimLimits, Slots
 
 log = logging.getLogger("booking.worker")
 
 T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
-KEEP_UP_EVERY = 2 * SECOND
-"""So long, at least, does an organization count as one with undelivered events: in a rush its row is flagged once."""
-KEEP_UP_PAUSE = SECOND // 4
-"""The interval while large recoveries, or long queues of disabled endpoints, are worked off."""
 _NEVER_S = 10**9
+BUSY = 32
+"""Attempts in flight from which on transactions are made on the loop's thread. With fewer, a thread costs little, and
+keeps nothing else that the loop does waiting."""
 
 
 class DeliveryQueue:
@@ -43,9 +43,6 @@ class DeliveryQueue:
         self._slots = Slots()
         self._parking = Parking()
         self._worker = tokens.new_id()
-        self._upkeep = webhooks.Upkeep()
-        self._kept_up_at = 0
-        self._keep_up_after = KEEP_UP_EVERY
         self._results: list[DeliveryResult] = []
         self._settled: list[ClaimedDelivery] = []
         self._rescued_at = 0
@@ -68,17 +65,27 @@ class DeliveryQueue:
     async def claim(self) -> list[ClaimedDelivery]:
         """Lease due deliveries for the free slots."""
         await self._rescue()
-        await self._keep_up()
         if self._slots.free <= 0:
             return []
         limits = self._slots.limits(full=self._parking.endpoints(self._database.clock()))
-        lease_s = webhooks.lease_s(self._settings.webhook_deadline_s)
-        claimed = await self._write(
-            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
-        )
+        claimed = await self._claim(limits, webhooks.lease_s(self._settings.webhook_deadline_s))
         for each in claimed:
             self._slots.take(each)
         return claimed
+
+    async def _claim(self, limits: ClaimLimits, lease_s: int) -> list[ClaimedDelivery]:
+        lease = partial(webhooks.lease, installation=self._installation, worker=self._worker, lease_s=lease_s)
+        if self.is_busy:
+            query = webhooks.due(**limits._asdict(), worker=self._worker, now=None)
+            return await loop_writes.write(self._database, query, lambda tx, picked: lease(tx, picked=picked))
+        return await self._write(
+            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the loop makes transactions itself, and leaves them to no thread (see `db.loop_writes`)."""
+        return self.in_flight >= BUSY
 
     def add_result(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt for the next call of `record`."""
@@ -112,7 +119,11 @@ class DeliveryQueue:
         When the database is away these and the others are kept for the next call.
         """
         try:
-            await self._write(lambda tx: self._record(tx, together))
+            if self.is_busy:
+                query = webhooks.locking(together)
+                await loop_writes.write(self._database, query, partial(self._settle, results=together))
+            else:
+                await self._write(lambda tx: self._record(tx, together))
         except BaseException as error:
             if isinstance(error, Exception) and not is_outage(error):
                 return False
@@ -176,31 +187,6 @@ class DeliveryQueue:
                     raise
                 await self._rescue_each()
 
-    async def _keep_up(self) -> None:
-        """Run the steps of the queue's upkeep at an interval, each by itself, and sooner while there is more to do."""
-        now = self._database.clock()
-        if not has_passed(self._keep_up_after, self._kept_up_at, now):
-            return
-        self._kept_up_at = now
-        try:
-            done = [await self._step(step) for step in await asyncio.to_thread(self._upkeep.steps, self._database)]
-        except Exception as error:
-            if is_outage(error):
-                raise
-            log.exception("the upkeep of deliveries failed")
-            done = []
-        self._keep_up_after = KEEP_UP_PAUSE if any(done) else KEEP_UP_EVERY
-
-    async def _step(self, step: webhooks.Step) -> bool:
-        """Run one step, and return whether there may be more of it to do."""
-        try:
-            return await self._write(step.run) > 0 and step.has_more
-        except Exception as error:
-            if is_outage(error):
-                raise
-            log.exception("a step of the upkeep of deliveries failed")
-            return False
-
     def _rescue_expired(self, tx: Tx, only: list[tuple[str, str, str]] | None = None) -> int:
         return webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
 
@@ -216,10 +202,16 @@ class DeliveryQueue:
                 await self._write(partial(webhooks.park, key=key))
 
     def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
+        webhooks.record(tx, results, **self._rules())
+
+    def _settle(self, tx: Tx, locked: LockedDeliveries, results: list[DeliveryResult]) -> None:
+        webhooks.settle(tx, locked, results, **self._rules())
+
+    def _rules(self) -> dict[str, Any]:
         # An endpoint must not be disabled because the clock has jumped ahead.
         is_settled = self._watch is None or self._watch.is_settled
         disable_after_s = self._settings.webhook_disable_after_s if is_settled else _NEVER_S
-        webhooks.record(tx, results, retry_delays_s=self._settings.webhook_waits_s, disable_after_s=disable_after_s)
+        return {"retry_delays_s": self._settings.webhook_waits_s, "disable_after_s": disable_after_s}
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)

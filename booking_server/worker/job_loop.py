@@ -5,8 +5,6 @@ import asyncio
 from booking_server.worker import loops
 from booking_server.worker.jobs.job import Job
 
-POLL_S = 1.0
-"""A mail or refund is less urgent than an event, and an idle service should cost next to nothing."""
 PAUSE_S = 0.1
 """The shortest time between two turns of an idle job: every commit wakes it, and a rush is full of commits."""
 
@@ -44,7 +42,7 @@ class JobLoop:
             failures = 0
             if not count:
                 await loops.sleep(stop, PAUSE_S)
-                await loops.wait_for_change(self._changed, stop, POLL_S)
+                await loops.wait_for_change(self._changed, stop, self._job.poll_s)
 
     async def run_once(self) -> None:
         """Run turns until nothing is due, and let a failure reach the caller."""

@@ -68,6 +68,8 @@ class Parking:
         Those of an endpoint stay in one of the two, in their order: a later event must not count as attempted before an
         earlier one about the same resource.
         """
+        if not self._failures and not self._apart:
+            return list(results), []
         failed = {endpoint_of(each) for each in results if each.claimed.attempt_id in self._failures}
         together: list[DeliveryResult] = []
         apart: list[DeliveryResult] = []

@@ -16,6 +16,7 @@ from booking_server.worker.heartbeat import Heartbeat
 from booking_server.worker.job_loop import JobLoop
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.loops import FailureLog, Turns
+from booking_server.worker.upkeep import UpkeepJob
 
 
 class Worker:
@@ -34,6 +35,7 @@ class Worker:
         self.turns = Turns()
         self.queue = DeliveryQueue(settings, database, installation, watch)
         self._deliveries = DeliveryLoop(self.queue, sender, failures, self.turns)
+        self._upkeep = JobLoop(UpkeepJob(database), failures, self.turns)
         self._jobs = [JobLoop(job, failures, self.turns) for job in jobs]
         self._heartbeat = Heartbeat(database, self.turns, failures)
 
@@ -53,6 +55,7 @@ class Worker:
             for job in self._jobs:
                 group.create_task(job.run(stop))
             group.create_task(self._heartbeat.run(stop))
+            group.create_task(self._upkeep.run(stop))
             group.create_task(self._deliveries.run(stop))
         for job in self._jobs:
             await job.close()
@@ -61,4 +64,5 @@ class Worker:
         """Run each job until nothing is due, deliver all that is due, and return the number of delivery attempts."""
         for job in self._jobs:
             await job.run_once()
+        await self._upkeep.run_once()
         return await self._deliveries.run_once()

@@ -1,5 +1,6 @@
 """A fork of `support.forking` is the process that it stands for."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -21,3 +22,11 @@ def test_an_environment_that_changes_the_interpreter_gets_a_new_one(tmp_path: Pa
     with forking.start(["booking", "--version"], env=settings, **pipes) as started:
         assert isinstance(started, subprocess.Popen)
         assert started.communicate()[0].startswith(b"booking ")
+
+
+def test_a_signal_to_a_fork_that_ended_unnoticed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with forking.start(["booking", "--version"], env=environment(tmp_path), **pipes) as started:
+        assert started.wait(60) == 0
+        monkeypatch.setattr(started, "poll", lambda: None)  # as between its end and the message that tells it
+        started.send_signal(signal.SIGKILL)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support import forking
+from support.reused_connections import reused_connections
 from support.servers import Service
 from support.serving import COMMAND
 from support.shell import logged_in, running
@@ -156,8 +157,8 @@ def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         typed = 0 if at else os.write(ours, answer.encode())
         environment_of = {**os.environ, "TERM": "xterm"}
-        with subprocess.Popen(
-            [*COMMAND, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of, start_new_session=True
+        with forking.start(
+            ["booking", *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of, start_new_session=True
         ) as started:
             os.close(theirs)
             screen = b""
@@ -189,7 +190,7 @@ def running_service(
 @pytest.fixture
 def shop(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[World]:
     """Return a function that runs `booking storefront` in an organization with departures."""
-    with logged_in(running_service, environment, tmp_path) as hooks:
+    with reused_connections(), logged_in(running_service, environment, tmp_path) as hooks:
         environment("BOOKING_DATABASE_URL", running_service.url)
         environment("BOOKING_SECRET_KEY", SECRET)
         yield hooks.world

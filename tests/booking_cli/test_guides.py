@@ -18,9 +18,9 @@ Booking = Callable[..., Any]
 
 
 def test_the_first_five_minutes_work(
-    booking: Booking, environment: Callable[[str, str], None], new_process: Callable[..., subprocess.Popen[str]]
+    booking: Booking, environment: Callable[[str, str], None], process: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    started = new_process("demo", "--port", str(free_port()))
+    started = process("demo", "--port", str(free_port()))
     assert started.stderr is not None
     assert started.stdout is not None
     try:

@@ -27,7 +27,7 @@ ENDLESS = {("serve",), ("worker",), ("demo",), ("sandbox", "serve"), ("webhooks"
 """They go on until they are stopped; their own tests read what they write."""
 OF_CELLS = {("cells", "create"), ("orgs", "move")}
 """They need several cells of PostgreSQL; their own tests read what they write."""
-OF_SANDBOXES = {("sandbox", "clock"), ("sandbox", "advance"), ("sandbox", "mails")}
+OF_SANDBOXES = {("sandbox", "clock"), ("sandbox", "advance"), ("sandbox", "mails"), ("sandbox", "pay")}
 """They need the key of a sandbox; their own tests read what they write."""
 
 CATALOGUE = '{"experiences": [{"slug": "sauna", "title": "Sauna", "is_published": true}]}'

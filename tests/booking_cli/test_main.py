@@ -250,7 +250,7 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
         ("sqlite:////srv/booking.db", "/srv/booking.db (SQLite)"),
     ],
 )
-def test_where_the_database_is_is_told_without_a_user_or_a_password(url: str, shown: str) -> None:
+def test_the_database_is_named_without_a_user_or_a_password(url: str, shown: str) -> None:
     assert storage.location(Settings(database_url=url)) == shown
 
 

@@ -121,7 +121,7 @@ def test_keys_that_the_command_keeps_are_closed(home: Path, umask: int) -> None:
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
-def test_files_that_an_earlier_release_left_open_are_closed_and_told_of(
+def test_files_that_an_earlier_release_left_open_are_closed_and_reported(
     home: Path, running: list[forking.Process], new_database_url: Callable[[str], str], command: tuple[str, ...]
 ) -> None:
     shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")

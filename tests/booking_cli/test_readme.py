@@ -48,9 +48,9 @@ class Shell:
 
 
 def test_the_merchants_guide_works_on_what_make_run_serves(
-    booking: Booking, environment: Callable[[str, str], None], new_process: Process, tmp_path: Path
+    booking: Booking, environment: Callable[[str, str], None], process: Process, tmp_path: Path
 ) -> None:
-    started = new_process("demo", "--port", str(free_port()))
+    started = process("demo", "--port", str(free_port()))
     assert started.stderr is not None
     assert started.stdout is not None
     try:

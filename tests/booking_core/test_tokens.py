@@ -100,6 +100,20 @@ def test_a_sealed_value_names_its_key_and_is_no_value_of_an_earlier_release() ->
             keys.open("purpose", stripped, "row")
 
 
+def test_a_signer_signs_every_message_as_one_signature_at_a_time() -> None:
+    old, new = SecretKeys("old"), SecretKeys("new")
+    derived = old.derived(old.first_id, "links")
+    assert derived is not None
+    keys = new.retaining({("links", old.first_id): derived})
+    for key_id in (new.first_id, old.first_id):
+        sign = keys.signer(key_id, "links")
+        assert sign is not None
+        assert [sign(each) for each in (b"x", b"y", b"x")] == [
+            keys.sign_with(key_id, "links", each) for each in (b"x", b"y", b"x")
+        ]
+    assert new.signer(old.first_id, "links") is None
+
+
 def test_a_retained_key_verifies_and_signs_as_its_secret_key_did() -> None:
     old, new = SecretKeys("old"), SecretKeys("new")
     derived = old.derived(old.first_id, "links")

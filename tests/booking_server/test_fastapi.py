@@ -92,6 +92,29 @@ def test_an_exception_handler_is_called(app: FastAPI) -> None:
     ]
 
 
+def test_an_exception_of_an_operation_of_the_api_reaches_the_handlers_of_the_application_and_it_runs_once(
+    app: FastAPI,
+) -> None:
+    class Teapot(Exception):
+        pass
+
+    runs: list[str] = []
+
+    async def teapot_caller() -> None:
+        runs.append("called")
+        raise Teapot
+
+    @app.exception_handler(Teapot)
+    async def teapot(request: Request, error: Teapot) -> JSONResponse:
+        return JSONResponse({"operation": request.scope["endpoint"].__name__}, 418)
+
+    app.dependency_overrides[authorize] = teapot_caller
+    with TestClient(app) as client:
+        answered = client.get("/api/v1/me")
+    assert (answered.status_code, answered.json(), runs) == (418, {"operation": "get_me"}, ["called"])
+    assert answered.headers["x-request-id"]
+
+
 def test_an_error_that_nobody_handles_is_answered_once_with_the_id_of_the_request(
     app: FastAPI, client: TestClient
 ) -> None:

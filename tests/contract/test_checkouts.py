@@ -1,23 +1,31 @@
 """`/api/v1/checkouts`: a pending booking with one payment at Stripe, however often it is asked for."""
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from support import canaries, checkouts
 from support.api import Api, error_of
 from support.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
 from support.operations import Operations
+from support.refusals import nothing_changes
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import World
 
+from booking_core import checkouts as core_checkouts
 from booking_core import stripe_accounts
 from booking_core.clock import MINUTE
 from booking_core.db import tables
+from booking_core.errors import Unavailable
 from booking_core.models.scopes import Scope
+from booking_server import stripe_webhooks
+from booking_server.monitoring.metrics import STRIPE_OUTCOMES
 
 TOTAL = 178_000
+COUNTED = "booking_stripe_webhooks"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +56,17 @@ def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) 
 
 
 # Created ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkout_that_would_wait_behind_too_many_for_stripe_keeps_no_seats(
+    api: Api, running: Ledger, departure: str
+) -> None:
+    checkouts.configure(api.world)
+    with checkouts.calling(api.client, running, of_one_max=0), nothing_changes(api.world):
+        refused = api.post("/checkouts", checkout_body(departure), key="behind-too-many")
+        assert error_of(refused) == (503, "service_unavailable")
+    with checkouts.calling(api.client, running):
+        assert create(api, departure, key="behind-too-many")["booking"]["status"] == "pending"
 
 
 def test_a_checkout_is_a_pending_booking_with_a_payment(api: Api, ledger: Ledger, departure: str) -> None:
@@ -135,6 +154,21 @@ def test_a_hold_gives_its_seats_to_the_checkout(api: Api, ledger: Ledger, depart
     assert error_of(again) == (409, "conflict")
 
 
+def test_a_checkout_keeps_a_reference_and_metadata_as_a_booking_does(api: Api, ledger: Ledger, departure: str) -> None:
+    kept = {"external_reference": "A-1042", "metadata": {"channel": "acme"}}
+    unique = {"external_reference_unique": True}
+    booking = create(api, departure, count=1, **kept, **unique)["booking"]
+    assert {name: booking[name] for name in kept} == kept
+    assert [each["id"] for each in api.get("/bookings", external_reference="A-1042").json()["data"]] == [booking["id"]]
+    refused = api.post("/checkouts", checkout_body(departure, 1, **kept, **unique))
+    assert error_of(refused) == (409, "conflict")
+    assert refused.json()["details"][0]["reason"] == "external_reference_taken"
+    assert len(ledger.requests) == 1
+    assert create(api, departure, count=1, **kept)["booking"]["external_reference"] == "A-1042"
+    for wrong in ({"metadata": {"no blanks": ""}}, unique):
+        assert error_of(api.post("/checkouts", checkout_body(departure, 1, **wrong))) == (400, "validation_failed")
+
+
 def test_without_an_account_cards_are_refused_and_nothing_is_written(api: Api, departure: str) -> None:
     refused = api.post("/checkouts", checkout_body(departure))
     assert error_of(refused) == (409, "conflict")
@@ -213,6 +247,10 @@ def test_a_booking_of_another_source_is_no_checkout(api: Api, departure: str) ->
 # Webhooks --------------------------------------------------------------------------------------------------------
 
 
+def webhooks_of(world: World, ledger: Ledger) -> Webhooks:
+    return Webhooks(ledger, world.org, cell=world.installation.cell)
+
+
 def pay(api: Api, ledger: Ledger, intent_id: str) -> None:
     ledger.pay(intent_id)
     response = send(api, ledger, "succeeded", intent_id)
@@ -220,7 +258,7 @@ def pay(api: Api, ledger: Ledger, intent_id: str) -> None:
 
 
 def send(api: Api, ledger: Ledger, name: str, intent_id: str, **over: Any) -> Any:
-    webhooks = Webhooks(ledger, api.world.org)
+    webhooks = webhooks_of(api.world, ledger)
     event = getattr(webhooks, name)(intent_id)
     return webhooks.send(api.client, event, now_s=over.pop("now_s", api.world.clock() / 1e6), **over)
 
@@ -261,7 +299,7 @@ def test_an_event_of_another_type_or_another_payment_is_received_and_changes_not
     api: Api, ledger: Ledger, departure: str
 ) -> None:
     shown = create(api, departure)
-    webhooks = Webhooks(ledger, api.world.org)
+    webhooks = webhooks_of(api.world, ledger)
     stranger = {"id": "pi_of_others", "status": "succeeded", "currency": "nok", "amount_received": 5, "metadata": {}}
     for event in (webhooks.of("customer.created", {}), webhooks.of("payment_intent.succeeded", stranger)):
         assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
@@ -272,21 +310,21 @@ def test_an_event_of_another_type_or_another_payment_is_received_and_changes_not
     "shown", [{}, [], {"id": 5}, {"id": "pi_1", "status": "succeeded", "currency": "nok", "amount_received": "5"}]
 )
 def test_an_event_of_a_shape_that_stripe_never_sends_is_400(api: Api, ledger: Ledger, shown: Any) -> None:
-    webhooks = Webhooks(ledger, api.world.org)
+    webhooks = webhooks_of(api.world, ledger)
     event = webhooks.of("payment_intent.succeeded", shown)
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 400
 
 
 @pytest.mark.parametrize("token", ["nobody", "00000000-0000-0000-0000-000000000000", "%00", "a/b"])
 def test_a_webhook_for_no_organization_is_not_found(api: Api, ledger: Ledger, token: str) -> None:
-    webhooks = Webhooks(ledger, api.world.org)
+    webhooks = webhooks_of(api.world, ledger)
     event = webhooks.of("customer.created", {})
     path = f"/stripe/webhooks/{token}"
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6, path=path).status_code == 404
 
 
 def test_a_body_that_is_too_large_is_refused(api: Api, ledger: Ledger) -> None:
-    webhooks = Webhooks(ledger, api.world.org)
+    webhooks = webhooks_of(api.world, ledger)
     event = webhooks.of("customer.created", {"text": "x" * 300_000})
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 413
 
@@ -298,11 +336,77 @@ def test_a_webhook_of_another_organization_changes_nothing(
     ledger.pay(shown["payment"]["intent_id"])
     others = new_world()
     checkouts.configure(others)
-    webhooks = Webhooks(ledger, others.org)
+    webhooks = webhooks_of(others, ledger)
     event = webhooks.succeeded(shown["payment"]["intent_id"])
     assert webhooks.send(api.client, event, now_s=api.world.clock() / 1e6).status_code == 200
     assert intent_row(api.world, shown["id"])["status"] == "open"
     assert json.dumps(others.rows(tables.payment_intents)) == "[]"
+
+
+def test_a_webhook_while_the_database_is_gone_is_503_and_nothing_of_it_is_lost(
+    api: Api, ledger: Ledger, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stripe sends an event again that was not answered with 200."""
+    intent_id = create(api, departure)["payment"]["intent_id"]
+    ledger.pay(intent_id)
+
+    def gone(*_: object, **__: object) -> None:
+        raise Unavailable
+
+    for module, name in ((stripe_accounts, "find"), (core_checkouts, "apply")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, gone)
+            refused = send(api, ledger, "succeeded", intent_id)
+        assert error_of(refused) == (503, "service_unavailable")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert intent_row(api.world, api.world.rows(tables.bookings)[0]["id"])["status"] == "open"
+    assert send(api, ledger, "succeeded", intent_id).status_code == 200
+    assert api.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
+
+
+def test_each_webhook_is_counted_by_its_outcome(
+    api: Api, ledger: Ledger, departure: str, new_world: Callable[[], World]
+) -> None:
+    """Operators have alerts by these counts; a webhook without a signature can come from anywhere, and has none."""
+    intent_id = create(api, departure)["payment"]["intent_id"]
+    webhooks = webhooks_of(api.world, ledger)
+    before = outcomes(api)
+    pay(api, ledger, intent_id)
+    webhooks.send(api.client, webhooks.of("customer.created", {}), now_s=api.world.clock() / 1e6)
+    stranger = {"id": "pi_of_others", "status": "succeeded", "currency": "nok", "amount_received": 5, "metadata": {}}
+    webhooks.send(api.client, webhooks.of("payment_intent.succeeded", stranger), now_s=api.world.clock() / 1e6)
+    send(api, ledger, "succeeded", intent_id, headers={"Stripe-Signature": ""})
+    send(api, ledger, "succeeded", intent_id, secret="whsec_of_somebody_else")
+    without_account = webhooks_of(new_world(), ledger)
+    without_account.send(api.client, webhooks.of("customer.created", {}), now_s=api.world.clock() / 1e6)
+    webhooks.send(api.client, webhooks.of("payment_intent.succeeded", []), now_s=api.world.clock() / 1e6)
+    second = create(api, departure)["payment"]["intent_id"]
+    ledger.pay(second)
+    ledger.intents[second]["amount_received"] = 5
+    send(api, ledger, "succeeded", second)
+    once = ("done", "ignored", "unknown", "unsigned", "wrong_signature", "no_account", "refused", "needs_review")
+    assert outcomes(api) - before == dict.fromkeys(once, 1)
+
+
+def test_a_webhook_that_meets_an_outage_counts_as_failed(
+    api: Api, ledger: Ledger, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent_id = create(api, departure)["payment"]["intent_id"]
+    before = outcomes(api)
+    for failure in (Unavailable(reason="queue"), RuntimeError("a defect")):
+        with monkeypatch.context() as patched:
+            patched.setattr(stripe_webhooks, "_apply", AsyncMock(side_effect=failure))
+            assert send(api, ledger, "succeeded", intent_id).status_code >= 500
+    assert outcomes(api) - before == {"failed": 2}
+
+
+def outcomes(api: Api) -> Counter[str]:
+    """Return the webhooks of the process so far by outcome."""
+    service = checkouts.app_of(api.client)
+    (family,) = [each for each in service.state.monitor.metrics.registry.collect() if each.name == COUNTED]
+    found = {each.labels["outcome"]: int(each.value) for each in family.samples if each.name == f"{COUNTED}_total"}
+    assert set(found) == set(STRIPE_OUTCOMES)
+    return Counter(found)
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """ETag and If-None-Match on experiences, availability, departures and single resources."""
 
+import json
 import uuid
 from typing import Any
 
@@ -9,6 +10,7 @@ from support.endpoints import DOCUMENT, OPERATIONS
 from support.operations import Operations
 from support.refusals import refused
 
+from booking_core.db import tables
 from booking_core.models.scopes import Scope
 
 TAGGED = {
@@ -89,3 +91,24 @@ def test_the_key_and_the_scope_are_checked_first(api: Api, paths: dict[str, str]
 def test_lists_of_people_and_their_bookings_have_no_tag(api: Api, paths: dict[str, str]) -> None:
     for path in ("/bookings", "/customers", "/gift-cards", "/events", "/me"):
         assert "etag" not in ask(api, path, "*").headers
+
+
+def test_an_experience_has_one_body_and_one_tag_for_every_language(api: Api) -> None:
+    experience = api.world.experience()
+    paths = (f"/experiences/{experience}", "/experiences")
+    before = [ask(api, path).headers["etag"] for path in paths]
+    texts = {"de": {"title": "Fjordkajak", "price_tiers": {"adult": "Erwachsene"}}}
+    api.world.change(tables.experiences, experience, translations=json.dumps(texts))
+    for path, former in zip(paths, before, strict=True):
+        first = ask(api, path, former)
+        assert (first.status_code, first.headers["etag"] != former) == (200, True)
+        shown = first.json()
+        shown = shown["data"][0] if "data" in shown else shown
+        assert shown["title"] == "Fjord kayak"
+        assert shown["translations"]["de"]["title"] == "Fjordkajak"
+        assert shown["translations"]["de"]["price_tiers"] == {"adult": "Erwachsene"}
+        for accepted in ("de", "fr;q=0.8, de", "*"):
+            for tags, status in (({}, 200), ({"If-None-Match": first.headers["etag"]}, 304)):
+                again = api.call("GET", path, headers={"Accept-Language": accepted, **tags})
+                assert (again.status_code, again.headers["etag"]) == (status, first.headers["etag"])
+                assert again.content == (first.content if status == 200 else b"")

@@ -143,6 +143,20 @@ def test_a_card_gets_back_what_was_paid_for_guests_who_leave(api: Api, ops: Oper
     assert api.world.examine() == []
 
 
+def test_a_refund_that_staff_records_counts_what_a_smaller_party_got_back_before(
+    api: Api, ops: Operations, departure: str
+) -> None:
+    made = paid_by_card(ops, departure, 3)
+    changed(api, made["id"], party(2))
+    settle(api.world)
+    api.cancel(made["id"], refund="none")
+    goodwill = {"amount_minor": 500, "note": "Goodwill"}
+    api.world.database.write(lambda tx: bookings.record_refund(tx, ops.actor, made["id"], **goodwill))
+    events = api.get("/events", type="booking.refunded", order="asc").json()["data"]
+    assert [each["data"]["total_refunded"]["amount_minor"] for each in events] == [ADULT, ADULT + 500]
+    assert api.world.examine() == []
+
+
 def settle(world: World) -> None:
     """Let a gateway return every refund that is due."""
 

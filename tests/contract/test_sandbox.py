@@ -5,16 +5,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support import due
+from support import checkouts, due
 from support.api import Api, booking_body, error_of
+from support.checkouts import checkout_body
 from support.mails import SENDER
 from support.refusals import nothing_changes
+from support.stripe_ledger import stripe
 from support.world import DAY, HOUR, NOON, FixedClock, World
 
-from booking_core import keys, organizations, tokens
-from booking_core.clock import SECOND
+from booking_core import bookings, keys, organizations, tokens
+from booking_core.clock import MINUTE, SECOND
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.engine import Tx
 from booking_core.models.scopes import Scope
 
 NOON_TEXT = "2026-11-21T13:00:00+01:00"
@@ -32,7 +35,7 @@ def advance(sandbox: Api, **body: Any) -> Any:
 
 
 def test_a_new_sandbox_shows_the_real_time(sandbox: Api) -> None:
-    due = {"bookings": 0, "departures": 0, "refunds": 0, "mails": 0, "deliveries": 0}
+    due = {"bookings": 0, "departures": 0, "payments": 0, "refunds": 0, "mails": 0, "deliveries": 0}
     expected = {"now": NOON_TEXT, "offset_seconds": 0, "status": "ready", "due": due}
     assert sandbox.get("/sandbox/clock").json() == expected
 
@@ -148,6 +151,87 @@ def test_captured_mails_are_listed_page_by_page(sandbox: Api) -> None:
     assert "/manage/" in mail["html"]
     newest = sandbox.get("/sandbox/mails").json()["data"]
     assert newest == [*second["data"], *first["data"]]
+
+
+# Payments ------------------------------------------------------------------------------------------------------------
+
+
+def check_out(sandbox: Api, **over: Any) -> dict[str, Any]:
+    departure = sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + 30 * DAY)
+    response = sandbox.post("/checkouts", checkout_body(departure, 1, **over), key=over.pop("key", None))
+    assert response.status_code == 201, response.text
+    return dict(response.json())
+
+
+def pay(sandbox: Api, checkout_id: str, *card: str) -> Any:
+    return sandbox.post(f"/sandbox/checkouts/{checkout_id}/pay", {"payment_method": card[0]} if card else None)
+
+
+def test_a_checkout_of_a_sandbox_has_an_intent_in_the_shape_of_stripe_and_no_stripe_is_asked(sandbox: Api) -> None:
+    with stripe() as ledger, checkouts.calling(sandbox.client, ledger):
+        shown = check_out(sandbox)
+        payment = shown["payment"]
+        assert payment["intent_id"].startswith("pi_test_")
+        assert payment["client_secret"].startswith(f"{payment['intent_id']}_secret_")
+        assert payment["publishable_key"] is None
+        assert payment["amount"] == shown["booking"]["totals"]["total"]
+        assert sandbox.get(f"/checkouts/{shown['id']}").json()["payment"] == payment
+        assert pay(sandbox, shown["id"]).json()["status"] == "succeeded"
+        assert ledger.requests == []
+    assert sandbox.world.examine() == []
+
+
+def test_a_repeated_checkout_of_a_sandbox_has_the_same_secret(sandbox: Api) -> None:
+    body = checkout_body(sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + DAY), 1)
+    first, second = (sandbox.post("/checkouts", body, key="a-checkout-twice") for _ in range(2))
+    assert first.content == second.content
+    assert len(sandbox.world.rows(tables.bookings)) == 1
+
+
+def test_a_card_that_is_declined_leaves_the_checkout_open_and_another_one_pays(sandbox: Api) -> None:
+    shown = check_out(sandbox)
+    for _ in range(2):
+        declined = pay(sandbox, shown["id"], "pm_card_chargeDeclined").json()
+        assert (declined["status"], declined["error"]) == ("declined", "card_declined")
+        assert declined["checkout"] == shown | {"booking": declined["checkout"]["booking"]}
+        assert declined["checkout"]["booking"]["status"] == "pending"
+    paid = pay(sandbox, shown["id"]).json()
+    assert (paid["status"], paid["error"], paid["checkout"]["payment"]["client_secret"]) == ("succeeded", None, None)
+    assert paid["checkout"]["booking"]["payment"]["status"] == "paid"
+    assert sandbox.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
+    again = pay(sandbox, shown["id"])
+    assert (error_of(again), again.json()["details"][0]["reason"]) == ((409, "conflict"), "paid_already")
+    assert sandbox.world.examine() == []
+
+
+def test_a_payment_after_the_end_of_the_checkout_is_returned(sandbox: Api) -> None:
+    shown = check_out(sandbox)
+    advance(sandbox, seconds=31 * 60)
+    assert sandbox.get("/sandbox/clock").json()["due"]["bookings"] == 1
+
+    def abandon(tx: Tx) -> None:
+        tx.instant = NOON + 31 * MINUTE
+        bookings.abandon(tx, sandbox.world.installation, sandbox.world.org, [shown["id"]])
+
+    sandbox.world.database.write(abandon)
+    paid = pay(sandbox, shown["id"]).json()
+    assert (paid["status"], paid["checkout"]["booking"]["status"]) == ("succeeded", "cancelled")
+    (refund,) = sandbox.world.rows(tables.refunds)
+    assert (refund["status"], refund["amount_minor"]) == ("requested", 89_000)
+
+
+def test_only_checkouts_of_the_own_sandbox_are_paid_by_test_cards(
+    sandbox: Api, api: Api, new_world: Callable[..., World]
+) -> None:
+    shown, departure = check_out(sandbox), sandbox.world.departure(sandbox.world.experience(), starts_at=NOON + DAY)
+    other = Api(sandbox.client, new_world(clock_offset=0))
+    assert error_of(pay(other, shown["id"])) == (404, "not_found")
+    assert error_of(pay(sandbox, sandbox.book(departure).json()["id"])) == (404, "not_found")
+    live = pay(api, shown["id"])
+    assert (error_of(live), live.json()["details"][0]["reason"]) == ((409, "conflict"), "not_a_sandbox")
+    assert error_of(pay(sandbox, shown["id"], "pm_card_amex")) == (400, "validation_failed")
+    assert error_of(pay(sandbox.with_scopes(Scope.BOOKINGS_WRITE), shown["id"])) == (403, "insufficient_scope")
+    assert pay(sandbox.with_scopes(Scope.CHECKOUTS_WRITE), shown["id"]).status_code == 200
 
 
 # Keys ----------------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ COMMANDS = {
     "get_sandbox_clock": "sandbox clock",
     "advance_sandbox_clock": "sandbox advance",
     "list_sandbox_mails": "sandbox mails",
+    "pay_sandbox_checkout": "sandbox pay",
     "get_webhook": "webhooks show",
     "change_webhook": "webhooks update",
     "rotate_webhook_secret": "webhooks rotate-secret",

@@ -112,6 +112,7 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "created_at": ISO_NOON,
         "updated_at": ISO_NOON,
         "headers": {},
+        "max_per_second": None,
         "secret": shown["secret"],
     }
 

@@ -4,6 +4,7 @@ Prometheus reads two scrapes that were written into its storage, a minute apart,
 """
 
 import asyncio
+import itertools
 import json
 import re
 import shutil
@@ -37,6 +38,12 @@ from booking_server.worker.worker import Worker
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "booking.json"
 TOKEN = "a token of sixteen"
+_OF_PROMETHEUS = """\
+up 0
+ALERTS{alertname="BookingDown",alertstate="firing"} 1
+booking_backfill_rows_left{revision="0041"} 7
+"""
+"""Samples that Prometheus adds by itself, and rows of an upgrade of which there are none now."""
 _VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
 
 pytestmark = pytest.mark.skipif(
@@ -44,10 +51,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def panels() -> list[dict[str, Any]]:
+    """Return the panels, without the titles of the rows between them."""
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [each for each in found if each["type"] != "row"]
+
+
 def queries() -> list[tuple[str, str, str]]:
     """Return each query with the title of its panel and its legend."""
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    found = [(panel["title"], each["expr"], each["legendFormat"]) for panel in panels for each in panel["targets"]]
+    found = [(panel["title"], each["expr"], each["legendFormat"]) for panel in panels() for each in panel["targets"]]
     return [(title, _filled(query), legend) for title, query, legend in found]
 
 
@@ -68,12 +80,14 @@ def scrapes(new_database_url: Callable[[str], str]) -> list[str]:
         with TestClient(app, raise_server_exceptions=False) as client:
             api, metrics = Api(client, world), app.state.monitor.metrics
             jobs = periodic_jobs(settings, database, world.installation)
+            metrics.observe_replica(lambda: {"": 2, "behind": 1})
             metrics.worker = worker = Worker(settings, database, world.installation, WebhookSender(settings), jobs)
             found = []
             for _ in range(2):
                 _work(api, worker)
                 for reason in ("queue", "locked"):
                     metrics.observe_refusal(reason)
+                metrics.observe_stripe_webhook("done")
                 found.append(_scrape(client, settings))
     return found
 
@@ -87,6 +101,7 @@ def _work(api: Api, worker: Worker) -> None:
     worker.queue.attempts["succeeded"] += 1
     for job in worker.jobs:
         job.results["sent"] += 1
+        worker.turns.note(job.name)
 
 
 def _scrape(client: TestClient, settings: Settings) -> str:
@@ -96,7 +111,8 @@ def _scrape(client: TestClient, settings: Settings) -> str:
     cells = replace(settings, cells=(CellAddress("c2"),))
     slots = [Slot(Cell(name, cells), None) for name in ("first", "c2")]  # type: ignore[arg-type]
     of_cells = asyncio.run(CellsMonitor(cells, slots).exposition()).decode()
-    return shown.text + "".join(line + "\n" for line in of_cells.splitlines() if line.startswith("booking_cell_open"))
+    of_cell = "".join(line + "\n" for line in of_cells.splitlines() if line.startswith("booking_cell_open"))
+    return shown.text + of_cell + _OF_PROMETHEUS
 
 
 def _at(scrape: str, at_s: int) -> Iterator[str]:
@@ -161,8 +177,34 @@ def test_every_panel_has_data_and_the_labels_of_its_legend(ask: Callable[[str], 
     assert (empty, unnamed) == ([], [])
 
 
+def test_names_and_units_of_metrics_are_as_prometheus_wants_them(scrapes: list[str]) -> None:
+    lines = scrapes[-1].removesuffix(_OF_PROMETHEUS).splitlines(keepends=True)
+    own = "".join(line for line in lines if not line.startswith("booking_cell_open"))
+    done = subprocess.run(["promtool", "check", "metrics"], input=own, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_panels_overlap_nowhere_and_have_a_number_each() -> None:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
-    assert len(set(places)) == len({panel["id"] for panel in panels}) == len(panels)
-    assert {(panel["gridPos"]["w"], panel["gridPos"]["h"]) for panel in panels} == {(8, 8)}
+    found = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in found}) == len(found)
+    squares = [square for panel in found for square in _squares(**panel["gridPos"])]
+    assert len(set(squares)) == len(squares)
+    assert {x for x, _ in squares} == set(range(24)), "Grafana has 24 columns"
+
+
+def _squares(x: int, y: int, w: int, h: int) -> Iterator[tuple[int, int]]:
+    """Yield the squares of the grid that a panel covers."""
+    yield from itertools.product(range(x, x + w), range(y, y + h))
+
+
+def test_every_panel_says_what_it_shows_and_those_of_failures_what_an_empty_one_means() -> None:
+    assert [panel["title"] for panel in panels() if not panel["description"]] == []
+    of_failures = [panel for panel in panels() if re.search(r"fail|503|run again|away", panel["title"].lower())]
+    unsaid = [
+        panel["title"]
+        for panel in of_failures
+        if not any("vector(0)" in each["expr"] for each in panel["targets"])
+        and "noValue" not in panel["fieldConfig"]["defaults"]
+    ]
+    assert len(of_failures) > 4
+    assert unsaid == []

@@ -2,7 +2,10 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from typer import Context
 from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
 from booking_cli.framework.command import RootGroup
+from booking_core.backups import postgres_tools
 from booking_core.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +93,16 @@ def test_the_image_has_every_package_and_the_context_nothing_else() -> None:
     assert allowed == packages | {"requirements.lock"}
 
 
+def test_the_image_can_back_up_the_server_of_the_compose_file() -> None:
+    image = (ROOT / "Dockerfile").read_text()
+    (server,) = [each["image"] for each in compose()["services"].values() if each["image"].startswith("postgres:")]
+    (package,) = set(re.findall(r"postgresql-client-(\d+)", image))
+    assert int(server.removeprefix("postgres:")) <= int(package)
+    programs = re.findall(rf"/client/usr/lib/postgresql/{package}/bin/(\w+)", image)
+    assert sorted(programs) == sorted(postgres_tools.PROGRAMS)
+    assert f" /usr/lib/postgresql/{package}/bin/\n" in image, "one of the folders that `booking backup` looks into"
+
+
 def test_stopping_waits_longer_than_requests_in_progress() -> None:
     from booking_cli.operator.service import _SHUTDOWN_S
 
@@ -99,4 +113,35 @@ def test_stopping_waits_longer_than_requests_in_progress() -> None:
     ]
     waits += [pod["terminationGracePeriodSeconds"] for _, pod, _ in containers()]
     waits += [int(compose()["x-booking"]["stop_grace_period"].removesuffix("s"))]
-    assert min(waits) > _SHUTDOWN_S
+    (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
+    assert min(waits) > _SHUTDOWN_S + float(config["BOOKING_SHUTDOWN_DELAY"])
+
+
+def test_a_pod_that_ends_gets_requests_until_every_node_knows() -> None:
+    """A Service sends requests to a pod for some seconds after its SIGTERM; a port that is closed refuses them."""
+    (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
+    assert float(config["BOOKING_SHUTDOWN_DELAY"]) >= 5
+
+
+def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses() -> None:
+    """nginx looks up names when it starts: a container that is made anew would be a stranger's address to it."""
+    found = compose()
+    (pool,) = found["networks"]["default"]["ipam"]["config"]
+    behind = re.findall(
+        r"^server ([\w-]+):8000 ", (DEPLOY / "proxies" / "upstream-compose.conf").read_text(), re.MULTILINE
+    )
+    addresses = {found["services"][name]["networks"]["default"]["ipv4_address"] for name in behind}
+    assert len(addresses) == len(behind) == 2
+    assert all(ip_address(each) in ip_network(pool["subnet"]) for each in addresses)
+    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), "that of another container"
+    assert found["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="it is in the Debian package systemd")
+def test_systemd_takes_the_units_and_exposes_little_to_them(tmp_path: Path) -> None:
+    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+        copy = tmp_path / unit.name
+        copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE))
+        for words in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=20"]):
+            done = subprocess.run(["systemd-analyze", *words, str(copy)], capture_output=True, text=True, check=False)
+            assert (done.returncode, "Unknown" in done.stderr) == (0, False), done.stderr + done.stdout[-200:]

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
@@ -105,6 +106,25 @@ def test_an_order_whose_answer_is_lost_is_booked_once(fake: FakeBookingAPI) -> N
     booking = book(departure_id, 1017)
     assert book(departure_id, 1017) == booking
     assert len(fake.bookings) == 4
+
+
+def test_the_page_of_idempotency_names_each_operation_that_takes_a_key() -> None:
+    text = " ".join((pages.DOCS / "concepts/idempotency.md").read_text(encoding="utf-8").split())
+    document = json.loads((pages.DOCS.parent / "openapi.json").read_bytes())
+    for is_required, opening in ((True, "These require a key: "), (False, "These accept one: ")):
+        named = text.partition(opening)[2].partition(".")[0]
+        assert set(re.findall("`(.+?)`", named)) == set(_taking_a_key(document, is_required=is_required))
+
+
+def _taking_a_key(document: dict[str, Any], *, is_required: bool) -> Iterator[str]:
+    """Yield the operations with an Idempotency-Key, as pages write them."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for referred in operation.get("parameters", ()):
+                name = referred.get("$ref", "").rpartition("/")[2]
+                parameter = document["components"]["parameters"][name] if name else referred
+                if parameter["name"] == "Idempotency-Key" and parameter.get("required", False) == is_required:
+                    yield f"{method.upper()} {path.removeprefix('/api/v1')}"
 
 
 def test_the_receivers_example_takes_what_is_authentic(fake: FakeBookingAPI) -> None:

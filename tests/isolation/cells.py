@@ -1,6 +1,6 @@
 """The table of misbehaviours. A new one is an entry of `MISBEHAVIOURS`, in the module of what it misuses."""
 
-from isolation import of_deliveries, of_jobs, of_reads, of_writes
+from isolation import of_deliveries, of_integrations, of_jobs, of_reads, of_writes
 from isolation.measuring import Misbehaviour
 
 MISBEHAVIOURS: tuple[Misbehaviour, ...] = (
@@ -8,5 +8,6 @@ MISBEHAVIOURS: tuple[Misbehaviour, ...] = (
     *of_writes.MISBEHAVIOURS,
     *of_deliveries.MISBEHAVIOURS,
     *of_jobs.MISBEHAVIOURS,
+    *of_integrations.MISBEHAVIOURS,
 )
 BY_NAME = {each.name: each for each in MISBEHAVIOURS}

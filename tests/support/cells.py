@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from booking_core import cells
 from booking_core.cells import Cell
 from booking_core.context import Installation
+from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.settings import CellAddress, Settings
 from booking_core.tokens import SecretKeys
@@ -21,11 +22,19 @@ SCHEMAS = ("c2", "c3", "c4")
 OWN_DATABASE = "db"
 
 
-def settings_of_cells(new_database_url: Callable[[str], str], *, schemas: tuple[str, ...] = SCHEMAS) -> Settings:
-    """Create a first cell, further ones in schemas of its database, and one in another database."""
+def settings_of_cells(
+    new_database_url: Callable[[str], str], *, schemas: tuple[str, ...] = SCHEMAS, first_url: str | None = None
+) -> Settings:
+    """Create a first cell, further ones in schemas of its database, and one in another database.
+
+    Args:
+        first_url: an empty database for the first cell; None: a new one of the server of the tests.
+    """
     other = new_database_url("postgresql")
+    if first_url:
+        migrate.upgrade(first_url)
     settings = Settings(
-        database_url=new_database_url("postgresql"),
+        database_url=first_url or new_database_url("postgresql"),
         secret_key=SECRET,
         rate_limit=None,
         cells=(*(CellAddress(name) for name in schemas), CellAddress(OWN_DATABASE, other)),

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from booking_core.db.engine import Database
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.payment_calls import PaymentCalls
 from booking_server.execution.service import Service
+from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from support.stripe_ledger import KEY, Ledger
 from support.world import World
@@ -56,6 +58,8 @@ class Webhooks:
     organization_id: str
     secret: str = SECRET
     numbers: Any = field(default_factory=itertools.count)
+    cell: str = ""
+    """Of the organization; empty: the first one."""
 
     def of(self, kind: str, shown: dict[str, Any]) -> Event:
         number = next(self.numbers)
@@ -70,10 +74,10 @@ class Webhooks:
     def refunded(self, intent_id: str) -> Event:
         return self.of("charge.refunded", self.ledger.shown_charge(intent_id))
 
-    def disputed(self, intent_id: str, status: str = "needs_response", number: int = 1) -> Event:
+    def disputed(self, intent_id: str, status: str = "needs_response") -> Event:
         charge = self.ledger.shown_charge(intent_id)
         dispute = {
-            "id": f"dp_{intent_id}_{number}",
+            "id": f"dp_{intent_id}",
             "object": "dispute",
             "payment_intent": intent_id,
             "amount": charge["amount"],
@@ -84,12 +88,18 @@ class Webhooks:
         is_closed = status in ("won", "lost")
         return self.of(f"charge.dispute.{'closed' if is_closed else 'created'}", dispute)
 
+    @staticmethod
+    def signed(event: Event, *, now_s: float, secret: str = SECRET) -> tuple[bytes, dict[str, str]]:
+        """Return the body and the headers of an event."""
+        body = json.dumps(event).encode()
+        signature = webhook_verify.sign(body, secret, timestamp=int(now_s))
+        return body, {"Stripe-Signature": signature, "Content-Type": "application/json"}
+
     def send(self, client: TestClient, event: Event, *, now_s: float, **over: Any) -> Any:
         """Send an event as Stripe does, signed, and return the response."""
-        body = json.dumps(event).encode()
-        signature = webhook_verify.sign(body, over.pop("secret", self.secret), timestamp=int(now_s))
-        headers = {"Stripe-Signature": signature, "Content-Type": "application/json"} | over.pop("headers", {})
-        path = over.pop("path", f"/stripe/webhooks/{self.organization_id}")
+        body, headers = self.signed(event, now_s=now_s, secret=over.pop("secret", self.secret))
+        headers |= over.pop("headers", {})
+        path = over.pop("path", f"/stripe/webhooks/{self.organization_id}{f'-{self.cell}' if self.cell else ''}")
         return client.post(path, content=over.pop("content", body), headers=headers)
 
 
@@ -103,12 +113,17 @@ def applied(database: Database, world: World, update: checkouts.Update) -> check
     return database.write(lambda tx: checkouts.apply(tx, actor_of(world), update))
 
 
+def app_of(client: TestClient) -> Any:
+    """Return the application behind a client: that of the cell whose state the client has, or of the first one."""
+    app: Any = client.app
+    if hasattr(app.state, "service"):
+        return app
+    return next(slot.opened.app for slot in app.slots.values() if slot.opened and slot.opened.app)
+
+
 def service_of(client: TestClient) -> Service:
     """Return the service behind a client, also where it is a cell of several."""
-    app: Any = client.app
-    if hasattr(app, "slots"):
-        app = next(slot.opened.app for slot in app.slots.values() if slot.opened and slot.opened.app)
-    found: Service = app.state.service
+    found: Service = app_of(client).state.service
     return found
 
 
@@ -130,6 +145,25 @@ def check_payments(world: World, ledger: Ledger) -> int:
 
     async def run() -> int:
         job = PaymentCheckJob(world.database, world.installation, StripeIntents(ledger.base_url))
+        try:
+            return await job.run_once()
+        finally:
+            await job.close()
+
+    return asyncio.run(run())
+
+
+def align(ledger: Ledger, world: World) -> None:
+    """Set the clock of the ledger to that of the service."""
+    ledger.ahead_s = world.clock() / 1e6 - time.time()
+
+
+def look_at_accounts(world: World, ledger: Ledger) -> int:
+    """Run the worker's looks at accounts that are due, and return how many there were."""
+    align(ledger, world)
+
+    async def run() -> int:
+        job = AccountLookJob(world.database, world.installation, StripeIntents(ledger.base_url))
         try:
             return await job.run_once()
         finally:

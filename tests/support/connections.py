@@ -91,12 +91,19 @@ class Response:
 class Connection:
     """A client's side of one connection."""
 
-    def __init__(self, loop: SteppedLoop, app: Any, *, peer: tuple[object, ...] | None = None) -> None:
+    def __init__(
+        self,
+        loop: SteppedLoop,
+        app: Any,
+        *,
+        peer: tuple[object, ...] | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> None:
         self.loop = loop
         self.peer = peer
         config = uvicorn.Config(app, http=HttpProtocol, lifespan="off", log_config=None, timeout_keep_alive=75)
         config.load()
-        self.protocol = HttpProtocol(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+        self.protocol = HttpProtocol(config=config, server_state=ServerState(), app_state=state or {}, _loop=loop)
         self.transport = Transport(self)
         self._undelivered: deque[bytes] = deque()
         self.protocol.connection_made(self.transport)

@@ -62,21 +62,32 @@ def start(
     stdin: Output = None,
     stdout: Output = None,
     stderr: Output = None,
+    start_new_session: bool = False,
 ) -> "Process":
     """Start a command with arguments: as a fork, or as a new process where one would differ from it.
 
     Args:
         words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`.
+        start_new_session: the process has no controlling terminal.
     """
     environment = {**os.environ} if env is None else env
     if sys.platform == "linux" and _of_interpreter(environment) == _of_interpreter(os.environ):
-        return Forked(words, environment, cwd or Path.cwd(), umask, text, (stdin, stdout, stderr))
+        streams = (stdin, stdout, stderr)
+        return Forked(words, environment, cwd or Path.cwd(), umask, text, streams, start_new_session=start_new_session)
     module, function = _function_of(words)
     path = [] if words[0] in _COMMANDS else [str(_TESTS.parent), str(_TESTS)]
     program = f"import sys; sys.path[:0] = {path!r}; from {module} import {function}; sys.exit({function}())"
     command = [sys.executable, "-c", program, *words[1:]]
     return subprocess.Popen(
-        command, env=environment, cwd=cwd, text=text, umask=umask, stdin=stdin, stdout=stdout, stderr=stderr
+        command,
+        env=environment,
+        cwd=cwd,
+        text=text,
+        umask=umask,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=start_new_session,
     )
 
 
@@ -107,6 +118,8 @@ class Forked:
         umask: int,
         text: bool,
         streams: tuple[Output, Output, Output],
+        *,
+        start_new_session: bool,
     ) -> None:
         self.args = words
         self.returncode: int | None = None
@@ -118,6 +131,7 @@ class Forked:
             self._status, status = socket.socketpair()
             theirs.callback(status.close)
             request = {"words": words, "environment": dict(environment), "cwd": str(cwd), "umask": umask}
+            request["is_session"] = start_new_session
             _parent().fork(request, [status.fileno(), reader, writer, errors])
         self.pid = int(self._status.makefile("rb", buffering=0).readline())
 
@@ -166,7 +180,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # as Popen: it has ended, and that was not told yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -274,6 +289,8 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], 
         os.close(descriptor)
     sys.stdin = TextIOWrapper(open(0, "rb", closefd=False), sys.stdout.encoding, sys.stdout.errors)  # noqa: SIM115
     sys.stdout, sys.stderr = _output(1, sys.stdout), _output(2, sys.stderr)
+    if request["is_session"]:
+        os.setsid()
     os.chdir(request["cwd"])
     if request["umask"] >= 0:
         os.umask(request["umask"])
@@ -290,7 +307,8 @@ def _output(descriptor: int, like: Any) -> TextIOWrapper:
     """Open an output as the interpreter did."""
     raw = FileIO(descriptor, "w", closefd=False)
     buffer: Any = raw if like.write_through else BufferedWriter(raw)
-    made = TextIOWrapper(buffer, like.encoding, like.errors, None, like.line_buffering, like.write_through)
+    is_by_line = like.line_buffering or raw.isatty()
+    made = TextIOWrapper(buffer, like.encoding, like.errors, None, is_by_line, like.write_through)
     made.mode = "w"
     return made
 

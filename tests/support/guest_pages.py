@@ -7,8 +7,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from booking_core import bookings
+from booking_core.context import Actor
 from booking_core.db import tables
+from booking_core.db.engine import Tx
 from support.api import Api
+from support.operations import Operations
 
 TEXT = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
 
@@ -45,6 +49,16 @@ class Guest:
             tables.payments, booking_id=self.booking["id"], payment_intent="pi_1", amount_minor=amount_minor,
             currency="NOK", status="paid", created_at=world.clock(), updated_at=world.clock(),
         )  # fmt: skip
+
+    def refund_at_gateway(self, amount_minor: int) -> None:
+        """Refund a part of the payment at the gateway, outside of this service."""
+        booking_id = self.booking["id"]
+
+        def record(tx: Tx, actor: Actor) -> object:
+            bookings.lock(tx, actor, booking_id)
+            return bookings.record_elsewhere(tx, actor, booking_id, amount_minor, None)
+
+        Operations(self.api.world).act(record)
 
 
 def text_of(response: httpx.Response) -> str:

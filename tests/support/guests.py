@@ -76,6 +76,7 @@ class Guests:
         self.link = self.book("booked")["manage_url"]
         cancelled = self.book("cancelled")
         self.post("cancel", f"/bookings/{cancelled['id']}/cancel", {"reason": "Canaryreason"})
+        self.changed()
         self.refunded()
         self.paid_by_hand()
         self.gift_cards()
@@ -93,6 +94,14 @@ class Guests:
         self.api.cancel(booked["id"], reason="Eve's reason", key="key-of-eve-cancels")
         self.api.book(self.departure, customer=EVE, key="key-of-eve-again")
         self.ops.issue(700, purchaser_name=EVE["name"], purchaser_email=EVE["email"])
+
+    def changed(self) -> None:
+        """Write a booking whose party and departure the API has changed; its answers show the booking inside."""
+        booked = self.book("changed", guests=[{"tier_id": "adult", "count": 2}], payment="invoice")
+        party = {"guests": [{"tier_id": "adult", "count": 1}]}
+        self.post("party", f"/bookings/{booked['id']}/party", party)
+        later = {"departure_id": self.world.departure(self.experience, starts_at=self.world.clock() + 3 * DAY)}
+        self.post("reschedule", f"/bookings/{booked['id']}/reschedule", later)
 
     def refunded(self) -> None:
         """Write a checkout that was paid by card, cancelled, and refunded by the gateway."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support import forking
 from support.receivers import wait_until
 
 COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
@@ -21,7 +22,7 @@ _READY = ("Uvicorn running on", "Application startup complete")
 
 
 @contextmanager
-def serving(started: subprocess.Popen[str], *, is_killed: bool = False) -> Iterator[tuple[str, list[str]]]:
+def serving(started: forking.Process, *, is_killed: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Yield the address of the service and its log so far, and stop it at the end, unless the test has killed it."""
     assert started.stderr is not None
     assert started.stdout is not None
@@ -65,10 +66,10 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     return outside | own | settings
 
 
-def started(folder: Path, *argv: str, **settings: str) -> subprocess.Popen[str]:
-    """Starts `booking` there."""
+def started(folder: Path, *argv: str, **settings: str) -> forking.Process:
+    """Start `booking` there, with its modules loaded."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *argv], cwd=folder, env=environment(folder, **settings), text=True, **pipes)
+    return forking.start(["booking", *argv], cwd=folder, env=environment(folder, **settings), text=True, **pipes)
 
 
 def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProcess[str]":

@@ -88,6 +88,8 @@ class Ledger:
     charges: dict[str, Charge] = field(default_factory=dict)
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The PaymentIntents, by id, as Stripe shows them."""
+    disputes: list[dict[str, Any]] = field(default_factory=list)
+    """The disputes, the newest first, as Stripe shows them."""
     refusals: dict[str, str] = field(default_factory=dict)
     """By payment intent: the code that every refund of it is refused with."""
     born: str = "succeeded"
@@ -120,6 +122,19 @@ class Ledger:
         """Refund by hand at the gateway."""
         with self._lock:
             return self._book(payment_intent, amount, {}, "succeeded")
+
+    def dispute(self, payment_intent: str, status: str = "needs_response") -> dict[str, Any]:
+        """Open or close the dispute of a payment at the cardholder's bank."""
+        with self._lock:
+            known = next((each for each in self.disputes if each["payment_intent"] == payment_intent), None)
+            if known is None:
+                charge = self.shown_charge(payment_intent)
+                known = {name: charge[name] for name in ("payment_intent", "amount", "currency")}
+                known |= {"id": f"dp_{payment_intent}", "object": "dispute", "reason": "fraudulent"}
+                self.disputes.insert(0, known)
+                known["created"] = int(self.now_s)
+            known["status"] = status
+            return dict(known)
 
     def pay_out(self, status: str = "succeeded") -> None:
         """Set the status of every pending refund."""
@@ -197,6 +212,7 @@ class Ledger:
             "currency": "nok",
             "metadata": metadata,
             "status": status,
+            "created": int(self.now_s),
         }
         self.charges[intent].refunds.insert(0, refund)
         return dict(refund)
@@ -281,16 +297,32 @@ class Ledger:
             found = [refund for refund in self._all() if refund["id"] == refund_id]
             return (200, dict(found[0])) if found else _refusal("resource_missing", 404)
 
-    def find(self, intent: str, limit: int, after: str | None) -> Reply:
+    def find(self, asked: dict[str, str]) -> Reply:
+        """Return refunds of a payment, or of all of them that were made in a span of time, the newest first."""
         with self._lock:
-            self.requests.append(("find", intent))
-            made = [dict(refund) for refund in self.charges[intent].refunds] if intent in self.charges else []
-            start = 1 + [refund["id"] for refund in made].index(after) if after else 0
-            page, more = made[start : start + limit], len(made) > start + limit
-            return 200, {"object": "list", "url": "/v1/refunds", "data": page, "has_more": more}
+            intent = asked.get("payment_intent")
+            self.requests.append(("find", intent or "all"))
+            if intent is not None:
+                return _page("/v1/refunds", self.charges[intent].refunds if intent in self.charges else [], asked)
+            return _page("/v1/refunds", sorted(self._all(), key=lambda each: each["id"], reverse=True), asked)
+
+    def find_disputes(self, asked: dict[str, str]) -> Reply:
+        with self._lock:
+            self.requests.append(("disputes", "all"))
+            return _page("/v1/disputes", self.disputes, asked)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         return (refund for charge in self.charges.values() for refund in charge.refunds)
+
+
+def _page(url: str, made: Sequence[dict[str, Any]], asked: dict[str, str]) -> Reply:
+    """Return a page of what was made in the span of time, as Stripe lists it."""
+    since, until = int(asked.get("created[gte]", "0")), int(asked.get("created[lt]", "99999999999"))
+    found = [dict(each) for each in made if since <= each["created"] < until]
+    after, limit = asked.get("starting_after"), int(asked["limit"])
+    start = 1 + [each["id"] for each in found].index(after) if after else 0
+    page, more = found[start : start + limit], len(found) > start + limit
+    return 200, {"object": "list", "url": url, "data": page, "has_more": more}
 
 
 def _error(status: int, kind: str, code: str | None, message: str = "As ordered.") -> Reply:
@@ -363,9 +395,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self.ledger.create(key, given, store_error=store_error, make=self.ledger.refund)
         if address.path.startswith("/v1/payment_intents"):
             return self._intent(address.path, body, store_error=store_error)
+        asked = {name: values[0] for name, values in parse_qs(address.query).items()}
         if address.path == "/v1/refunds":
-            asked = {name: values[0] for name, values in parse_qs(address.query).items()}
-            return self.ledger.find(asked["payment_intent"], int(asked["limit"]), asked.get("starting_after"))
+            return self.ledger.find(asked)
+        if address.path == "/v1/disputes":
+            return self.ledger.find_disputes(asked)
         return self.ledger.read(address.path.rpartition("/")[2])
 
     def _intent(self, path: str, body: str, *, store_error: bool) -> Reply:

@@ -7,20 +7,28 @@ Each run draws guests and faults from a seed. BOOKING_TEST_CHECKOUTS draws from 
 import asyncio
 import os
 import random
+import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from support import checkouts
+from sqlalchemy import text
+from support import checkouts, databases
 from support.api import Api
 from support.checkouts import Event, Webhooks, checkout_body, intent_row
 from support.operations import Operations
+from support.receivers import wait_until, workers
+from support.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import World
 
 from booking_core import stripe_accounts
 from booking_core.clock import MINUTE
 from booking_core.db import tables
+from booking_core.db.statements import Statement
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
@@ -39,7 +47,7 @@ def running() -> Iterator[Ledger]:
         yield ledger
 
 
-class Street:
+class Scenario:
     """Guests who buy, pay and change their mind, and the events of Stripe on their way to the service."""
 
     def __init__(self, api: Api, ledger: Ledger, seed: int) -> None:
@@ -74,22 +82,24 @@ class Street:
     def act(self, booking_id: str) -> None:
         """Let a guest, or somebody at the dashboard, do something at Stripe."""
         intent_id = self.intents[booking_id]
+        checkouts.align(self.ledger, self.world)
         state = self.ledger.intents[intent_id]["status"]
         what = self.chance.choice(["pay", "pay", "decline", "refund", "dispute", "nothing"])
         if what == "decline" and state == "requires_payment_method":
             self.ledger.decline(intent_id)
-            self.tell(self.webhooks.failed(intent_id))
+            self.send(self.webhooks.failed(intent_id))
         elif what == "pay" and state == "requires_payment_method" and self.ledger.pay(intent_id):
-            self.tell(self.webhooks.succeeded(intent_id), may_be_lost=True)
+            self.send(self.webhooks.succeeded(intent_id), may_be_lost=True)
         elif what == "refund" and state == "succeeded" and self.ledger.charges[intent_id].refunded == 0:
             self.ledger.refund_at_the_dashboard(intent_id, 1_000)
-            self.tell(self.webhooks.refunded(intent_id))
+            self.send(self.webhooks.refunded(intent_id), may_be_lost=True)
         elif what == "dispute" and state == "succeeded" and intent_id not in self.disputed:
             self.disputed.add(intent_id)
-            self.tell(self.webhooks.disputed(intent_id))
-            self.tell(self.webhooks.disputed(intent_id, "won"))
+            for status in ("needs_response", "won"):
+                self.ledger.dispute(intent_id, status)
+                self.send(self.webhooks.disputed(intent_id, status), may_be_lost=True)
 
-    def tell(self, event: Event, *, may_be_lost: bool = False) -> None:
+    def send(self, event: Event, *, may_be_lost: bool = False) -> None:
         copies = self.chance.choice([0, 1, 2, 3]) if may_be_lost else self.chance.choice([1, 2])
         self.on_the_way += [event] * copies
 
@@ -133,11 +143,12 @@ class Street:
         return stripe_accounts.exists(tx, organization_id)
 
     def settle(self) -> None:
-        """Let everything arrive, and the worker catch up."""
+        """Let everything arrive that was not lost, and the worker catch up."""
         for _ in range(6):
             self.deliver(len(self.on_the_way))
             self.world.clock.advance(8 * MINUTE)
             self.work()
+            checkouts.look_at_accounts(self.world, self.ledger)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -145,27 +156,27 @@ def test_money_and_seats_agree_whatever_is_lost_doubled_late_or_reordered(api: A
     checkouts.configure(api.world)
     running.next_faults.clear()
     with checkouts.calling(api.client, running):
-        street = Street(api, running, seed)
+        scenario = Scenario(api, running, seed)
         for number in range(STEPS):
             if number % 3 == 0 and number // 3 < GUESTS:
-                street.buy(number)
-            if street.intents:
-                street.act(street.chance.choice(list(street.intents)))
-            street.deliver(street.chance.choice([0, 0, 1, 2]))
-            if street.chance.random() < 0.3:
-                street.work(dies=street.chance.random() < 0.4)
-            street.world.clock.advance(street.chance.choice([0, 1, 2, 5]) * MINUTE)
-        street.settle()
-    agrees(street)
+                scenario.buy(number)
+            if scenario.intents:
+                scenario.act(scenario.chance.choice(list(scenario.intents)))
+            scenario.deliver(scenario.chance.choice([0, 0, 1, 2]))
+            if scenario.chance.random() < 0.3:
+                scenario.work(dies=scenario.chance.random() < 0.4)
+            scenario.world.clock.advance(scenario.chance.choice([0, 1, 2, 5]) * MINUTE)
+        scenario.settle()
+    agrees(scenario)
 
 
-def agrees(street: Street) -> None:
-    world, ledger = street.world, street.ledger
+def agrees(scenario: Scenario) -> None:
+    world, ledger = scenario.world, scenario.ledger
     bookings = {row["id"]: row for row in world.rows(tables.bookings)}
-    assert set(bookings) == set(street.intents)
+    assert set(bookings) == set(scenario.intents)
     payments = {row["booking_id"]: row for row in world.rows(tables.payments)}
     for booking_id, booking in bookings.items():
-        intent_id = street.intents[booking_id]
+        intent_id = scenario.intents[booking_id]
         made = [each["id"] for each in ledger.intents.values() if each["metadata"]["booking_id"] == booking_id]
         assert made == [intent_id], "one intent for a booking"
         intent, row, payment = ledger.intents[intent_id], intent_row(world, booking_id), payments[booking_id]
@@ -175,11 +186,11 @@ def agrees(street: Street) -> None:
             assert (row["status"], payment["payment_intent"]) == ("succeeded", intent_id)
             assert payment["refunded_minor"] == charge.refunded
             is_returned = charge.refunded == charge.amount
-            assert booking["status"] == "confirmed" or is_returned or waits_for_a_person(street, booking_id)
+            assert booking["status"] == "confirmed" or is_returned or waits_for_a_person(scenario, booking_id)
         else:
             assert (booking["status"], intent["status"], row["status"]) == ("cancelled", "canceled", "canceled")
             assert charge is None
-        assert (row["dispute_id"] is not None) == (intent_id in street.disputed)
+        assert (row["dispute_id"] is not None) == (intent_id in scenario.disputed)
         assert row["dispute_id"] is None or row["dispute_status"] == "won"
     (departure,) = world.rows(tables.departures)
     assert departure["seats_taken"] == sum(row["status"] == "confirmed" for row in bookings.values()) <= SEATS
@@ -188,11 +199,11 @@ def agrees(street: Street) -> None:
     assert world.examine() == []
 
 
-def waits_for_a_person(street: Street, booking_id: str) -> bool:
+def waits_for_a_person(scenario: Scenario, booking_id: str) -> bool:
     """Return whether the refund was refused since the dashboard has returned a part of the payment before
     (decisions/0015)."""
-    (refund,) = [row for row in street.world.rows(tables.refunds) if row["booking_id"] == booking_id]
-    by_dashboard = [each for each in street.ledger.refunds(street.intents[booking_id]) if not each["metadata"]]
+    (refund,) = [row for row in scenario.world.rows(tables.refunds) if row["booking_id"] == booking_id]
+    by_dashboard = [each for each in scenario.ledger.refunds(scenario.intents[booking_id]) if not each["metadata"]]
     return bool(by_dashboard) and (refund["status"], refund["last_error"]) == ("failed", "amount_too_large")
 
 
@@ -217,6 +228,107 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
     assert not running.pay(unpaid["payment"]["intent_id"])
     assert intent_row(world, unpaid["id"])["status"] == "canceled"
     assert world.examine() == []
+
+
+# Processes that are killed ---------------------------------------------------------------------------------------
+
+
+def test_kills_in_the_middle_of_a_checkout_a_webhook_and_a_look_up_lose_and_double_nothing(
+    running: Ledger, fresh_database_url: str, tmp_path: Path
+) -> None:
+    """Stripe has made the intent, and its answer meets no process; the webhook is committed, and not answered; the
+    worker has asked Stripe, and is gone when it answers."""
+    of_stripe = {"BOOKING_STRIPE_BASE_URL": running.base_url}
+    service, made = Service(fresh_database_url, tmp_path / "log", **of_stripe), len(running.intents)
+    running.next_faults.clear()
+    with new_world(fresh_database_url) as world:
+        checkouts.configure(world)
+        key, departure = world.key(), world.departure(world.experience(), seats=2)
+    bodies = {name: checkout_body(departure, 1) for name in ("paid-by-webhook", "paid-without-webhook")}
+    running.next_faults[:] = [Fault.TIMEOUT_AFTER]
+    asyncio.run(killed_while_stripe_answers(service.start(), key, bodies["paid-by-webhook"], running, made))
+    service.start()
+    answers = {name: asyncio.run(posted(service, key, name, body)) for name, body in bodies.items()}
+    service.kill()
+    assert {answer.status for answer in answers.values()} == {201}
+    assert len(running.intents) == made + 2
+    intents = [answer.json()["payment"]["intent_id"] for answer in answers.values()]
+    for intent_id in intents:
+        running.pay(intent_id)
+
+    event = Webhooks(running, world.org).succeeded(intents[0])
+    service.start(MUTE)
+    asyncio.run(killed_before_the_answer(service, event, world))
+    assert asyncio.run(send_webhook(service.start(), event, world)) == 200
+    service.stop()
+
+    settings = {"BOOKING_STRIPE_BASE_URL": running.base_url}
+    with workers(fresh_database_url, tmp_path, **settings) as (worker,):
+        due(fresh_database_url)
+        running.next_faults[:] = [Fault.TIMEOUT_AFTER]
+        asked = ("intent", intents[1])
+        worker.start()
+        wait_until(lambda: asked in running.requests, "the worker asks Stripe")
+        worker.kill()
+        due(fresh_database_url)  # the lease of the one that is gone has expired
+        worker.start()
+        with new_world(fresh_database_url) as other:
+            database = other.database
+            wait_until(lambda: confirmed(database) == 2, "both are confirmed")
+            worker.kill()
+            found = World(database, world.clock, world.organization)
+            assert [row["status"] for row in found.rows(tables.payment_intents)] == ["succeeded"] * 2
+            types = Counter(row["type"] for row in found.rows(tables.events))
+            assert (types["booking.created"], types["booking.confirmed"]) == (2, 2)
+            assert found.row(tables.departures, departure)["seats_taken"] == 2
+
+
+async def posted(service: Service, key: str, name: str, body: dict[str, Any]) -> Answer:
+    async with lines(service.ports[:1], key, 1) as (line,):
+        answer = await line.try_post("/checkouts", body, name)
+        assert answer is not None
+        return answer
+
+
+async def killed_while_stripe_answers(
+    service: Service, key: str, body: dict[str, Any], ledger: Ledger, made: int
+) -> None:
+    async with lines(service.ports[:1], key, 1) as (line,):
+        sent = asyncio.create_task(line.try_post("/checkouts", body, "paid-by-webhook"))
+        await asyncio.to_thread(wait_until, lambda: len(ledger.intents) == made + 1, "Stripe makes the intent")
+        service.kill()
+        assert await sent is None
+
+
+async def send_webhook(service: Service, event: Event, world: World) -> int | None:
+    """Send a webhook as Stripe does, and return the status of the response, or None without one."""
+    body, headers = Webhooks.signed(event, now_s=time.time())
+    path = f"http://127.0.0.1:{service.ports[0]}/stripe/webhooks/{world.org}"
+    return await asyncio.to_thread(_sent, path, body, headers)
+
+
+def _sent(url: str, body: bytes, headers: dict[str, str]) -> int | None:
+    try:
+        return httpx.post(url, content=body, headers=headers, timeout=30).status_code
+    except httpx.TransportError:
+        return None
+
+
+async def killed_before_the_answer(service: Service, event: Event, world: World) -> None:
+    sent = asyncio.create_task(send_webhook(service, event, world))
+    assert await asyncio.to_thread(service.servers[0].printed) == COMMITTED
+    service.kill()
+    assert await sent is None
+
+
+def due(url: str) -> None:
+    """Make the look-up of each payment that waits due now."""
+    databases.run(url, "UPDATE payment_intents SET check_at = 1 WHERE status = 'open'")
+
+
+def confirmed(database: Any) -> int:
+    count = text("SELECT count(*) FROM bookings WHERE status = 'confirmed'")
+    return int(database.read(lambda tx: tx.all(Statement(count)))[0][0])
 
 
 # A Stripe that hangs ---------------------------------------------------------------------------------------------

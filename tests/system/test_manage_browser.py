@@ -1,4 +1,4 @@
-"""The guest's page in a real browser that runs no script, on a telephone and on a desk.
+"""The guest's page in a real browser that runs no script, on a phone and on a desktop.
 
 BOOKING_TEST_SCREENSHOTS names a folder that is given pictures of it, to be looked at.
 """
@@ -30,7 +30,7 @@ from selenium.webdriver.support.expected_conditions import url_to_be  # noqa: E4
 from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-PHONE, DESK = (390, 844), (1280, 900)
+PHONE, DESKTOP = (390, 844), (1280, 900)
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
@@ -126,7 +126,7 @@ def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, pic
     assert "Confirmed" in text(browser)
     assert fits(browser)
     picture("manage_phone")
-    show(browser, DESK)
+    show(browser, DESKTOP)
     assert fits(browser)
     picture("manage")
 
@@ -168,7 +168,7 @@ def test_a_name_that_is_a_script_is_a_name(browser: Any, address: str) -> None:
     assert browser.title == "Your booking"
 
 
-@pytest.mark.parametrize("size", [PHONE, DESK])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
 def test_a_long_title_and_a_link_that_does_not_work_fit_too(
     browser: Any, address: str, world: World, size: tuple[int, int]
 ) -> None:
@@ -194,6 +194,8 @@ def pages(world: World, service: Service) -> dict[str, str]:
     identity = {"brand_color": "#0f766e", "contact_phone": "+47 55 12 34 56", "website": "https://fjord.example"}
     world.change(tables.organizations, world.org, **identity, guest_moves_until_hours=24)
     details = {"meeting_point": "At the boathouse.", "what_to_bring": '["A towel"]', "terms": "Children with an adult."}
+    german = {"title": "Mit dem Seekajak durch den Fjord", "price_tiers": {"adult": "Jugendliche (10–15 Jahre)"}}
+    details["translations"] = json.dumps({"de": german})
     experience = world.experience(address="Simadalsvegen 9", latitude=60.4, longitude=7.0, **details)
     departure = world.departure(experience, starts_at=world.clock() + 100 * HOUR)
     other = world.departure(experience, starts_at=world.clock() + 130 * HOUR)
@@ -234,7 +236,7 @@ def test_every_page_is_accessible_and_fits_in_light_and_in_dark(
     if not world.database.is_sqlite:
         pytest.skip("the pages are the same on both databases")
     axe, found = AXE.read_text(), {}
-    states = [(name, PHONE, "dark") for name in pages] + [(name, DESK, "light") for name in sorted(LIGHT)]
+    states = [(name, PHONE, "dark") for name in pages] + [(name, DESKTOP, "light") for name in sorted(LIGHT)]
     for name, size, scheme in states:
         show(auditor, size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -12,7 +12,7 @@ from support.databases import drop_check
 from support.servers import Answer, Line, Service, lines, new_world, served_in_process
 
 from booking_core import departures
-from booking_core.clock import to_datetime
+from booking_core.clock import DAY, to_datetime
 from booking_core.db import tables
 
 BUYERS = 200
@@ -221,6 +221,46 @@ def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody
         assert 10 <= sum(each.status == 201 for each in others) <= 20
         taken = world.row(tables.departures, departure)["seats_taken"]
         assert taken == 10 + sum(each.status == 201 for each in others)
+        assert world.examine() == []
+
+
+def test_moves_quotes_and_bookings_of_two_departures_never_sell_a_seat_too_many(service: Service) -> None:
+    """Thirty bookings want to move where fifty buyers book, thirty others want what they leave, twenty only ask."""
+    with new_world(service.url) as world:
+        experience, key = world.experience(), world.key()
+        left = world.departure(experience, seats=35)
+        wanted = world.departure(experience, seats=30, starts_at=world.clock() + 3 * DAY)
+
+        async def all_of_them() -> list[Answer]:
+            async with lines(service.ports, key, 130) as opened:
+                made = [await opened[0].post("/bookings", booking_body(left), f"rush-move-{n:02}") for n in range(30)]
+                target = {"departure_id": wanted}
+                sent: list[tuple[str, dict[str, Any]]] = [
+                    *((f"/bookings/{each.json()['id']}/reschedule", target) for each in made),
+                    *[("/bookings", booking_body(wanted))] * 50,
+                    *[("/bookings", booking_body(left))] * 30,
+                    *[("/bookings/quote", {"experience_date_id": wanted, "guests": [{"tier_id": "adult", "count": 1}]})]
+                    * 20,
+                ]
+                start = asyncio.Barrier(len(sent))
+
+                async def ask(line: Line, number: int, path: str, body: dict[str, Any]) -> Answer:
+                    await start.wait()
+                    return await line.post(path, body, f"rush-moving-{number:03}")
+
+                asked = (ask(line, n, *each) for n, (line, each) in enumerate(zip(opened, sent, strict=True)))
+                return await asyncio.gather(*asked)
+
+        answers = asyncio.run(all_of_them())
+        moved, bought, bought_instead, quoted = answers[:30], answers[30:80], answers[80:110], answers[110:]
+        assert {each.status for each in moved} <= {200, 409}
+        assert {each.status for each in (*bought, *bought_instead)} <= {201, 409}
+        assert {each.status for each in quoted} == {200}
+        moves, sales, others = (
+            sum(each.status in (200, 201) for each in part) for part in (moved, bought, bought_instead)
+        )
+        assert world.row(tables.departures, wanted)["seats_taken"] == moves + sales == 30
+        assert world.row(tables.departures, left)["seats_taken"] == 30 - moves + others <= 35
         assert world.examine() == []
 
 

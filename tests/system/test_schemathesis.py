@@ -124,7 +124,7 @@ def _lead_somewhere(schema: Any, ids: dict[str, list[str]]) -> None:
     def flatmap_path_parameters(context: Any, path_parameters: Any) -> Strategy:
         if not path_parameters:
             return st.just(path_parameters)
-        rows = ids[context.operation.path.split("/")[3]]
+        rows = ids[context.operation.path.split("/{")[0].rsplit("/", 1)[1]]
         found = st.sampled_from(rows).map(lambda row: {**path_parameters, "id": row})
         if "deliveryId" in path_parameters:
             deliveries = st.sampled_from(ids["deliveries"])

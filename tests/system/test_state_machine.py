@@ -530,6 +530,8 @@ class Machine(RuleBasedStateMachine):
             booking.refunded = booking.total
         if booking.payment in ("stripe/pending", "stripe/failed"):
             booking.payment = "stripe/paid"
+            if booking.status != "pending":  # confirmed by staff before, or cancelled
+                self.model.publish("booking.updated", booking.id)
         self._confirmed(booking)
 
     @rule(which=which)

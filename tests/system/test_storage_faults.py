@@ -26,6 +26,7 @@ from booking_core.repeated_log import RepeatedLog
 from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.worker import loops
+from booking_server.worker.jobs.job import Job
 from booking_server.worker.loops import backoff_s
 from booking_server.worker.worker import Worker
 
@@ -174,7 +175,7 @@ class UnusedSender:
         """Do nothing: there is no connection."""
 
 
-class Growing:
+class Growing(Job):
     """A periodic job that needs space on the disk."""
 
     name = "growing"

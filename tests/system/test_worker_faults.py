@@ -184,7 +184,7 @@ def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on
 # Stops -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(setup: Setup) -> None:
+def test_a_worker_that_is_asked_to_stop_finishes_what_it_sends(setup: Setup) -> None:
     held, let_go = setup.receivers.holding()
     setup.receiver.choose = in_turn(held)
     setup.hooks.publish()
@@ -197,7 +197,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(setup: Setup) -> N
     assert setup.delivery()["status"] == "succeeded"
 
 
-def test_a_worker_that_is_told_twice_finishes_nothing_more(setup: Setup) -> None:
+def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> None:
     setup.receiver.choose = lambda _: hang
     setup.hooks.publish()
     worker = setup.workers[0].start()
@@ -330,7 +330,7 @@ def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> N
     assert set(setup.outcomes()) == {"ok"}
 
 
-def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(setup: Setup) -> None:
+def test_a_worker_that_is_not_notified_of_a_commit_finds_what_is_due(setup: Setup) -> None:
     worker = setup.workers[0].start().wait_until_it_runs()
     setup.receiver.choose = in_turn(plain(500))
     setup.hooks.publish()

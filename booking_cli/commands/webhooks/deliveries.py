@@ -15,7 +15,7 @@ from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, argument, choice, option
 from booking_cli.framework.pages import merge
 
 if TYPE_CHECKING:
@@ -33,25 +33,17 @@ EMPTY = "No delivery found."
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 _DELIVERY = "0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44"
 
-EndpointId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The endpoint's id; see `booking webhooks list`.")
-]
+EndpointId = Annotated[str, argument("ID", "The endpoint's id; see `booking webhooks list`.", parser=identifier)]
 DeliveryId = Annotated[
-    str,
-    typer.Argument(
-        metavar="DELIVERY",
-        parser=identifier,
-        help="The id of a delivery or of an attempt (Svc-Delivery-Id).",
-    ),
+    str, argument("DELIVERY", "The id of a delivery or of an attempt (Svc-Delivery-Id).", parser=identifier)
 ]
 
 Status = Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")]
 EventType = Annotated[
-    str | None,
-    typer.Option("--event-type", metavar="TYPE", parser=parse_event_type, help="Filter by event type, or booking.*."),
+    str | None, option("--event-type TYPE", "Filter by event type, or booking.*.", parser=parse_event_type)
 ]
-EventId = Annotated[str | None, typer.Option("--event-id", metavar="ID", help="Filter by event.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Show changes as they happen, until Ctrl-C.")]
+EventId = Annotated[str | None, option("--event-id ID", "Filter by event.")]
+Watch = Annotated[bool, option("--watch", "Show changes as they happen, until Ctrl-C.")]
 
 
 @command(
@@ -87,13 +79,10 @@ def list_(
         _write_several_types(cli, path, params, types, None if all_pages else limit, starting_after)
         return
     pagination.write_list(
-        cli,
+        ctx,
         path,
         COLUMNS,
         params=params,
-        limit=limit,
-        all_pages=all_pages,
-        starting_after=starting_after,
         truncated=TRUNCATED,
         empty=EMPTY,
     )

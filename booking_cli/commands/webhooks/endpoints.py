@@ -15,8 +15,9 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import aware_datetime, duration_us
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DryRun
+from booking_cli.framework.options import DryRun, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
+from booking_core.models import limits
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -31,22 +32,27 @@ _PATH = "/api/v1/webhooks"
 _SECOND_US = 1_000_000
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-NewSecretFile = Annotated[
-    Path | None,
-    typer.Option("--secret-file", metavar="FILE", help="Write the secret to this new file (mode 0600)."),
-]
+NewSecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the secret to this new file (mode 0600).")]
 HeadersFile = Annotated[
     Path | None,
-    typer.Option(
-        "--headers-file",
-        metavar="FILE",
+    option(
+        "--headers-file FILE",
+        "Headers of deliveries, one a line: Name: value. - reads stdin.",
         exists=True,
         dir_okay=False,
         allow_dash=True,
-        help="Headers of deliveries, one a line: Name: value. - reads stdin.",
     ),
 ]
-Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A description.")]
+MaxPerSecond = Annotated[
+    int | None,
+    option(
+        "--max-per-second N",
+        f"The most requests in a second, up to {limits.WEBHOOK_PER_SECOND_MAX}; 0: no limit.",
+        min=0,
+        max=limits.WEBHOOK_PER_SECOND_MAX,
+    ),
+]
+Description = Annotated[str | None, option("--description TEXT", "A description.")]
 
 
 def _headers(path: Path) -> dict[str, str]:
@@ -70,15 +76,13 @@ def _headers(path: Path) -> dict[str, str]:
 )
 def create(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The public https URL that events are sent to.")],
+    url: Annotated[str, option("--url URL", "The public https URL that events are sent to.")],
     event: Annotated[
-        list[str],
-        typer.Option(
-            "--event", metavar="TYPE", parser=event_type, help="An event type, or a prefix: booking.*; repeatable."
-        ),
+        list[str], option("--event TYPE", "An event type, or a prefix: booking.*; repeatable.", parser=event_type)
     ],
     description: Description = None,
     headers_file: HeadersFile = None,
+    max_per_second: MaxPerSecond = None,
     secret_file: NewSecretFile = None,
 ) -> None:
     """Create an endpoint. Its secret is shown only once.
@@ -88,6 +92,7 @@ def create(
     cli: Cli = ctx.obj
     body: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event), "description": description}
     body |= {"headers": _headers(headers_file)} if headers_file else {}
+    body |= {"max_per_second": max_per_second} if max_per_second else {}
     require_secret_in_output(cli, secret_file, "secret")
     with api_client.connect(cli) as client, secret_output(secret_file) as output:
         created = api_client.request(client, "POST", _PATH, body=body).body
@@ -121,16 +126,14 @@ def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
 def update(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The new URL.")] = None,
+    url: Annotated[str | None, option("--url URL", "The new URL.")] = None,
     event: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--event", metavar="TYPE", parser=event_type, help="Replace the event types; booking.*; repeatable."
-        ),
+        list[str] | None, option("--event TYPE", "Replace the event types; booking.*; repeatable.", parser=event_type)
     ] = None,
     description: Description = None,
     headers_file: HeadersFile = None,
-    disable: Annotated[bool, typer.Option("--disable", help="Disable the endpoint; queued deliveries fail.")] = False,
+    max_per_second: MaxPerSecond = None,
+    disable: Annotated[bool, option("--disable", "Disable the endpoint; queued deliveries fail.")] = False,
 ) -> None:
     """Update an endpoint.
 
@@ -143,6 +146,8 @@ def update(
     changes = {name: value for name, value in changes.items() if value is not None}
     if description is not None:
         changes["description"] = description or None
+    if max_per_second is not None:
+        changes["max_per_second"] = max_per_second or None
     if not changes:
         raise CliError("There is nothing to change.", hint="booking webhooks update --help")
     with api_client.connect(cli) as client:
@@ -187,9 +192,7 @@ def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
 def rotate_secret(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    overlap: Annotated[
-        str, typer.Option("--overlap", metavar="24h", help="How long the old secret remains valid; 0 after a leak.")
-    ] = "24h",
+    overlap: Annotated[str, option("--overlap 24h", "How long the old secret remains valid; 0 after a leak.")] = "24h",
     secret_file: NewSecretFile = None,
 ) -> None:
     """Create a new secret for an endpoint. It is shown only once.
@@ -241,28 +244,18 @@ def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput)
 def recover(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    since: Annotated[
-        str,
-        typer.Option("--since", metavar="2h", parser=timestamp, help="Deliveries since: 2h (ago) or ISO 8601."),
-    ],
+    since: Annotated[str, option("--since 2h", "Deliveries since: 2h (ago) or ISO 8601.", parser=timestamp)],
     until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="1h", parser=timestamp, help="Deliveries before: 1h (ago) or ISO 8601."),
+        str | None, option("--until 1h", "Deliveries before: 1h (ago) or ISO 8601.", parser=timestamp)
     ] = None,
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            "--status",
-            metavar="|".join(LOST),
-            parser=one_of(*LOST),
-            help="Filter by status; repeatable; default: both.",
+        option(
+            "--status", "Filter by status; repeatable; default: both.", parser=one_of(*LOST), metavar="|".join(LOST)
         ),
     ] = None,
     event: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--event", metavar="TYPE", parser=event_type, help="Filter by event type, or booking.*; repeatable."
-        ),
+        list[str] | None, option("--event TYPE", "Filter by event type, or booking.*; repeatable.", parser=event_type)
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

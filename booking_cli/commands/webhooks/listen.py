@@ -25,6 +25,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import aware_datetime
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import option
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -35,31 +36,19 @@ ATTEMPTS = 3
 POLL_S = 1.0
 REFUSED_SHOWN_MAX = 20
 
-ForwardTo = Annotated[
-    str | None,
-    typer.Option("--forward-to", metavar="URL", help="The receiver; 8000 stands for http://localhost:8000/."),
-]
+ForwardTo = Annotated[str | None, option("--forward-to URL", "The receiver; 8000 stands for http://localhost:8000/.")]
 EventTypes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--event",
-        metavar="TYPE",
-        parser=event_type,
-        help="Forward this event type, or booking.*; repeatable; default: all but ping.",
+    option(
+        "--event TYPE", "Forward this event type, or booking.*; repeatable; default: all but ping.", parser=event_type
     ),
 ]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="10m", parser=timestamp, help="Begin at: 10m (ago) or ISO 8601.")
-]
-NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not continue where the last run stopped.")]
-Attempts = Annotated[
-    int, typer.Option("--attempts", metavar="N", min=1, help="Attempts for an event that the receiver refuses.")
-]
-Headers = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send an extra header; repeatable.")
-]
-ShowBody = Annotated[bool, typer.Option("--show-body", help="Show the receiver's responses.")]
-PrintSecret = Annotated[bool, typer.Option("--print-secret", help="Print the signing secret and exit.")]
+Since = Annotated[str | None, option("--since 10m", "Begin at: 10m (ago) or ISO 8601.", parser=timestamp)]
+NoResume = Annotated[bool, option("--no-resume", "Do not continue where the last run stopped.")]
+Attempts = Annotated[int, option("--attempts N", "Attempts for an event that the receiver refuses.", min=1)]
+Headers = Annotated[list[str] | None, option("--header, -H NAME:VALUE", "Send an extra header; repeatable.")]
+ShowBody = Annotated[bool, option("--show-body", "Show the receiver's responses.")]
+PrintSecret = Annotated[bool, option("--print-secret", "Print the signing secret and exit.")]
 
 
 @command(

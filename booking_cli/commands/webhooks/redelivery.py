@@ -8,6 +8,7 @@ from booking_cli.client import api_client
 from booking_cli.commands.webhooks.deliveries import EndpointId
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
+from booking_cli.framework.options import argument
 
 app = command_app()
 
@@ -18,7 +19,7 @@ _ID, _EVENT = "9c3b1d70-52f4-4a58-8d4c-64f0f3a7e1b2", "0190f3c2-7c1e-7b1a-9d53-2
 def redeliver(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="ID of the event.", show_default=False)],
+    event_id: Annotated[str, argument("EVENT_ID", "ID of the event.", show_default=False)],
 ) -> None:
     """Queue any event for an endpoint again.
 

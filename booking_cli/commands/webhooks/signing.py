@@ -19,12 +19,11 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import argument, option
 
 app = command_app()
 
-Body = Annotated[
-    str, typer.Argument(metavar="[BODY]", help="A file with the raw body; - is stdin.", show_default=False)
-]
+Body = Annotated[str, argument("[BODY]", "A file with the raw body; - is stdin.", show_default=False)]
 
 
 @command(
@@ -37,9 +36,7 @@ def sign(
     ctx: typer.Context,
     body: Body = "-",
     secret_file: SecretFile = None,
-    timestamp: Annotated[
-        int | None, typer.Option("--timestamp", metavar="T", help="Unix time of the signature; default: now.")
-    ] = None,
+    timestamp: Annotated[int | None, option("--timestamp T", "Unix time of the signature; default: now.")] = None,
 ) -> None:
     """Sign a body, and print the headers of its delivery.
 
@@ -72,30 +69,18 @@ def verify(
     ctx: typer.Context,
     body: Body = "",
     header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", metavar="H", help="A header as 'Name: value', or the value of Svc-Signature; repeatable."
-        ),
+        list[str] | None, option("--header H", "A header as 'Name: value', or the value of Svc-Signature; repeatable.")
     ] = None,
-    headers_file: Annotated[
-        Path | None, typer.Option("--headers", metavar="FILE", help="A file with one header per line.")
-    ] = None,
+    headers_file: Annotated[Path | None, option("--headers FILE", "A file with one header per line.")] = None,
     delivery: Annotated[
         str | None,
-        typer.Option(
-            "--delivery",
-            metavar="FILE",
-            help="A file with the whole delivery: JSON with headers and body, or the HTTP request.",
-        ),
+        option("--delivery FILE", "A file with the whole delivery: JSON with headers and body, or the HTTP request."),
     ] = None,
     secret_file: SecretFile = None,
     tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", metavar="S", help="Accepted age in seconds, past or future; inf accepts any."),
+        float, option("--tolerance S", "Accepted age in seconds, past or future; inf accepts any.")
     ] = 300.0,
-    now: Annotated[
-        float | None, typer.Option("--now", metavar="T", help="Unix time of the arrival; default: now.")
-    ] = None,
+    now: Annotated[float | None, option("--now T", "Unix time of the arrival; default: now.")] = None,
 ) -> None:
     """Verify the signature of a delivery.
 

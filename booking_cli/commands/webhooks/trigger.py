@@ -24,6 +24,7 @@ from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import argument, option
 from booking_cli.framework.suggestions import invalid_choice
 
 app = command_app()
@@ -66,42 +67,27 @@ def _sample_type(text: str) -> str:
 
 Kind = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[TYPE]",
+    argument(
+        "[TYPE]",
+        f"One of {', '.join(event_types.TYPES)}; or a prefix: booking.*.",
         parser=_sample_type,
-        help=f"One of {', '.join(event_types.TYPES)}; or a prefix: booking.*.",
         show_default=False,
     ),
 ]
-To = Annotated[
-    str | None, typer.Option("--to", metavar="URL", help="The receiver; 8000 stands for http://localhost:8000/.")
-]
+To = Annotated[str | None, option("--to URL", "The receiver; 8000 stands for http://localhost:8000/.")]
 Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, such as data.reason=api; repeatable."),
+    list[str] | None, option("--set PATH=VALUE", "Change a field, such as data.reason=api; repeatable.")
 ]
-FromEvent = Annotated[
-    str | None,
-    typer.Option("--from-event", metavar="ID", parser=identifier, help="Send a past event of the service."),
-]
-BodyFile = Annotated[
-    str | None, typer.Option("--body", metavar="@FILE|-", help="Send this body, byte for byte; - is stdin.")
-]
-Headers = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send an extra header; repeatable.")
-]
-SecretText = Annotated[
-    str | None,
-    typer.Option("--secret", metavar="S", help="The secret itself, which other users of the machine may see."),
-]
-Stale = Annotated[bool, typer.Option("--stale", help="Sign it an hour ago; to be refused.")]
-Future = Annotated[bool, typer.Option("--future", help="Sign it an hour ahead; to be refused.")]
-InvalidSignature = Annotated[
-    bool, typer.Option("--invalid-signature", help="Sign it with another secret; to be refused.")
-]
-Tampered = Annotated[bool, typer.Option("--tampered", help="Change it after signing; to be refused.")]
-NoSignature = Annotated[bool, typer.Option("--no-signature", help="Do not sign it; to be refused.")]
-Duplicate = Annotated[bool, typer.Option("--duplicate", help="Send it twice; both to be accepted.")]
+FromEvent = Annotated[str | None, option("--from-event ID", "Send a past event of the service.", parser=identifier)]
+BodyFile = Annotated[str | None, option("--body @FILE|-", "Send this body, byte for byte; - is stdin.")]
+Headers = Annotated[list[str] | None, option("--header, -H NAME:VALUE", "Send an extra header; repeatable.")]
+SecretText = Annotated[str | None, option("--secret S", "The secret itself, which other users of the machine may see.")]
+Stale = Annotated[bool, option("--stale", "Sign it an hour ago; to be refused.")]
+Future = Annotated[bool, option("--future", "Sign it an hour ahead; to be refused.")]
+InvalidSignature = Annotated[bool, option("--invalid-signature", "Sign it with another secret; to be refused.")]
+Tampered = Annotated[bool, option("--tampered", "Change it after signing; to be refused.")]
+NoSignature = Annotated[bool, option("--no-signature", "Do not sign it; to be refused.")]
+Duplicate = Annotated[bool, option("--duplicate", "Send it twice; both to be accepted.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import FromClause, Integer, Select, and_, bindparam, literal_column, select
+from sqlalchemy import ColumnElement, FromClause, Integer, Select, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations, payments
@@ -14,6 +14,7 @@ from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
+from booking_core.models.bookings import REFUNDABLE
 from booking_core.payments import PaymentRow
 
 _COLUMNS: dict[str, Any] = {
@@ -33,9 +34,15 @@ def joined(page: FromClause) -> Select[Any]:
     return select(*columns).join_from(page, departures, departed).join(experiences, offered)
 
 
+_RECEIVED: list[ColumnElement[str]] = [literal_column(f"'{status.value}'") for status in sorted(REFUNDABLE)]
+
+
 def shown(page: FromClause) -> Select[Any]:
-    """Select bookings as they are read: `BookingRow`, the sum of the recorded payments, and `PaymentRow`."""
-    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page)
+    """Select bookings as they are read: `BookingRow`, the sum of the recorded payments, and `PaymentRow` where a
+    cancellation would refund something (`rules.has_refundable_payment`)."""
+    was_received = or_(page.c.recorded_minor != literal_column("0"), page.c.payment_status.in_(_RECEIVED))
+    wanted = case((was_received, page.c.id))  # a comparison with null searches nothing
+    return payments.with_payment(joined(page).add_columns(page.c.recorded_minor), page, wanted)
 
 
 class ShownBooking(NamedTuple):
@@ -52,10 +59,8 @@ _WIDTH = len(BookingRow._fields)
 
 def parse_shown(row: Sequence[Any]) -> ShownBooking:
     """Return the booking of a row of `shown`."""
-    recorded, *payment = row[_WIDTH:]
-    return ShownBooking(
-        BookingRow._make(row[:_WIDTH]), recorded, None if payment[0] is None else PaymentRow._make(payment)
-    )
+    payment = None if row[_WIDTH + 1] is None else PaymentRow._make(row[_WIDTH + 1 :])
+    return ShownBooking(BookingRow._make(row[:_WIDTH]), row[_WIDTH], payment)
 
 
 OWN = select(bookings).where(bookings.c.organization_id == bindparam("organization_id", type_=Id))

@@ -25,6 +25,7 @@ from booking_sdk.params import (
 )
 from booking_sdk.request import (
     RequestSpec,
+    basket_fields,
     body_fields,
     body_lines,
     checked_date,
@@ -281,16 +282,13 @@ class Bookings:
         spec = _create_spec(
             idempotency_key,
             options,
-            experience_date_id=str(experience_date_id),
-            guests=body_lines("guests", guests),
-            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+            **basket_fields(experience_date_id, guests, add_ons, hold_id),
             customer=body_fields(customer),
             note=note,
             payment=payment,
             send_confirmation_email=send_confirmation_email,
             notify_staff=notify_staff,
             locale=locale,
-            hold_id=None if hold_id is None else str(hold_id),
             external_reference=external_reference,
             external_reference_unique=external_reference_unique,
             metadata=None if metadata is None else dict(metadata),
@@ -329,10 +327,7 @@ class Bookings:
             NotFoundError: No departure has this id.
         """
         body = without_none(
-            experience_date_id=str(experience_date_id),
-            guests=body_lines("guests", guests),
-            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
-            hold_id=None if hold_id is None else str(hold_id),
+            **basket_fields(experience_date_id, guests, add_ons, hold_id),
             external_reference=external_reference,
             external_reference_unique=external_reference_unique or None,
         )

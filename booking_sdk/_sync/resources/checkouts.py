@@ -1,7 +1,7 @@
 # Generated from booking_sdk/resources/checkouts.py by `make sync-client`. Do not edit.
 """Checkouts: create, get."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
@@ -11,7 +11,7 @@ from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Checkout
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
-from booking_sdk.request import body_fields, body_lines, get, path_segment, post_with_key, without_none
+from booking_sdk.request import basket_fields, body_fields, get, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
@@ -32,6 +32,9 @@ class Checkouts:
         gift_card_code: str | None = None,
         hold_id: str | UUID | None = None,
         locale: str | None = None,
+        external_reference: str | None = None,
+        external_reference_unique: bool = False,
+        metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Checkout:
@@ -57,6 +60,9 @@ class Checkouts:
             gift_card_code: A gift card that pays for the booking, or for a part of it.
             hold_id: A hold whose seats the checkout takes over.
             locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
+            external_reference: The name of the booking in your system, by which it is found.
+            external_reference_unique: True to refuse the checkout if a booking has this reference.
+            metadata: Up to 50 texts of yours by name. They come back with the booking and in its events.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
             options: Settings for this call.
 
@@ -70,14 +76,14 @@ class Checkouts:
         spec = post_with_key(
             "checkouts",
             body=without_none(
-                experience_date_id=str(experience_date_id),
-                guests=body_lines("guests", guests),
-                add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+                **basket_fields(experience_date_id, guests, add_ons, hold_id),
                 customer=body_fields(customer),
                 note=note,
                 gift_card_code=gift_card_code,
-                hold_id=None if hold_id is None else str(hold_id),
                 locale=locale,
+                external_reference=external_reference,
+                external_reference_unique=external_reference_unique or None,
+                metadata=None if metadata is None else dict(metadata),
             ),
             key=idempotency_key,
             options=options,

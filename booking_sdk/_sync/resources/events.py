@@ -168,16 +168,13 @@ class Events:
             since: The time at which to start, without a checkpoint.
             types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
             poll: Seconds between two requests when there is no new event. None ends the iteration there.
-            on_checkpoint: Called with a checkpoint when the next event is requested, that is, after the event before
-                was handled.
-            on_lost: Called when the service deleted events at the end of their retention before they were read. The
-                feed then continues after them. Defaults to raising the `EventsLost`.
-            patience: Seconds of continuous failure after which the error is raised. None retries forever. An error
-                that no retry can fix is raised at once.
+            on_checkpoint: Called with the checkpoint of an event that was handled, when the next one is requested.
+            on_lost: Called when events were deleted before they were read. Defaults to raising the `EventsLost`.
+            patience: Seconds of failure after which the error is raised; at once if no retry can fix it. None: never.
             options: Settings for each request.
 
         Raises:
-            EventsLost: Events were deleted before they were read. The next iteration continues after them.
+            EventsLost: Events were deleted, after their retention, before they were read. The feed goes on after them.
             BadRequestError: The checkpoint belongs to other `types`, or to another organization.
             InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
         """

@@ -1,18 +1,19 @@
 # Generated from booking_sdk/resources/sandbox.py by `make sync-client`. Do not edit.
-"""The sandbox: its clock, and the mails that it has captured."""
+"""The sandbox: its clock, the mails that it has captured, and payments by test cards."""
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from booking_core.models.sandbox import SandboxClock, SandboxMail
+from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import Order
-from booking_sdk.request import RequestSpec, get, post_with_key, utc_timestamp
+from booking_sdk.params import Order, SandboxCardParam
+from booking_sdk.request import RequestSpec, get, path_segment, post_with_key, utc_timestamp
 
 _POLL_S = 0.1
 
@@ -25,7 +26,7 @@ def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions
 class Sandbox:
     """The sandbox of the client's key. A key of a live organization is refused.
 
-    Moving the clock, and the mails, need the scope `bookings:write`.
+    Moving the clock, and the mails, need the scope `bookings:write`; a payment needs `checkouts:write`.
     """
 
     def __init__(self, client: APIClient) -> None:
@@ -96,6 +97,35 @@ class Sandbox:
                 raise TimeoutError(f"the sandbox still has to do {clock.due.to_json()}")
             self._client._clock.sleep(_POLL_S)
         return clock
+
+    def pay_checkout(
+        self,
+        checkout_id: str | UUID,
+        payment_method: SandboxCardParam = "pm_card_visa",
+        *,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> SandboxPayment:
+        """Pay for a checkout by a test card, as a guest does at Stripe, and return the payment. Nothing is charged.
+
+            checkout = client.checkouts.create(...)
+            payment = client.sandbox.pay_checkout(checkout.id, "pm_card_chargeDeclined")
+            assert (payment.status, payment.checkout.booking.status) == ("declined", "pending")
+
+        Args:
+            checkout_id: The id of the checkout.
+            payment_method: The test card, which decides about the payment and about a later refund.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The organization is live, or the checkout is paid or has ended; `details` names the reason.
+            NotFoundError: No checkout has this id.
+        """
+        path = ("sandbox", "checkouts", path_segment("checkout_id", checkout_id), "pay")
+        body = {"payment_method": payment_method}
+        spec = post_with_key(*path, body=body, key=idempotency_key, options=options)
+        return self._client._execute(spec, parser_for(SandboxPayment))
 
     def mails(
         self,

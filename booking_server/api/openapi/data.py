@@ -31,6 +31,12 @@ def examples() -> Any:
     return json.loads((_FOLDER / "examples.json").read_text())
 
 
+@cache
+def components() -> Any:
+    """Return what several operations share: `headers` and `parameters` by name, and the `delivery_headers`."""
+    return json.loads((_FOLDER / "components.json").read_text())
+
+
 CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
 EVENT_ID = "5d0f6a0c-8f0e-4a83-9a52-0f6a3f1c7d21"
 

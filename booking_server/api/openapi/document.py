@@ -64,8 +64,7 @@ def complete(document: Json) -> Json:
     for kind, item in document["webhooks"].items():
         _complete_webhook(item["post"], kind)
     components = document["components"]
-    components["parameters"] = dict(_PARAMETERS)
-    components["headers"] = dict(_HEADERS)
+    components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}
     components["responses"] = {name: _finished(shared(refused)) for name, refused in _SHARED.values() if refused}
     components["responses"]["InternalError"] = _internal_error()
     schemas = components["schemas"]
@@ -118,7 +117,7 @@ def _complete_parameters(operation: Json) -> bool:
         if parameter["name"] == "Idempotency-Key":
             takes_key = True
             name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
-            _PARAMETERS[name] = _idempotency_key(parameter)
+            data.components()["parameters"][name] = _idempotency_key(parameter)
             shown.append({"$ref": f"#/components/parameters/{name}"})
         else:
             shown.append(_parameter(parameter))
@@ -339,64 +338,12 @@ def _headers(more: Json, *, is_stored: bool = False) -> Json:
     return {name: named[name] for name in sorted(named, key=str.lower)}
 
 
-def _header(description: str, schema: Json, example: object, *, required: bool = False) -> Json:
-    return {"description": description, "required": required, "schema": schema, "example": example}
-
-
-_SECONDS = {"type": "integer", "minimum": 1}
-_HEADERS: Mapping[str, Json] = {
-    "Allow": _header("The methods that the path takes.", {"type": "string"}, "GET, POST", required=True),
-    "ETag": _header(
-        "Identifies the body, for `If-None-Match`.", {"type": "string"}, '"9b2c7e51d0f84a36b1c5e97f20d3a684"'
-    ),
-    "IdempotentReplayed": _header(
-        "Present when this is the answer of an earlier request with the same key.",
-        {"type": "string", "enum": ["true"]},
-        "true",
-    ),
-    "RateLimitLimit": _header("Requests that the window allows.", {"type": "integer", "minimum": 1}, 600),
-    "RateLimitRemaining": _header("Requests that are left now.", {"type": "integer", "minimum": 0}, 599),
-    "RateLimitReset": _header(
-        "Unix seconds at which all of them are available again.", {"type": "integer"}, 1795262401
-    ),
-    "RequestId": _header(
-        "Yours, or one that was made.",
-        {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
-        REQUEST_ID,
-        required=True,
-    ),
-    "RetryAfter": _header("Seconds to wait before the next try.", _SECONDS, 7, required=True),
-    "RetryAfterInProgress": _header("With `idempotency_in_progress`: seconds to wait.", _SECONDS, 1),
-    "WWWAuthenticate": _header("The scheme to use.", {"type": "string"}, "Bearer", required=True),
-}
 _HEADERS_EVERYWHERE = {
     "x-request-id": "RequestId",
     "x-ratelimit-limit": "RateLimitLimit",
     "x-ratelimit-remaining": "RateLimitRemaining",
     "x-ratelimit-reset": "RateLimitReset",
 }
-_PARAMETERS: dict[str, Json] = {
-    "IfNoneMatch": {
-        "name": "If-None-Match",
-        "in": "header",
-        "description": (
-            "The `ETag` of a response that the client has, or several, separated by commas. While the body is the same,"
-            " the answer is 304 without a body."
-        ),
-        "schema": {"type": "string"},
-        "example": '"9b2c7e51d0f84a36b1c5e97f20d3a684"',
-    },
-    "RequestId": {
-        "name": "x-request-id",
-        "in": "header",
-        "description": (
-            "Comes back on the answer when it is at most 128 characters of `A-Z a-z 0-9 . _ -`; else one is made."
-        ),
-        "schema": {"type": "string"},
-        "example": "nightly-sync-0042",
-    },
-}
-"""The Idempotency-Key joins them as its dependency declares it."""
 
 # Schemas -------------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ class OpenApi(Resource):
 
 @router.get(
     "",
-    operation_id="get_openapi",
     summary="This description",
     response_model=OpenApi,
     response_description="The description.",

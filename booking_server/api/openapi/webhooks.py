@@ -147,33 +147,14 @@ def _model(kind: EventType) -> type[Resource]:
     return create_model(f"{name}Event", __base__=Envelope, __doc__=data.examples()["events"][kind], **fields)
 
 
-_AT = "1795262400"
-_HEADERS = {
-    "Svc-Signature": (
-        "`t` is the Unix time of the attempt; each `v1` a signature, two while a secret is being rotated.",
-        f"t={_AT},v1=1f7d0d8c5f0c2b9f6a4e3d2c1b0a99887766554433221100ffeeddccbbaa9988",
-    ),
-    "Svc-Event-Id": ("The same as `id` in the body.", data.EVENT_ID),
-    "Svc-Delivery-Id": (
-        "This attempt. Another for each retry: not for deduplication.",
-        "3f8e2c9a-6b14-4d7f-a5c0-9e1d7b3f6a82",
-    ),
-    "User-Agent": ("The name of the sender.", "Svc-Webhooks/1.0"),
-    "webhook-id": ("Standard Webhooks: the event id.", data.EVENT_ID),
-    "webhook-timestamp": ("Standard Webhooks: the Unix time of the attempt.", _AT),
-    "webhook-signature": (
-        "Standard Webhooks: HMAC-SHA256 in base64 under the decoded secret, one for each live secret.",
-        "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
-    ),
-}
-"""The headers of every delivery: description and example."""
-
-
 def _headers(kind: EventType) -> type[BaseModel]:
     """Return the model of the headers of a delivery, as in FastAPI's "Header Parameter Models"."""
     fields: Any = {
-        name.lower().replace("-", "_"): (str, Field(alias=name, description=description, examples=[example]))
-        for name, (description, example) in _HEADERS.items()
+        name.lower().replace("-", "_"): (
+            str,
+            Field(alias=name, description=shown["description"], examples=[shown["example"]]),
+        )
+        for name, shown in data.components()["delivery_headers"].items()
     }
     fields["svc_event_type"] = (
         Literal.__getitem__(kind),

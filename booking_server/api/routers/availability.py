@@ -36,7 +36,6 @@ class AvailabilityQuery(parameters.Query):
 
 @router.get(
     "",
-    operation_id="list_availability",
     summary="List departures with their seats",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Body, Query, Response, Security
+from fastapi import Query, Response, Security
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest, Party
@@ -38,7 +38,7 @@ from booking_server.api.dependencies import (
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.api.requests import JsonBody
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routing import ApiRouter
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
@@ -74,7 +74,6 @@ class BookingQuery(ListQuery):
 
 @router.get(
     "",
-    operation_id="list_bookings",
     summary="List bookings",
     response_model=Page[Booking],
     response_description="A page of bookings.",
@@ -104,7 +103,6 @@ def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQu
 
 @router.get(
     "/{id}",
-    operation_id="get_booking",
     summary="Get a booking",
     response_model=Booking,
     response_description="The booking.",
@@ -125,7 +123,6 @@ _CREATE_EXAMPLE = {
 
 @router.post(
     "",
-    operation_id="create_booking",
     summary="Create a booking",
     status_code=201,
     response_model=Booking,
@@ -140,7 +137,7 @@ _CREATE_EXAMPLE = {
 def create_booking(
     caller: BookingsWriter,
     keyed: Keyed,
-    body: Annotated[BookingCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+    body: Annotated[BookingCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> CreateRequest:
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
@@ -168,7 +165,6 @@ _QUOTE_EXAMPLE = {
 
 @router.post(
     "/quote",
-    operation_id="quote_booking",
     summary="Quote a booking",
     response_model=BookingQuote,
     response_description="The quote.",
@@ -177,7 +173,7 @@ _QUOTE_EXAMPLE = {
 def quote_booking(
     caller: BookingsWriter,
     tx: ReadTx,
-    body: Annotated[BookingQuoteRequest, JsonBody(), Body(openapi_examples={"default": {"value": _QUOTE_EXAMPLE}})],
+    body: Annotated[BookingQuoteRequest, JsonBody(), example(_QUOTE_EXAMPLE)],
 ) -> object:
     """Returns what `POST /bookings` with the same body would sell: the price, the seats that are needed and left, and
     in `refusals` each reason why it would be refused, with the codes and reasons of its errors. The guest and the
@@ -188,7 +184,6 @@ def quote_booking(
 
 @router.post(
     "/{id}/cancel",
-    operation_id="cancel_booking",
     summary="Cancel a booking",
     response_model=Booking,
     response_description="The booking, cancelled.",
@@ -201,7 +196,7 @@ async def cancel_booking(
     body: Annotated[
         BookingCancel,
         JsonBody(is_optional=True),
-        Body(openapi_examples={"default": {"value": {"refund": "auto", "reason": "The guest is ill."}}}),
+        example({"refund": "auto", "reason": "The guest is ill."}),
     ] = BookingCancel(),  # noqa: B008 - frozen
 ) -> Response:
     """Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is answered
@@ -222,13 +217,12 @@ async def cancel_booking(
 RescheduleBody = Annotated[
     BookingReschedule,
     JsonBody(),
-    Body(openapi_examples={"default": {"value": {"departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"}}}),
+    example({"departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"}),
 ]
 
 
 @router.post(
     "/{id}/reschedule",
-    operation_id="reschedule_booking",
     summary="Move a booking to another departure",
     response_model=BookingChange,
     response_description="The booking on its new departure.",
@@ -254,7 +248,6 @@ async def reschedule_booking(
 
 @router.post(
     "/{id}/reschedule/preview",
-    operation_id="preview_reschedule",
     summary="Preview the move of a booking to another departure",
     response_model=BookingChange,
     response_description="The booking as it would be, or the reasons for which it would not move.",
@@ -269,7 +262,7 @@ def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, b
 PartyBody = Annotated[
     BookingPartyChange,
     JsonBody(),
-    Body(openapi_examples={"default": {"value": {"guests": [{"tier_id": "adult", "count": 3}]}}}),
+    example({"guests": [{"tier_id": "adult", "count": 3}]}),
 ]
 
 
@@ -279,7 +272,6 @@ def _party(body: BookingPartyChange) -> Party:
 
 @router.post(
     "/{id}/party",
-    operation_id="change_party",
     summary="Change the party of a booking",
     response_model=BookingChange,
     response_description="The booking with its new party.",
@@ -306,7 +298,6 @@ async def change_party(
 
 @router.post(
     "/{id}/party/preview",
-    operation_id="preview_party",
     summary="Preview a change of the party of a booking",
     response_model=BookingChange,
     response_description="The booking as it would be, or the reasons for which its party would not change.",
@@ -318,9 +309,7 @@ def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: 
     return Answer(200, bookings.preview_party(tx, caller, booking_id, _party(body)))
 
 
-AttendanceBody = Annotated[
-    BookingAttendance, JsonBody(is_optional=True), Body(openapi_examples={"default": {"value": {"undo": False}}})
-]
+AttendanceBody = Annotated[BookingAttendance, JsonBody(is_optional=True), example({"undo": False})]
 _NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking is cancelled."))
 
 
@@ -334,7 +323,6 @@ async def _attend(
 
 @router.post(
     "/{id}/check-in",
-    operation_id="check_in_booking",
     summary="Check in the guests of a booking",
     response_model=Booking,
     response_description="The booking, checked in.",
@@ -354,7 +342,6 @@ async def check_in_booking(
 
 @router.post(
     "/{id}/no-show",
-    operation_id="record_no_show",
     summary="Record that the guests of a booking did not come",
     response_model=Booking,
     response_description="The booking, recorded as a no-show.",

@@ -1,10 +1,9 @@
 """`/api/v1/checkouts`: create and get."""
 
-import asyncio
 from typing import Annotated
 
 import orjson
-from fastapi import Body, Response, Security
+from fastapi import Response, Security
 
 from booking_core import checkouts
 from booking_core.checkouts import IntentStatus, Prepared
@@ -19,7 +18,7 @@ from booking_server.api.dependencies import IdempotentCommand, ReadTx, ServiceDe
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import PathId
-from booking_server.api.requests import JsonBody
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routing import ApiRouter
 from booking_server.execution.service import Service
 
@@ -37,7 +36,6 @@ _EXAMPLE = {
 
 @router.post(
     "",
-    operation_id="create_checkout",
     summary="Create a checkout",
     status_code=_CREATED,
     response_model=Checkout,
@@ -53,14 +51,19 @@ async def create_checkout(
     caller: CheckoutsWriter,
     command: IdempotentCommand,
     service: ServiceDep,
-    body: Annotated[CheckoutCreate, JsonBody(), Body(openapi_examples={"default": {"value": _EXAMPLE}})],
+    body: Annotated[CheckoutCreate, JsonBody(), example(_EXAMPLE)],
 ) -> Response:
     """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
     `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and
     Stripe's webhook confirms the booking. A booking without anything left to pay is confirmed at once, and `payment` is
     null. A retry with the same key never makes a second booking or a second PaymentIntent: after a 503 send the same
-    request again. `details` gives the reason of a `conflict`: `card_payments_not_configured`, `payment_refused` (Stripe
-    takes no such amount), `checkout_expired`, `hold_ended`, `hold_of_another_departure`, or one of `POST /bookings`."""
+    request again. A sandbox asks no Stripe: `POST /sandbox/checkouts/{id}/pay` pays there. `details` gives the reason
+    of a `conflict`: `card_payments_not_configured`, `payment_refused` (Stripe takes no such amount),
+    `checkout_expired`, `external_reference_taken`, `hold_ended`, `hold_of_another_departure`, or one of `POST
+    /bookings`."""
+
+    # Or seats would be kept for guests who cannot pay, by a write for each of them.
+    service.payment_calls.require_place(caller.organization.id)
 
     async def finish(answer: Answer) -> Answer:
         return await _with_payment(service, caller, answer)
@@ -87,19 +90,20 @@ async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Ans
 
 
 async def _read(service: Service, caller: Caller, booking_id: str) -> Prepared:
-    return await asyncio.to_thread(service.database.read, lambda tx: checkouts.prepare(tx, caller, booking_id))
+    return await service.reads.read_of(
+        caller.organization.id, lambda tx: checkouts.prepare(tx, caller, booking_id), is_list=False
+    )
 
 
 async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> Prepared:
     row, organization_id = prepared.row, caller.organization.id
-    assert prepared.account is not None
     request = IntentRequest(
         organization_id=organization_id,
         booking_id=row.booking_id,
         booking_number=prepared.booking_number,
         amount_minor=row.amount_minor,
         currency=row.currency,
-        api_key=prepared.account.api_key,
+        api_key=prepared.account.api_key if prepared.account else None,
     )
     try:
         made = await service.payment_calls.create(request)
@@ -123,7 +127,6 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
 
 @router.get(
     "/{id}",
-    operation_id="get_checkout",
     summary="Get a checkout",
     response_model=Checkout,
     response_description="The checkout with its booking as it is now.",

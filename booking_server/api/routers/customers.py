@@ -4,7 +4,7 @@ from typing import Annotated
 
 import orjson
 import pydantic
-from fastapi import Body, Query, Response, Security
+from fastapi import Query, Response, Security
 
 from booking_core import customers
 from booking_core.context import Caller
@@ -18,7 +18,7 @@ from booking_server.api.dependencies import ListTx, OptionallyIdempotentCommand,
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
-from booking_server.api.requests import JsonBody
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routing import ApiRouter
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
@@ -36,7 +36,6 @@ class CustomerQuery(ListQuery):
 
 @router.get(
     "",
-    operation_id="list_customers",
     summary="List customers",
     response_model=Page[Customer],
     response_description="A page of customers.",
@@ -47,7 +46,6 @@ def list_customers(caller: CustomersReader, tx: ListTx, query: Annotated[Custome
 
 @router.get(
     "/{id}",
-    operation_id="get_customer",
     summary="Get a customer",
     response_model=Customer,
     response_description="The customer.",
@@ -63,7 +61,6 @@ _CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": 
 
 @router.post(
     "",
-    operation_id="create_customer",
     summary="Create a customer, or get the one with that address",
     status_code=201,
     response_model=Customer,
@@ -73,10 +70,10 @@ _CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": 
 async def create_customer(
     caller: CustomersWriter,
     command: OptionallyIdempotentCommand,
-    body: Annotated[CustomerCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+    body: Annotated[CustomerCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> Response:
     """The e-mail address is the identity of a customer. One that exists is answered as it is, with 200; nothing of it
-    is overwritten and no event is told."""
+    is overwritten and no event is published."""
 
     def create(tx: Tx) -> Answer:
         customer, is_new = customers.create(tx, caller, body)

@@ -33,7 +33,6 @@ class DepartureQuery(parameters.Query):
 
 @router.get(
     "",
-    operation_id="list_departures",
     summary="List the departures of a day",
     response_model=Page[Departure],
     response_description="The departures; `has_more` is always false.",
@@ -49,7 +48,6 @@ def list_departures(caller: AvailabilityReader, tx: ReadTx, query: Annotated[Dep
 
 @router.get(
     "/{id}",
-    operation_id="get_departure",
     summary="Get a departure",
     response_model=Departure,
     response_description="The departure.",
@@ -63,7 +61,6 @@ def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) 
 
 @router.get(
     "/{id}/manifest",
-    operation_id="get_departure_manifest",
     summary="Get the manifest of a departure",
     response_model=Manifest,
     response_description="The manifest.",

@@ -35,7 +35,6 @@ class EventQuery(ListQuery):
 
 @router.get(
     "",
-    operation_id="list_events",
     summary="List or follow events",
     response_model=EventPage[Event],
     response_description="A page of events.",
@@ -60,7 +59,6 @@ def list_events(caller: FeedReader, tx: ListTx, query: Annotated[EventQuery, Que
 
 @router.get(
     "/{id}",
-    operation_id="get_event",
     summary="Get an event",
     response_model=Event,
     response_description="The event.",

@@ -32,7 +32,6 @@ class ExperienceQuery(ListQuery):
 
 @router.get(
     "",
-    operation_id="list_experiences",
     summary="List experiences",
     response_model=Page[Experience],
     response_description="A page of experiences.",
@@ -47,7 +46,6 @@ def list_experiences(caller: ExperiencesReader, tx: ListTx, query: Annotated[Exp
 
 @router.get(
     "/{id}",
-    operation_id="get_experience",
     summary="Get an experience",
     response_model=Experience,
     response_description="The experience.",

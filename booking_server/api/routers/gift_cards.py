@@ -41,7 +41,6 @@ class IncludeQuery(parameters.Query):
 
 @router.get(
     "",
-    operation_id="list_gift_cards",
     summary="List gift cards",
     response_model=Page[GiftCard],
     response_description="A page of gift cards.",
@@ -54,7 +53,6 @@ def list_gift_cards(caller: GiftCardsReader, tx: ListTx, query: Annotated[GiftCa
 
 @router.get(
     "/{id}",
-    operation_id="get_gift_card",
     summary="Get a gift card",
     response_model=GiftCard,
     response_description="The gift card.",
@@ -72,7 +70,6 @@ def get_gift_card(
 
 @router.get(
     "/{id}/transactions",
-    operation_id="list_gift_card_transactions",
     summary="List the transactions of a gift card",
     response_model=Page[GiftCardTransaction],
     response_description="A page of transactions.",

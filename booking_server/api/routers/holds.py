@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import orjson
-from fastapi import Body, Response
+from fastapi import Response
 
 from booking_core import storefront
 from booking_core.db.engine import Tx
@@ -14,7 +14,7 @@ from booking_server.api.dependencies import IdempotentCommand, PlainCommand, Rea
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import PathId
-from booking_server.api.requests import JsonBody
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
 from booking_server.api.routing import ApiRouter
 
@@ -29,7 +29,6 @@ _CREATE_EXAMPLE = {
 
 @router.post(
     "",
-    operation_id="create_hold",
     summary="Hold seats",
     status_code=201,
     response_model=Hold,
@@ -43,7 +42,7 @@ _CREATE_EXAMPLE = {
 async def create_hold(
     caller: BookingsWriter,
     command: IdempotentCommand,
-    body: Annotated[HoldCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+    body: Annotated[HoldCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> Response:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
     at most. Held seats are missing from `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over,
@@ -60,7 +59,6 @@ async def create_hold(
 
 @router.get(
     "/{id}",
-    operation_id="get_hold",
     summary="Get a hold",
     response_model=Hold,
     response_description="The hold.",
@@ -74,7 +72,6 @@ def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
 
 @router.delete(
     "/{id}",
-    operation_id="delete_hold",
     summary="Release a hold",
     status_code=204,
     response_description="The seats are available again.",

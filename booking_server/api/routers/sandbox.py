@@ -1,32 +1,40 @@
-"""`/api/v1/sandbox`: the clock of a sandbox, and the mails that it has captured."""
+"""`/api/v1/sandbox`: the clock of a sandbox, the mails that it has captured, and payments by test cards."""
 
 from typing import Annotated
 
 import orjson
-from fastapi import Body, Query, Response, Security
+from fastapi import Query, Response, Security
 
-from booking_core import sandboxes
+from booking_core import checkouts, sandboxes
 from booking_core.context import Caller
-from booking_core.errors import Conflict, Unprocessable
+from booking_core.db.engine import Tx
+from booking_core.errors import Conflict, NotFound, Unprocessable
 from booking_core.idempotency import Answer
 from booking_core.models.pages import Page
-from booking_core.models.sandbox import SandboxClock, SandboxClockAdvance, SandboxMail
+from booking_core.models.sandbox import (
+    SandboxCard,
+    SandboxCheckoutPay,
+    SandboxClock,
+    SandboxClockAdvance,
+    SandboxMail,
+    SandboxPayment,
+)
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import AnyCaller, OptionallyIdempotentCommand, ReadTx, authorize
 from booking_server.api.openapi.refusals import refusals
-from booking_server.api.parameters import ListQuery
-from booking_server.api.requests import JsonBody
+from booking_server.api.parameters import ListQuery, PathId
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routing import ApiRouter
 
 router = ApiRouter(prefix="/api/v1/sandbox", tags=["Sandbox"])
 
 _Writer = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]
+_Shop = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_WRITE])]
 _NOT_A_SANDBOX = Conflict("not_a_sandbox", "The organization is live.")
 
 
 @router.get(
     "/clock",
-    operation_id="get_sandbox_clock",
     summary="Get the clock of the sandbox",
     response_model=SandboxClock,
     response_description="The clock, and what is due at its instant.",
@@ -43,7 +51,6 @@ _ADVANCE_EXAMPLE = {"seconds": 86_400}
 
 @router.post(
     "/clock/advance",
-    operation_id="advance_sandbox_clock",
     summary="Move the clock of the sandbox ahead",
     response_model=SandboxClock,
     response_description="The clock after the advance, with what has become due.",
@@ -55,7 +62,7 @@ _ADVANCE_EXAMPLE = {"seconds": 86_400}
 async def advance_sandbox_clock(
     caller: _Writer,
     command: OptionallyIdempotentCommand,
-    body: Annotated[SandboxClockAdvance, JsonBody(), Body(openapi_examples={"default": {"value": _ADVANCE_EXAMPLE}})],
+    body: Annotated[SandboxClockAdvance, JsonBody(), example(_ADVANCE_EXAMPLE)],
 ) -> Response:
     """Moves the clock by `seconds`, or `to` an instant; it never goes back, and is at most 731 days ahead of the real
     time. What becomes due is done at the new instant, as by a service that was away meanwhile: so move the clock in
@@ -66,7 +73,6 @@ async def advance_sandbox_clock(
 
 @router.get(
     "/mails",
-    operation_id="list_sandbox_mails",
     summary="List the mails that the sandbox has captured",
     response_model=Page[SandboxMail],
     response_description="A page of mails, in the order in which they were written.",
@@ -76,3 +82,35 @@ def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, 
     """Mails to guests and to staff, of which none is sent. The text holds the guest's link, hence the scope
     `bookings:write`."""
     return sandboxes.find_mails(tx, caller, query.page)
+
+
+_CARD_EXAMPLE = {"payment_method": "pm_card_visa"}
+
+
+@router.post(
+    "/checkouts/{id}/pay",
+    summary="Pay for a checkout of the sandbox by a test card",
+    response_model=SandboxPayment,
+    response_description="The payment, and the checkout with its booking as it is now.",
+    responses=refusals(_NOT_A_SANDBOX, NotFound),
+)
+async def pay_sandbox_checkout(
+    caller: _Shop,
+    command: OptionallyIdempotentCommand,
+    booking_id: PathId,
+    body: Annotated[
+        SandboxCheckoutPay,
+        JsonBody(is_optional=True),
+        example(_CARD_EXAMPLE),
+    ] = SandboxCheckoutPay(),  # noqa: B008 - frozen
+) -> Response:
+    """Pays as a guest does in Stripe's form, with the effects of Stripe's webhook. Nothing is charged, and Stripe is
+    not asked. The card decides about the payment, and about the refund of a later cancellation. A payment after the end
+    of the checkout is refunded, as a late one of Stripe is. `details` gives the reason of a `conflict`:
+    `not_a_sandbox`, `paid_already`, or `checkout_expired` once the worker has canceled the payment."""
+    card = body.payment_method or SandboxCard.VISA
+
+    def work(tx: Tx) -> Answer:
+        return Answer(200, orjson.dumps(checkouts.pay_in_sandbox(tx, caller, booking_id, card)))
+
+    return await command.write(caller, work)

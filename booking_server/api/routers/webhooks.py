@@ -1,9 +1,10 @@
 """`/api/v1/webhooks`: endpoints, their delivery log, tests, retries and recovery."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import orjson
-from fastapi import Body, Query, Response, Security
+from fastapi import Query, Response, Security
 
 from booking_core import webhooks
 from booking_core.context import Caller
@@ -29,7 +30,7 @@ from booking_server.api.dependencies import ListTx, PlainCommand, ReadTx, Servic
 from booking_server.api.openapi import data
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
-from booking_server.api.requests import JsonBody
+from booking_server.api.requests import JsonBody, example
 from booking_server.api.routing import ApiRouter
 from booking_server.execution.service import Service
 
@@ -47,7 +48,7 @@ async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCrea
         webhooks.check(caller, body)
         return body.url is None or service.is_public_address(body.url)
 
-    return await service.look_up(look_up)
+    return await service.look_up(look_up, organization_id=caller.organization.id)
 
 
 # Endpoints -----------------------------------------------------------------------------------------------------------
@@ -55,7 +56,6 @@ async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCrea
 
 @router.get(
     "",
-    operation_id="list_webhooks",
     summary="List webhook endpoints",
     response_model=Page[WebhookEndpoint],
     response_description="Every endpoint.",
@@ -74,7 +74,6 @@ _CREATE_EXAMPLE = {
 
 @router.post(
     "",
-    operation_id="create_webhook",
     summary="Create a webhook endpoint",
     status_code=201,
     response_model=WebhookEndpointWithSecret,
@@ -87,7 +86,7 @@ async def create_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     service: ServiceDep,
-    body: Annotated[WebhookEndpointCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+    body: Annotated[WebhookEndpointCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> Response:
     """The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten
     endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is 443 or one
@@ -103,7 +102,6 @@ async def create_webhook(
 
 @router.get(
     "/{id}",
-    operation_id="get_webhook",
     summary="Get a webhook endpoint",
     response_model=WebhookEndpoint,
     response_description="The endpoint.",
@@ -115,7 +113,6 @@ def get_webhook(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId) -> obj
 
 @router.patch(
     "/{id}",
-    operation_id="change_webhook",
     summary="Change a webhook endpoint",
     response_model=WebhookEndpoint,
     response_description="The endpoint as it is now.",
@@ -126,9 +123,7 @@ async def change_webhook(
     command: PlainCommand,
     service: ServiceDep,
     endpoint_id: PathId,
-    body: Annotated[
-        WebhookEndpointChange, JsonBody(), Body(openapi_examples={"default": {"value": {"status": "enabled"}}})
-    ],
+    body: Annotated[WebhookEndpointChange, JsonBody(), example({"status": "enabled"})],
 ) -> Response:
     """Fields that are not given stay as they are. With `status` `disabled` nothing more is sent, and what is queued is
     `failed` with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
@@ -144,7 +139,6 @@ async def change_webhook(
 
 @router.delete(
     "/{id}",
-    operation_id="delete_webhook",
     summary="Delete a webhook endpoint",
     status_code=204,
     response_description="It is deleted.",
@@ -162,7 +156,6 @@ async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoin
 
 @router.post(
     "/{id}/rotate-secret",
-    operation_id="rotate_webhook_secret",
     summary="Give a webhook endpoint a new secret",
     response_model=WebhookEndpointWithSecret,
     response_description="The endpoint, with its new secret.",
@@ -175,7 +168,7 @@ async def rotate_webhook_secret(
     body: Annotated[
         SecretRotate,
         JsonBody(is_optional=True),
-        Body(openapi_examples={"default": {"value": {"overlap_seconds": 86400}}}),
+        example({"overlap_seconds": 86400}),
     ] = SecretRotate(),  # noqa: B008 - frozen
 ) -> Response:
     """Until the overlap ends every delivery carries a signature of each live secret, so that receivers can change over
@@ -192,9 +185,15 @@ async def rotate_webhook_secret(
 # Sending -------------------------------------------------------------------------------------------------------------
 
 
+async def _queue(
+    caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str
+) -> Response:
+    """Queue deliveries, in the transaction that writes the audit entry, and answer what was queued."""
+    return await command.write_audited(caller, f"webhooks.{verb}", lambda tx: Answer(202, orjson.dumps(queue(tx))), ids)
+
+
 @router.post(
     "/{id}/test",
-    operation_id="test_webhook",
     summary="Send a ping to a webhook endpoint",
     status_code=202,
     response_model=Delivery,
@@ -204,17 +203,13 @@ async def rotate_webhook_secret(
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
     """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
     its retries, and counts like one. An endpoint that is off gets one attempt, which does not count."""
-    return await command.write_audited(
-        caller,
-        "webhooks.test",
-        lambda tx: Answer(202, orjson.dumps(webhooks.send_test(tx, caller, endpoint_id))),
-        {"endpoint": endpoint_id},
+    return await _queue(
+        caller, command, "test", lambda tx: webhooks.send_test(tx, caller, endpoint_id), endpoint=endpoint_id
     )
 
 
 @router.post(
     "/{id}/recover",
-    operation_id="recover_webhook",
     summary="Send again what a webhook endpoint did not get",
     status_code=202,
     response_model=Recovered,
@@ -232,22 +227,18 @@ async def recover_webhook(
     body: Annotated[
         DeliveryRecover,
         JsonBody(),
-        Body(openapi_examples={"default": {"value": {"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}}}),
+        example({"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}),
     ],
 ) -> Response:
     """Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off
     included. Each has six more attempts with the usual waits. Tests are left alone."""
-    return await command.write_audited(
-        caller,
-        "webhooks.recover",
-        lambda tx: Answer(202, orjson.dumps(webhooks.recover(tx, caller, endpoint_id, body))),
-        {"endpoint": endpoint_id},
+    return await _queue(
+        caller, command, "recover", lambda tx: webhooks.recover(tx, caller, endpoint_id, body), endpoint=endpoint_id
     )
 
 
 @router.post(
     "/{id}/redeliver",
-    operation_id="redeliver_webhook",
     summary="Send an event to a webhook endpoint again",
     status_code=202,
     response_model=Delivery,
@@ -262,18 +253,18 @@ async def redeliver_webhook(
     caller: WebhooksManager,
     command: PlainCommand,
     endpoint_id: PathId,
-    body: Annotated[
-        DeliveryRedeliver, JsonBody(), Body(openapi_examples={"default": {"value": {"event_id": data.EVENT_ID}}})
-    ],
+    body: Annotated[DeliveryRedeliver, JsonBody(), example({"event_id": data.EVENT_ID})],
 ) -> Response:
     """Queues an event that the feed still has, also if it was delivered before, or is of a type that the endpoint does
     not subscribe to; it needs the read scope of the event's resource. The body and its `id` are those of the first
     time, so that a receiver that acts on each id once has to forget this one first. One that is queued stays so."""
-    return await command.write_audited(
+    return await _queue(
         caller,
-        "webhooks.redeliver",
-        lambda tx: Answer(202, orjson.dumps(webhooks.redeliver(tx, caller, endpoint_id, body))),
-        {"endpoint": endpoint_id, "event": body.event_id},
+        command,
+        "redeliver",
+        lambda tx: webhooks.redeliver(tx, caller, endpoint_id, body),
+        endpoint=endpoint_id,
+        event=body.event_id,
     )
 
 
@@ -293,7 +284,6 @@ class DeliveryQuery(ListQuery):
 
 @router.get(
     "/{id}/deliveries",
-    operation_id="list_deliveries",
     summary="List the deliveries of a webhook endpoint",
     response_model=Page[Delivery],
     response_description="A page of deliveries.",
@@ -316,7 +306,6 @@ def list_deliveries(
 
 @router.get(
     "/{id}/deliveries/{deliveryId}",
-    operation_id="get_delivery",
     summary="Get a delivery",
     response_model=Delivery,
     response_description="The delivery.",
@@ -329,7 +318,6 @@ def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, deliv
 
 @router.post(
     "/{id}/deliveries/{deliveryId}/retry",
-    operation_id="retry_delivery",
     summary="Try a dead delivery once more",
     status_code=202,
     response_model=Delivery,
@@ -340,9 +328,11 @@ async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
 ) -> Response:
     """Queues one more attempt. When it fails too, the delivery is dead again."""
-    return await command.write_audited(
+    return await _queue(
         caller,
-        "webhooks.retry",
-        lambda tx: Answer(202, orjson.dumps(webhooks.retry(tx, caller, endpoint_id, delivery_id))),
-        {"endpoint": endpoint_id, "delivery": delivery_id},
+        command,
+        "retry",
+        lambda tx: webhooks.retry(tx, caller, endpoint_id, delivery_id),
+        endpoint=endpoint_id,
+        delivery=delivery_id,
     )

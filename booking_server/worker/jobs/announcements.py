@@ -1,6 +1,7 @@
 """The job that announces departures whose seats, status or time changed."""
 
 import asyncio
+from collections.abc import Sequence
 
 from booking_core import departures
 from booking_core.clock import SECOND, has_passed
@@ -22,7 +23,12 @@ class AnnouncementJob(Job):
         self._database = database
         self._ran_at = 0
         self.following = Sweep("follow_bookings", database, departures.FOLLOWING, departures.follow)
-        self.announcing = Sweep("announce_departures", database, departures.TOUCHED, departures.announce)
+        touched, announce = departures.TOUCHED, departures.announce
+        self.announcing = Sweep("announce_departures", database, touched, announce, observe=self._count)
+
+    def _count(self, are_published: Sequence[bool]) -> None:
+        for is_published in are_published:
+            self.results["published" if is_published else "unchanged"] += 1
 
     async def run_turn(self, stop: asyncio.Event) -> int:
         now, total = self._database.clock(), 0

@@ -5,15 +5,23 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from functools import cached_property
 
+POLL_S = 1.0
+"""A mail or refund is less urgent than an event, and an idle service should cost next to nothing."""
+
 
 class Job(ABC):
     """A periodic job. Each runs in a loop of its own, so a slow mail server delays no refund."""
 
     name: str
 
+    @property
+    def poll_s(self) -> float:
+        """Return the seconds between two looks for work while nothing is committed."""
+        return POLL_S
+
     @cached_property
     def results(self) -> Counter[str]:
-        """The results of calls to other services by their outcome, for metrics."""
+        """The results of the job by their outcome, for metrics."""
         return Counter()
 
     @abstractmethod

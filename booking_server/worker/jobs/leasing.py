@@ -17,8 +17,9 @@ from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.jobs")
 
-POLL_S = 0.5
-"""Seconds between two looks for due rows while calls are in flight."""
+POLL_S = 0.1
+"""Seconds between two looks for due rows while calls are in flight: one that hangs keeps another organization waiting
+for no longer than an idle job does."""
 
 RowT = TypeVar("RowT")
 ResultT = TypeVar("ResultT")

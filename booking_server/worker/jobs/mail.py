@@ -27,8 +27,9 @@ log = logging.getLogger("booking.mail")
 
 WRITE_BATCH = 20
 """Small, because on SQLite, which has one writer, bookings wait while a batch is written."""
-WRITES_MAX = 10
-"""Batches that are written before the mails that are due have their turn."""
+WRITES_MAX = 2
+"""Batches that are written before the mails that are due have their turn. Connections are idle meanwhile, and writing a
+mail takes some milliseconds."""
 SEND_BATCH = 8
 """Mails of one organization that are sent one after the other over one connection."""
 OF_ONE_MAX = CONNECTIONS_MAX - 1

@@ -12,6 +12,7 @@ from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import BookingError, is_outage
 from booking_core.settings import Settings
+from booking_server.adapters.sandbox import SandboxIntents
 from booking_server.adapters.stripe_intents import IntentRefused, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
@@ -46,6 +47,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
         self._database = database
         self._installation = installation
         self._intents = intents
+        self._of_sandboxes = SandboxIntents()
 
     def _claim(self, tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> Processed[PaymentCheck]:
         return checkouts.claim(tx, self._installation, organization_id, booking_ids)
@@ -55,7 +57,8 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
 
     async def _ask(self, check: PaymentCheck) -> Result:
         """Return the state of a payment; without an answer the check is due again when its lease has expired."""
-        ask = self._intents.cancel if check.must_cancel else self._intents.look_up
+        intents: Intents | SandboxIntents = self._of_sandboxes if check.is_of_sandbox else self._intents
+        ask = intents.cancel if check.must_cancel else intents.look_up
         try:
             return check, await ask(check.api_key, check.intent_id)
         except (BookingError, IntentRefused) as error:

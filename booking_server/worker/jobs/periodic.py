@@ -7,6 +7,7 @@ from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.account_looks import account_look_job
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.erasure import ErasureJob
@@ -29,6 +30,7 @@ def periodic_jobs(
         ExpiryJob(database, installation, watch=watch, realign=realign),
         refund_job(settings, database, installation),
         payment_check_job(settings, database, installation),
+        account_look_job(settings, database, installation),
         mail_job(settings, database, installation, watch),
         RetentionJob(settings, database),
         AnnouncementJob(database),

@@ -61,7 +61,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         in_use = self.claims if gateway else self.referrals
         super().__init__(in_use, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
         self._database = database
-        self._gateways = Gateways(gateway)
+        self._gateways = Gateways(gateway, database)
         self._lease_s = lease_s
         self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")

@@ -9,7 +9,7 @@ another, or its own other rows.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -79,6 +79,7 @@ class Sweep(Generic[T]):
         name: of the job in the table of parked rows and in log lines.
         limit: rows of a batch.
         is_lease: rows are only leased, and are done when `settle` has run.
+        observe: takes the results of each batch of a turn, for metrics.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Sweep(Generic[T]):
         *,
         limit: int = BATCH,
         is_lease: bool = False,
+        observe: Callable[[Sequence[T]], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.has_more = False
@@ -99,6 +101,7 @@ class Sweep(Generic[T]):
         self._process = process
         self._limit = limit
         self._is_lease = is_lease
+        self._observe = observe
         self._unresolved: set[tuple[str, str]] = set()
         """Parked rows, and organizations, of which rows are leased."""
         self._rotation = Rotation()
@@ -111,17 +114,29 @@ class Sweep(Generic[T]):
     async def run_turn(self, stop: asyncio.Event, *, batches: int = BATCHES_MAX) -> int:
         """Process a batch of each organization in turn until nothing is left; return the number of rows.
 
-        It ends after `batches` transactions, and when `stop` is set after the one in hand.
+        It ends after `batches` transactions, and when `stop` is set after the one in hand. Each round begins with a
+        look for organizations, so that one whose first row becomes due now waits for a round and not for a backlog.
         """
-        total, waiting = 0, deque(await self.organizations(batches))
+        total, left, finished = 0, list[str](), set[str]()
+        waiting = deque(await self.organizations(batches))
         while waiting and batches > 0 and not stop.is_set():
             organization_id = waiting.popleft()
             batch = await self.run_batch(organization_id)
+            self._observe(batch.results)
             total, batches = total + batch.count, batches - 1
             if batch.has_more:
-                waiting.append(organization_id)
-        self.has_more = bool(waiting)
+                left.append(organization_id)
+            else:
+                finished.add(organization_id)
+            if left and not waiting and batches > 0:
+                waiting, left = await self._next_round(finished, batches), []
+        self.has_more = bool(waiting or left)
         return total
+
+    async def _next_round(self, finished: Set[str], batches: int) -> deque[str]:
+        """Return the organizations with due rows now, without those that this turn has finished."""
+        found = await self.organizations(batches + len(finished))
+        return deque(each for each in found if each not in finished)
 
     async def organizations(self, limit: int) -> list[str]:
         """Return the organizations with due rows that come next, at most `limit`."""

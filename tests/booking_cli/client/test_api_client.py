@@ -297,7 +297,7 @@ def test_a_key_that_the_service_would_refuse_is_not_sent(booking: Booking, canne
     assert canned.asked == []
 
 
-def test_an_unknown_outcome_is_told_with_the_key_and_what_to_run(booking: Booking, canned: Any) -> None:
+def test_an_unknown_outcome_is_reported_with_the_key_and_what_to_run(booking: Booking, canned: Any) -> None:
     canned.answers = [(500, error("internal_error"))]
     refused = booking(*CREATE, "-o", "json")
     assert refused.code == ExitCode.SERVER
@@ -324,7 +324,7 @@ def test_a_connection_that_breaks_is_an_unknown_outcome(
     assert "--idempotency-key order-1017" in refused.error["hint"]
 
 
-def test_interrupted_the_key_is_told(booking: Booking, canned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_the_key_is_reported(booking: Booking, canned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> Any:
         raise KeyboardInterrupt
 

@@ -55,7 +55,7 @@ def test_a_booking_is_made_once_also_this_way(booking: Booking, shop: World, tmp
     assert booking(*argv).json["id"] != first.json["id"]
 
 
-def test_a_refusal_is_told_like_any_other(booking: Booking, shop: World) -> None:
+def test_a_refusal_is_reported_like_any_other(booking: Booking, shop: World) -> None:
     refused = booking("api", "POST", "customers", "-d", "email=nobody", "-d", "name=Ada")
     assert (refused.code, refused.out) == (ExitCode.INVALID, "")
     assert refused.err.startswith("error: ")

@@ -41,7 +41,7 @@ OVER_HTTP = {
     *("login", "config.use", "config.set", "customers.create"),
     *("webhooks.create", "webhooks.update", "webhooks.delete", "webhooks.enable", "webhooks.rotate-secret"),
     *("webhooks.test", "webhooks.recover", "webhooks.deliveries.retry", "bookings.check-in", "bookings.no-show"),
-    *("checkouts.create", "holds.create", "holds.delete", "webhooks.redeliver", "sandbox.advance"),
+    *("checkouts.create", "holds.create", "holds.delete", "webhooks.redeliver", "sandbox.advance", "sandbox.pay"),
 }
 """Commands that open no database: the service writes the entries of their requests."""
 RUN = {
@@ -169,6 +169,14 @@ def test_a_list_is_filtered_by_organization_time_and_action(fjord: Any) -> None:
     assert [each["action"] for each in entries(fjord, *ORG, "--action", "orgs.set", "--since", "1d")] == ["orgs.set"]
     assert entries(fjord, "--since", "2090-01-01T00:00:00Z") == []
     assert fjord("audit", "list", "--org", "unknown").code == 6
+
+
+def test_a_narrow_terminal_shows_the_whole_summary(fjord: Any, terminal: Any) -> None:
+    fjord("orgs", "set", "fjord-tours", "name=Fjord", "website=https://fjord.example", "language=de")
+    lines = terminal("audit", "list", *ORG, "--action", "orgs.set", "--color", "never", "-q")[1].splitlines()
+    start = next(line.index("summary") for line in lines if "summary" in line)
+    summary = "".join(line[start:].partition("  ")[0].strip() for line in lines).removeprefix("summary")
+    assert summary.startswith("settings=language,name,website")
 
 
 def test_neither_a_refused_change_nor_a_dry_run_has_an_entry(fjord: Any) -> None:

@@ -92,7 +92,7 @@ def test_an_import_in_a_pipe_is_a_line_for_each_kind(fjord: Booking, file: Calla
     assert shown.out.splitlines()[0] == "experiences\t1\t0\t0"
 
 
-def test_starts_near_a_clock_change_are_told(fjord: Booking, file: Callable[[Any], str]) -> None:
+def test_starts_near_a_clock_change_are_reported(fjord: Booking, file: Callable[[Any], str]) -> None:
     odd = KAYAK | {"departures": [{"starts_at": "2027-03-28T02:30:00", "seats_total": 1}]}
     shown = fjord("catalog", "import", "--org", "fjord-tours", file({"experiences": [odd]}))
     assert "note: /experiences/0/departures/0" in shown.err

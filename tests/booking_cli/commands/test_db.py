@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 from support.databases import connect, fill
 from support.world import FixedClock, make_world
 
@@ -30,6 +31,20 @@ def test_upgrade_makes_the_database_and_says_what_it_did(sqlite_file: Path, book
     assert booking("db", "upgrade", "--json").json == {"previous": None, "revision": revisions.head()}
     assert sqlite_file.exists()
     assert booking("db", "upgrade", "--json").json == {"previous": revisions.head(), "revision": revisions.head()}
+
+
+def test_a_database_that_is_not_in_utf8_is_refused_with_the_command_that_makes_another(
+    booking: Booking, environment: Callable[[str, str], None], postgres_server: str
+) -> None:
+    """Without a locale, as on a minimal Debian, createdb makes one in SQL_ASCII, whose texts are bytes to clients."""
+    with connect(postgres_server) as connection:
+        connection.autocommit = True
+        connection.execute("CREATE DATABASE in_ascii ENCODING SQL_ASCII TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    environment("BOOKING_DATABASE_URL", str(make_url(postgres_server).set(database="in_ascii")))
+    refused = booking("db", "upgrade", "--json")
+    assert refused.error["code"] == "wrong_encoding"
+    assert "SQL_ASCII" in refused.error["message"]
+    assert "createdb --encoding UTF8 --template template0" in refused.error["hint"]
 
 
 def test_current_tells_of_an_absent_database_without_making_it(sqlite_file: Path, booking: Booking) -> None:

@@ -49,7 +49,7 @@ def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
         started.stderr.close()
 
 
-def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(booking: Booking, new_process: Process) -> None:
+def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(new_process: Process, process: Process) -> None:
     printed, answers = play(new_process("demo", "--port", str(free_port())))
     exports = dict(line.removeprefix("export ").split("=", 1) for line in printed.splitlines() if "export" in line)
     assert exports["BOOKING_DATABASE_URL"] == f"sqlite:///{Path('.demo/booking.db').absolute()}"
@@ -64,17 +64,17 @@ def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(booking: Book
     key = Path(".demo/key")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert key.read_text().strip() in printed
-    again, answers = play(new_process("demo", "--port", str(free_port())))
+    again, answers = play(process("demo", "--port", str(free_port())))
     assert key.read_text().strip() in again
     assert [status for status, _ in answers[:2]] == [200, 200]
 
 
 def test_a_catalogue_of_ones_own_is_served(
-    stored_on_both: Booking, new_process: Process, tmp_path: Path, environment: Callable[[str, str], None]
+    stored_on_both: Booking, process: Process, tmp_path: Path, environment: Callable[[str, str], None]
 ) -> None:
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "CLP")))
-    printed, answers = play(new_process("demo", "--catalog", str(file), "--port", str(free_port())))
+    printed, answers = play(process("demo", "--catalog", str(file), "--port", str(free_port())))
     assert "API key of demo" in printed
     assert [status for status, _ in answers] == [200, 200, 201]
     assert answers[0][1]["organization"]["default_currency"] == "CLP"

@@ -159,7 +159,7 @@ def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str
     assert world.examine() == []
 
 
-def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_told(
+def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_reported(
     staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancel_batches, "BATCH", 2)

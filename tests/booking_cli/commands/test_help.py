@@ -34,7 +34,7 @@ def test_the_readme_has_the_same_exit_codes() -> None:
     ]
 
 
-def test_every_variable_that_is_read_is_told(booking: Booking) -> None:
+def test_every_variable_that_is_read_is_documented(booking: Booking) -> None:
     rows = booking("help", "environment", "-o", "json").json["data"]
     documented = {name for row in rows for name in row["variable"].split(", ")}
     root = Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def test_help_about_something_unknown_names_what_is_near(booking: Booking) -> No
     assert "Did you mean" not in booking("help", "qqq").err
 
 
-def test_what_goes_where_is_told(booking: Booking) -> None:
+def test_what_goes_to_which_stream_is_documented(booking: Booking) -> None:
     text = booking("help", "output").out
     assert "one JSON object per line" in text
     assert booking("help", "output", "-o", "json").json == {"text": text.rstrip("\n")}

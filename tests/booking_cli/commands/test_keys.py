@@ -36,7 +36,7 @@ def test_a_key_is_shown_once_and_never_again(fjord_on_both: Booking) -> None:
     assert secret not in shown.out + fjord_on_both("keys", "list", "--org", "fjord-tours", "-o", "json").out
 
 
-def test_a_new_key_has_every_read_scope_unless_told(fjord: Booking) -> None:
+def test_a_new_key_has_every_read_scope_unless_others_are_given(fjord: Booking) -> None:
     assert set(create(fjord)["scopes"]) == READ_SCOPES
     assert create(fjord, "--scope", "bookings:write")["scopes"] == ["bookings:write"]
     both = create(fjord, "--all-read", "--scope", "bookings:write", "--scope", "webhooks:manage")["scopes"]

@@ -140,7 +140,9 @@ def test_a_locked_keyring_is_found_out_before_anything_is_asked(log_in: Callable
     assert "it is locked" in refused.error["message"]
 
 
-def test_a_keyring_that_is_not_installed_is_told(log_in: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_that_is_not_installed_is_reported(
+    log_in: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     assert "pip install 'booking-cli[keyring]'" in log_in().error["message"]
 
@@ -171,7 +173,7 @@ def test_a_login_never_overwrites_a_file(log_in: Callable[..., Any], tmp_path: P
     assert file.read_text() == "precious"
 
 
-def test_a_variable_that_wins_over_the_login_is_told(
+def test_a_variable_that_wins_over_the_login_is_reported(
     booking: Booking, environment: Environment, key: str, ring: Ring, typed: Callable[[str], None]
 ) -> None:
     environment("BOOKING_API_KEY", "svc_other")
@@ -206,7 +208,7 @@ def test_a_key_is_not_kept_for_what_is_another_service(
     assert not (tmp_path / "config").exists()
 
 
-def test_a_person_who_types_no_key_is_told(terminal: Terminal, shop: World, tmp_path: Path) -> None:
+def test_a_person_who_types_no_key_gets_an_error(terminal: Terminal, shop: World, tmp_path: Path) -> None:
     argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
     code, screen = terminal(*argv, answer="\x04", at="API key (not shown): ")
     assert code == ExitCode.FAILED
@@ -239,7 +241,7 @@ def test_a_logout_takes_the_file_away(booking: Booking, log_in: Callable[..., An
     assert not (tmp_path / "kept.key").exists()
 
 
-def test_a_logout_from_a_profile_that_does_not_exist_is_told(booking: Booking, shop: World) -> None:
+def test_a_logout_from_a_profile_that_does_not_exist_is_reported(booking: Booking, shop: World) -> None:
     assert booking("logout", "--profile", "work", "-o", "json").error["code"] == "no_profile"
 
 
@@ -305,13 +307,13 @@ def test_an_empty_list_of_profiles_says_how_to_begin(
     assert "There is no profile yet: booking login" in terminal("config", "list")[1]
 
 
-def test_who_is_logged_in_is_told_as_the_api_tells_it(booking: Booking, shop: World) -> None:
+def test_who_is_logged_in_is_shown_as_the_api_shows_it(booking: Booking, shop: World) -> None:
     shown = booking("whoami", "-o", "json").json
     assert set(shown) == {"organization", "key"}
     assert shown["organization"]["slug"] == shop.organization.slug
 
 
-def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
+def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
     environment("BOOKING_BASE_URL", "http://127.0.0.1:9")
     environment("BOOKING_API_KEY", "svc_0123456789abcdef")
     assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
@@ -323,7 +325,7 @@ def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callabl
     assert (unset.code, unset.error["code"]) == (1, "not_set")
 
 
-def test_the_place_of_the_profiles_is_told(booking: Booking, tmp_path: Path) -> None:
+def test_the_path_of_the_profiles_is_printed(booking: Booking, tmp_path: Path) -> None:
     path = tmp_path / "config" / "config.toml"
     assert booking("config", "path").out == f"{path}\n"
     assert booking("config", "path", "-o", "json").json == {"path": str(path), "exists": False}

@@ -42,7 +42,7 @@ def test_a_slug_that_is_taken_exits_7(fjord_on_both: Booking) -> None:
     assert refused.out == ""
 
 
-def test_every_bad_field_is_told_at_once(stored: Booking) -> None:
+def test_every_bad_field_is_reported_at_once(stored: Booking) -> None:
     words = [word for pair in (CREATE | {"--timezone": "Mars", "--currency": "XXX"}).items() for word in pair]
     refused = stored("orgs", "create", *words, "-o", "json")
     assert refused.code == 8
@@ -92,7 +92,7 @@ def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
     assert all(key in shown for key in SETTINGS)
 
 
-def test_where_staff_is_told_is_set_shown_and_switched_off(fjord_on_both: Booking) -> None:
+def test_the_address_for_notices_to_staff_is_set_shown_and_removed(fjord_on_both: Booking) -> None:
     def said(*words: str) -> object:
         return fjord_on_both("orgs", "notify-email", "fjord-tours", *words, "-o", "json").json
 

@@ -10,7 +10,7 @@ import pytest
 from support import due
 
 from booking_cli.client import refund_notes
-from booking_core import bookings, organizations, payments
+from booking_core import bookings, organizations, payments, stripe_accounts
 from booking_core.context import Actor
 from booking_core.db.engine import Database
 from booking_core.models.bookings import (
@@ -58,13 +58,13 @@ class Office:
         return self._booking(*argv)
 
     def act(self, verb: Callable[..., bytes]) -> Any:
-        def work(tx: Any) -> bytes:
-            organization = organizations.get(tx, slug="fjord-tours")
-            installation = Settings.from_environment().installation()
-            actor = Actor(installation=installation, organization=organization, at=tx.now())
-            return verb(tx, actor)
+        return json.loads(self.database.write(lambda tx: verb(tx, self.actor(tx))))
 
-        return json.loads(self.database.write(work))
+    @staticmethod
+    def actor(tx: Any) -> Actor:
+        organization = organizations.get(tx, slug="fjord-tours")
+        installation = Settings.from_environment().installation()
+        return Actor(installation=installation, organization=organization, at=tx.now())
 
     def paid(self, *, intent: str | None = "pi_1") -> str:
         """Return the id of a booking that was paid by card."""
@@ -153,6 +153,18 @@ def test_a_refund_is_sent_once_more(office: Office) -> None:
 def test_whoever_retries_without_a_gateway_is_warned(office: Office) -> None:
     again = office.plain("refunds", "retry", office.waiting())
     assert "BOOKING_STRIPE_API_KEY is not set here" in again.err
+
+
+def test_an_organization_with_an_account_of_its_own_is_not_warned(office: Office) -> None:
+    def configure(tx: Any, actor: Actor) -> None:
+        stripe_accounts.configure(
+            tx, actor, api_key="sk_test_of_ours", webhook_secret="whsec_of_a_test_endpoint", publishable_key=None
+        )
+
+    refund = office.waiting()
+    office.database.write(lambda tx: configure(tx, office.actor(tx)))
+    again = office.plain("refunds", "retry", refund)
+    assert (again.code, "BOOKING_STRIPE_API_KEY" in again.err) == (0, False)
 
 
 def test_what_can_be_done_next_is_said(office: Office) -> None:
@@ -296,11 +308,11 @@ def answer(method: str, source: str, status: str, *, total: int = 89000, gift_ca
         (answer("free", "external", "paid", total=0), "auto", "Nothing else was paid"),
     ],
 )
-def test_a_client_is_told_what_the_answer_holds(shown: dict[str, Any], refund: str, said: str) -> None:
+def test_a_client_is_shown_what_the_answer_holds(shown: dict[str, Any], refund: str, said: str) -> None:
     assert said in refund_notes.after_cancelling(shown, refund)
 
 
-def test_an_operator_is_told_state_amount_and_reason(office: Office) -> None:
+def test_an_operator_is_shown_state_amount_and_reason(office: Office) -> None:
     booking_id = office.waiting()
     outcome = office.database.read(
         lambda tx: payments.outcome_of(tx, organizations.get(tx, slug="fjord-tours").id, booking_id)

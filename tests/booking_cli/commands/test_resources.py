@@ -220,10 +220,25 @@ def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, gue
     assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "usage")
 
 
-def test_too_few_seats_are_told_with_how_many_there_are(booking: Booking, shop: World) -> None:
+def test_too_few_seats_are_reported_with_how_many_there_are(booking: Booking, shop: World) -> None:
     refused = book(booking, shop.departure(shop.experience(), seats=1))
     assert (refused.code, refused.error["code"]) == (7, "insufficient_capacity")
     assert refused.error["hint"] == "seats left: 1; find other departures with booking availability"
+
+
+def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departures(
+    booking: Booking, shop: World
+) -> None:
+    refused = book(booking, "tomorrow")
+    assert (refused.code, refused.error["code"]) == (8, "validation_failed")
+    assert refused.error["message"].startswith("experience_date_id: must be a UUID, such as ")
+    assert refused.error["hint"] == "booking availability lists the departures"
+
+
+def test_an_endpoint_of_a_private_network_is_refused_with_the_command_for_it(booking: Booking, shop: World) -> None:
+    refused = booking("webhooks", "create", "--url", "https://10.0.0.1/", "--event", "booking.created", "-o", "json")
+    assert (refused.code, refused.error["details"][0]["reason"]) == (8, "address_not_public")
+    assert "booking webhooks listen" in refused.error["hint"]
 
 
 def test_cancelling_needs_a_yes_before_anything_is_asked(
@@ -262,7 +277,7 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
 @pytest.mark.parametrize(
     ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
 )
-def test_a_departure_that_is_not_there_is_told_from_a_booking_that_is_not(
+def test_a_departure_that_is_not_there_is_distinguished_from_a_booking_that_is_not(
     booking: Booking, shop: World, departure: str, wanted: str, message: str
 ) -> None:
     pending = Operations(shop).check_out(departure)["id"]
@@ -343,7 +358,7 @@ def test_a_code_can_be_kept_in_a_file(booking: Booking, shop: World, tmp_path: A
     assert issue(booking, shop, "--expires-at", "never").code == ExitCode.USAGE
 
 
-def test_a_code_that_cannot_be_shown_is_told_with_its_card(booking: Booking, shop: World, process: Process) -> None:
+def test_a_code_that_cannot_be_shown_is_reported_with_its_card(booking: Booking, shop: World, process: Process) -> None:
     started = process("gift-cards", "issue", "--org", shop.organization.slug, "--amount", "50000", "-o", "json")
     assert started.stdout is not None
     started.stdout.close()

@@ -55,6 +55,13 @@ def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Boo
     departure = booking("availability", "-o", "json").json["data"][0]
     ada = ("--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com", "--payment", "pay_on_site")
     assert booking("bookings", "create", "--departure", departure["id"], *ada).code == 0
+    guest = ("--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com")
+    kept = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
+    checkout = booking("checkouts", "create", "--departure", departure["id"], *guest, *kept, "-o", "json").json
+    assert (checkout["booking"]["external_reference"], checkout["booking"]["metadata"]) == ("A-1", {"channel": "acme"})
+    for card, status in (("pm_card_chargeDeclined", "pending"), ("pm_card_visa", "confirmed")):
+        paid = booking("sandbox", "pay", checkout["id"], "--card", card, "-o", "json").json
+        assert paid["checkout"]["booking"]["status"] == status
     before = booking("sandbox", "clock", "-o", "json").json
     assert before["offset_seconds"] == 0
     assert booking("sandbox", "advance", "31m", "-o", "json").json["offset_seconds"] == 31 * 60

@@ -70,12 +70,12 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
 
 
 def test_the_effective_settings_are_logged_without_secrets(
-    new_process: Process, environment: Callable[[str, str], None]
+    process: Process, environment: Callable[[str, str], None]
 ) -> None:
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
     environment("BOOKING_PENDING_MINUTES", "17")
-    with serving(new_process("serve", "--port", "0")) as (_, logged):
+    with serving(process("serve", "--port", "0")) as (_, logged):
         lines = [json.loads(line) for line in logged]
     (settings,) = (line["settings"] for line in lines if "settings" in line)
     assert settings["BOOKING_PENDING_MINUTES"] == "17"
@@ -103,12 +103,12 @@ def remaining(url: str, forwarded_for: str) -> int:
     ],
 )
 def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
-    new_process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
+    process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
     clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
-    with serving(new_process("serve", "--port", "0")) as (address, _):
+    with serving(process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
         seen = [remaining(f"{address}/api/v1/me", client) for client in clients]
         given_back = int(time.monotonic() - began)  # one for each second
@@ -117,15 +117,15 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
     )
 
 
-def test_the_log_is_for_people_when_they_ask(new_process: Process, environment: Callable[[str, str], None]) -> None:
+def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
     environment("BOOKING_LOG_FORMAT", "console")
-    with serving(new_process("serve", "--port", "0")) as (_, logged):
+    with serving(process("serve", "--port", "0")) as (_, logged):
         pass
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    booking\.serve  settings: ", logged[0])
 
 
-def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, new_process: Process) -> None:
-    with serving(new_process("serve", "--port", "0")):
+def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
+    with serving(process("serve", "--port", "0")):
         refused = booking("serve", "--port", "0", "-o", "json")
         assert (refused.code, refused.error["code"]) == (2, "already_served")
         assert booking("orgs", "list").code == 0
@@ -152,7 +152,7 @@ def test_reloading_goes_with_one_process(booking: Booking, environment: Callable
     assert booking("serve", "--reload", "--workers", "2").code == 2
 
 
-def test_a_port_that_is_taken_is_told(booking: Booking, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(booking: Booking, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
     assert (refused.code, refused.error["code"]) == (2, "bad_address")

@@ -80,6 +80,14 @@ def test_hold_check_out_and_pay(shop: Any) -> None:
     assert shop("pay", booking["id"]).json == paid.json
 
 
+def test_a_checkout_keeps_a_reference_and_metadata(shop: Any) -> None:
+    kept = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
+    booking = checkout(shop, *kept).json
+    assert (booking["external_reference"], booking["metadata"]) == ("A-1", {"channel": "acme"})
+    assert checkout(shop, *kept).code == 7
+    assert checkout(shop, "--unique").code == 8
+
+
 def test_the_payment_intent_is_kept_for_refunds(shop: Any, fresh_database_url: str) -> None:
     booking = checkout(shop).json
     shop("pay", booking["id"], "--payment-intent", "pi_42")

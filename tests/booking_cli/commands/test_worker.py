@@ -16,7 +16,7 @@ from support.servers import free_port
 from support.world import SECRET
 
 
-def test_it_works_until_it_is_told_to_stop(
+def test_it_works_until_it_is_stopped(
     stored_on_both: Callable[..., Any], new_process: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """For example: booking worker."""

@@ -50,13 +50,15 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
         "customer": {"name": "Ada", "phone": None},
         "guests": [{"tier_id": "adult", "count": 2, "unit_price": ITEM["price"]}, {"tier_id": "child", "count": 1}],
         "add_ons": [],
+        "metadata": {},
     }
     Renderer(output="table").one(item)
     lines = [line.split(maxsplit=1) for line in written(capsys).splitlines()]
     assert ["price", "890.00 NOK"] in lines
     assert ["customer.name", "Ada"] in lines
-    assert ["guests", "adult, 2, 890.00 NOK"] in lines
-    assert ["child,", "1"] in lines
+    assert ["guests", "adult, count 2, 890.00 NOK"] in lines
+    assert ["child,", "count 1"] in lines
+    assert ["metadata"] in lines
     assert ["created_at", "2026-11-21 13:00"] in lines
 
 

@@ -193,7 +193,7 @@ def paid(ops: Operations, *, starts_in: int = 2 * DAY) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", ["admin", "agent"])
-def test_a_booking_is_cancelled_for_staff_or_an_agent_and_the_money_is_told(
+def test_a_booking_is_cancelled_for_staff_or_an_agent_and_the_money_is_reported(
     stored_on_both: Booking, ops: Operations, code: str
 ) -> None:
     booked = paid(ops)
@@ -260,7 +260,7 @@ def test_a_reason_longer_than_the_api_takes_is_refused(staff: Booking, ops: Oper
         (PaymentMode.EXTERNAL_PAID, "It was paid outside this service"),
     ],
 )
-def test_what_no_card_paid_is_told_too(
+def test_what_no_card_paid_is_reported_too(
     stored_on_both: Booking, ops: Operations, departure: str, mode: PaymentMode, message: str
 ) -> None:
     ops.book(departure, payment=mode)

@@ -274,7 +274,7 @@ def test_a_departure_that_is_cancelled_while_it_is_booked_keeps_no_booking(
     assert ops.world.examine() == []
 
 
-def test_two_who_take_one_address_are_told_apart(ops: Operations, two: tuple[str, str]) -> None:
+def test_two_who_take_one_address_are_distinguished(ops: Operations, two: tuple[str, str]) -> None:
     ops.book(two[0], email="first@example.com")
     ops.book(two[0], email="second@example.com")
     for turn in range(5):

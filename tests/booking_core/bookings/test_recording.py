@@ -274,7 +274,7 @@ def test_a_booking_that_staff_confirmed_unpaid_stays_payable(ops: Operations, wo
     world.clock.advance(HOUR)
     paid = ops.pay(booking_id, "pi_late")
     assert (paid["status"], paid["payment"]["status"]) == ("confirmed", "paid")
-    assert ops.event_types(booking_id) == ["booking.created", "booking.confirmed"]
+    assert ops.event_types(booking_id) == ["booking.created", "booking.confirmed", "booking.updated"]
     (payment,) = world.rows(tables.payments)
     assert (payment["status"], payment["payment_intent"]) == ("paid", "pi_late")
     ops.cancel(booking_id)

@@ -66,7 +66,7 @@ def test_the_event_has_the_previous_departure(ops: Operations, world: World, sat
         assert payloads[kind] == {"previous_starts_at": before}
 
 
-def test_a_booking_moves_back_and_forth_and_each_move_is_told(
+def test_a_booking_moves_back_and_forth_and_each_move_is_published(
     ops: Operations, world: World, saturday: str, sunday: str
 ) -> None:
     booking = ops.book(saturday, 2)

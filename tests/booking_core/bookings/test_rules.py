@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 
 from booking_core import experiences, tokens
-from booking_core.bookings import pricing, rules
+from booking_core.bookings import cancellation_terms, pricing, rules
 from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import ShownBooking
 from booking_core.clock import zone
 from booking_core.context import Installation, Organization
 from booking_core.errors import Malformed, Unprocessable
@@ -272,6 +273,21 @@ def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
         shown = orjson.loads(rendered)
         assert "cancellation" not in shown  # it depends on the instant, and this is what events have
         assert shown == Booking.model_validate_json(rendered).to_json()
+
+
+def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
+    others = [
+        replace(ORGANIZATION, refund_late_percent=40),
+        replace(ORGANIZATION, refund_full_until_hours=48),
+        replace(ORGANIZATION, timezone="America/St_Johns"),
+    ]
+    bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
+    rendered = {
+        orjson.dumps(cancellation_terms.presenter(each, NOON)(ShownBooking(booking, 0, None)))
+        for each in (ORGANIZATION, *others, replace(ORGANIZATION))
+        for booking in bookings
+    }
+    assert len(rendered) == 4 * len(bookings)
 
 
 def test_the_link_can_be_put_into_what_was_rendered_without_it() -> None:

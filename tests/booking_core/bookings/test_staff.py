@@ -212,7 +212,7 @@ def test_cancelling_again_changes_nothing(ops: Operations, world: World, departu
         assert ops.cancel(booking["id"], CancelReason.CUSTOMER) == cancelled
 
 
-def test_guest_and_staff_are_told_whatever_was_said_of_the_notice_of_the_creation(
+def test_guest_and_staff_are_notified_whatever_was_said_of_the_notice_of_the_creation(
     ops: Operations, new_world: Callable[..., World], departure: str
 ) -> None:
     both, quiet = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)

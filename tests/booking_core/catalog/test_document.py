@@ -149,7 +149,7 @@ def test_a_start_may_be_written_in_any_usual_way(text: str) -> None:
         (1700000000, "must be an ISO 8601 timestamp"),
     ],
 )
-def test_a_start_that_is_none_is_told(text: object, said: str) -> None:
+def test_a_start_that_is_none_is_reported(text: object, said: str) -> None:
     found = problems(tour(departures=[{"starts_at": text, "seats_total": 1}]))
     assert found == {"/experiences/0/departures/0/starts_at": said}
 
@@ -304,7 +304,7 @@ FOUND: dict[str, Any] = {
 }
 
 
-def test_a_catalogue_of_many_mistakes_has_every_one_of_them_told_at_once() -> None:
+def test_a_catalogue_of_many_mistakes_has_every_one_of_them_reported_at_once() -> None:
     before = copy.deepcopy(BAD)
     assert problems(BAD) == FOUND  # ANY: words of the wire's own types
     assert len(FOUND) >= 25

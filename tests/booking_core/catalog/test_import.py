@@ -145,7 +145,7 @@ def test_an_example_is_exported_to_a_document_that_imports_to_the_same(
     assert copy.database.read(lambda tx: catalog.export(tx, copy.organization, copy.installation)) == exported
 
 
-def test_an_import_is_told_of_while_it_runs(example: tuple[World, dict[str, Any], str]) -> None:
+def test_an_import_is_reported_while_it_runs(example: tuple[World, dict[str, Any], str]) -> None:
     world, document, name = example
     seen: list[tuple[int, int]] = []
     load(world, document, progress=lambda done, total: seen.append((done, total)))
@@ -175,7 +175,7 @@ def test_one_bad_entry_and_nothing_is_written(world: World) -> None:
     assert [stored(world, table) for table in TABLES] == [[]] * len(TABLES)
 
 
-def test_what_stands_against_stored_rows_is_told_all_at_once_and_nothing_is_written(world: World) -> None:
+def test_what_stands_against_stored_rows_is_reported_all_at_once_and_nothing_is_written(world: World) -> None:
     ids = [tokens.new_id() for _ in range(5)]
     load(
         world,
@@ -300,7 +300,7 @@ def test_an_experience_is_matched_by_id_then_by_slug(world: World) -> None:
     }
 
 
-def test_an_id_that_is_not_the_stored_one_of_that_slug_is_left_and_told(world: World) -> None:
+def test_an_id_that_is_not_the_stored_one_of_that_slug_is_left_and_reported(world: World) -> None:
     stays = world.experience(slug="kayak")
     done = load(world, {"experiences": [tour(id=tokens.new_id())]})
     assert [row["id"] for row in stored(world, tables.experiences)] == [stays]
@@ -463,7 +463,7 @@ def test_a_total_lowered_under_what_is_sold_leaves_no_seat_to_sell(world: World)
     assert (row["seats_total"], row["seats_ceiling"], row["seats_taken"]) == (20, 20, 9)
 
 
-def test_moving_or_cancelling_under_guests_is_told(world: World) -> None:
+def test_moving_or_cancelling_under_guests_is_reported(world: World) -> None:
     known = world.departure(world.experience(slug="kayak"), starts_at=zone("Europe/Oslo").parse(START), seats_taken=2)
     done = load(world, with_departures(departure(id=known, starts_at="2026-12-24T11:00:00", status="cancelled")))
     assert [note.pointer for note in done.notes] == [

@@ -68,7 +68,7 @@ def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
     assert catalog.validate(document)
 
 
-def test_each_other_currency_is_told_once_with_how_often_it_occurs(world: World) -> None:
+def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: World) -> None:
     cards = [{"code": f"GIFT{i}", "initial_amount": money(code)} for i, code in enumerate(["NOK", "CHF", "SEK", "CHF"])]
     found = problems({"gift_cards": cards}, world)
     assert [(pointer, message.partition(";")[0]) for pointer, message in found.items()] == [
@@ -115,7 +115,7 @@ def test_wall_time_utc_and_the_zone_s_own_offset_are_no_sign_of_another_zone(wor
     assert catalog.validate(tour(start) | {"timezone": "Europe/Oslo"}, organization=world.organization)
 
 
-def test_a_zone_that_does_not_exist_is_told(world: World) -> None:
+def test_a_zone_that_does_not_exist_is_reported(world: World) -> None:
     for wrong in ("Europe/Olso", "", 1, "../etc/passwd"):
         assert list(problems({"timezone": wrong}, world)) == ["/timezone"]
         assert list(problems({"timezone": wrong})) == ["/timezone"]
@@ -143,7 +143,7 @@ def test_an_export_names_its_zone_and_goes_to_another_organization_only_when_it_
     catalog.validate(exported, organization=world.organization)
 
 
-def test_what_is_of_the_wrong_shape_is_told_and_breaks_nothing(world: World) -> None:
+def test_what_is_of_the_wrong_shape_is_reported_and_breaks_nothing(world: World) -> None:
     for document in ([], {"experiences": [1]}, {"experiences": {"a": 1}}, {"gift_cards": [{"expires_at": 5}]}):
         assert problems(document, world)
     odd = tour("2026-12-24T10:00:00+99:00", "0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00", "+02:00")

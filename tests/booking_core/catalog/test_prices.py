@@ -201,7 +201,7 @@ def test_prices_that_are_left_out_stay_and_null_empties_them(world: World) -> No
         ({"prices": [1]}, "/prices", "must be an object"),
     ],
 )
-def test_what_is_wrong_with_a_departure_s_prices_is_told_by_pointer(
+def test_what_is_wrong_with_a_departure_s_prices_is_reported_by_pointer(
     world: World, own: Document, pointer: str, words: str
 ) -> None:
     found = problems(world, tour(departure(**own), price_tiers=[ADULT, CHILD]))

@@ -38,7 +38,7 @@ def test_a_schedule_holds_its_wall_time_across_a_clock_change() -> None:
     assert notes == ()
 
 
-def test_a_time_that_never_happens_is_moved_forward_by_the_gap_and_told() -> None:
+def test_a_time_that_never_happens_is_moved_forward_by_the_gap_and_reported() -> None:
     starts, notes = planned(schedule(**{"from": "2027-03-27", "to": "2027-03-29"}))
     assert starts == ["2027-03-27T02:30:00+01:00", "2027-03-28T03:30:00+02:00", "2027-03-29T02:30:00+02:00"]
     assert notes == (
@@ -49,7 +49,7 @@ def test_a_time_that_never_happens_is_moved_forward_by_the_gap_and_told() -> Non
     )
 
 
-def test_a_time_that_happens_twice_is_the_first_and_told() -> None:
+def test_a_time_that_happens_twice_is_the_first_and_reported() -> None:
     starts, notes = planned(schedule(**{"from": "2027-10-31", "to": "2027-10-31"}))
     assert starts == ["2027-10-31T02:30:00+02:00"]
     assert "happens twice and the first is taken" in notes[0].message
@@ -88,7 +88,7 @@ def test_a_departure_written_by_itself_stands_for_the_scheduled_one() -> None:
     assert starts == ["2026-12-05T10:00:00+01:00", "2026-12-06T10:00:00+01:00"]
 
 
-def test_starts_and_ends_written_one_by_one_are_told_as_well() -> None:
+def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
     own = {"starts_at": "2027-03-28T02:30:00", "ends_at": "2027-10-31T02:30:00", "seats_total": 7}
     _, notes = planned(departures=[own])
     assert [note.pointer for note in notes] == [
@@ -99,7 +99,7 @@ def test_starts_and_ends_written_one_by_one_are_told_as_well() -> None:
     assert notes == ()
 
 
-def test_two_schedules_that_meet_are_told_once_with_how_often_and_when_first() -> None:
+def test_two_schedules_that_meet_are_reported_once_with_how_often_and_when_first() -> None:
     with pytest.raises(InvalidCatalogue) as refused:
         planned(
             schedule(times=["10:00", "12:00"], **{"from": "2026-12-01", "to": "2026-12-31"}),
@@ -113,7 +113,7 @@ def test_two_schedules_that_meet_are_told_once_with_how_often_and_when_first() -
     )
 
 
-def test_days_in_the_wrong_order_are_told_with_what_else_is_wrong() -> None:
+def test_days_in_the_wrong_order_are_reported_with_what_else_is_wrong() -> None:
     with pytest.raises(InvalidCatalogue) as refused:
         planned(schedule(seats_total=-1, **{"from": "2026-12-01", "to": "2026-11-30"}))
     assert {problem.pointer for problem in refused.value.problems} == {

@@ -17,17 +17,19 @@ from support.mails import Mails
 from support.money import Till
 from support.world import DAY, FixedClock, World, make_world
 
-from booking_core import cells, doctor, organizations, retention_clock, stripe_accounts
+from booking_core import cells, doctor, organizations, retention_clock, sandboxes, stripe_accounts
 from booking_core.cells import FIRST, Cell, CellError, Mover, guards, moves, rows
 from booking_core.cells.comparing import Comparison
 from booking_core.clock import SECOND, system_clock
 from booking_core.db import tables
 from booking_core.db.backfills import Backfill
 from booking_core.db.engine import Database
+from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.errors import BookingError, Unavailable
 from booking_core.idempotency import Answer
 from booking_core.models.events import EventType
+from booking_core.models.sandbox import SandboxClockAdvance
 from booking_core.realign import all_kinds
 from booking_core.retention_clock import Measured
 from booking_core.settings import Settings
@@ -41,6 +43,7 @@ from booking_server.worker.worker import Worker
 Place = tuple[Cell, Database]
 
 _DELETE_EVENT = Statement(text("DELETE FROM events WHERE organization_id = CAST(:o AS uuid) AND sequence = 1"))
+_EVENTS = Statement(text("SELECT body FROM events WHERE organization_id = CAST(:o AS uuid) ORDER BY sequence"))
 _DELETE_ATTEMPTS = Statement(text("DELETE FROM attempts WHERE organization_id = CAST(:o AS uuid)"))
 
 
@@ -125,8 +128,13 @@ def is_empty(database: Database, organization_id: str) -> bool:
 def test_every_row_of_an_organization_moves_and_only_those(world: World, places: dict[str, Place], target: str) -> None:
     neighbour = make_world(places[FIRST][1], world.clock)
     Mails(neighbour).book()
+    departure, at = world.rows(tables.departures)[0]["id"], world.clock()
+    world.insert(tables.departure_touches, departure_id=departure, due_at=at)
+    world.insert(tables.departure_followers, followed_sequence=1)
+    world.insert(tables.holds, departure_id=departure, seats=1, created_at=at, expires_at=at + SECOND, ended_at=at)
     before, others = contents(world.database, world.org), contents(world.database, neighbour.org)
-    assert {name for name, (count, _) in before.items() if count} >= {"mails", "deliveries", "gift_cards", "api_keys"}
+    held = {"mails", "deliveries", "gift_cards", "api_keys", "holds", "departure_touches", "departure_followers"}
+    assert {name for name, (count, _) in before.items() if count} >= held | {"payment_intents", "stripe_accounts"}
     mover(world, places, target=target).run()
     assert contents(places[target][1], world.org) == before
     assert is_empty(world.database, world.org)
@@ -135,6 +143,46 @@ def test_every_row_of_an_organization_moves_and_only_those(world: World, places:
     key = cells.forwarded_to
     assert world.database.read(lambda tx: key(tx, world.org)) == target
     assert World(places[target][1], world.clock, world.organization).examine() == []
+
+
+def test_a_sandbox_moves_with_its_clock_its_captured_mails_and_its_events(places: dict[str, Place]) -> None:
+    """Its clock goes on where it was, and what was due by it is due in the other cell."""
+    source, target, clock = places[FIRST][1], places["c2"][1], FixedClock(system_clock())
+    world = make_world(source, clock, clock_offset=0)
+    booking_id = Mails(world).book(departure_id=world.departure(world.experience(), starts_at=clock() + 30 * DAY))
+    Mails(world).write()
+    for row in world.rows(tables.mails):
+        ended = {"status": "sent", "sent_at": clock(), "completed_at": clock(), "next_attempt_at": None}
+        world.change(tables.mails, row["id"], **ended)
+    source.write(lambda tx: sandboxes.advance(tx, world.caller(), SandboxClockAdvance(seconds=DAY // SECOND)))
+    before = contents(source, world.org)
+    shown = seen(source, world)
+    mover(world, places).run()
+    assert contents(target, world.org) == before
+    assert seen(target, world) == shown
+    assert shown["clock"]["offset_seconds"] == DAY // SECOND
+    assert {mail["booking_id"] for mail in shown["mails"]} == {booking_id}
+    assert source.read(sandboxes.moves).get(world.org) is None, "no clock is left behind"
+    caller = replace(world.caller(), organization=replace(world.organization, clock_offset=DAY))
+    further = target.write(lambda tx: sandboxes.advance(tx, caller, SandboxClockAdvance(seconds=60)))
+    assert further["offset_seconds"] == DAY // SECOND + 60
+    assert World(target, clock, world.organization).examine() == []
+
+
+def seen(database: Database, world: World) -> dict[str, Any]:
+    """Return the clock, the captured mails and the events of a sandbox as its keys see them."""
+    own = replace(world.organization, clock_offset=DAY)
+    caller = replace(world.caller(), organization=own, at=own.instant(world.clock()))
+
+    def read(tx: Any) -> dict[str, Any]:
+        tx.instant = caller.at
+        mails = sandboxes.find_mails(tx, caller, PageRequest(9))["data"]
+        listed = [row[0] for row in tx.all(_EVENTS, o=world.org)]
+        return {"clock": sandboxes.clock(tx, caller), "mails": mails, "events": listed}
+
+    found = database.read(read)
+    del found["clock"]["now"]  # the real time goes on
+    return found
 
 
 def test_an_organization_that_comes_back_is_forwarded_to_where_it_is(world: World, places: dict[str, Place]) -> None:
@@ -309,7 +357,8 @@ def _stop_before_it_leaves(world: World, places: dict[str, Place], monkeypatch: 
 
 def _run_every_job(settings: Settings, cell: Cell, world: World) -> set[str]:
     """Run each job of a cell once, and what follows a clock that was set back; return whose deliveries are claimed."""
-    own = replace(cell.settings, guest_retention_days=30, event_retention_days=90)
+    nowhere = "http://127.0.0.1:9"  # of Stripe: no test asks the real one
+    own = replace(cell.settings, guest_retention_days=30, event_retention_days=90, stripe_base_url=nowhere)
     with contextlib.closing(Database(own.database_url, clock=FixedClock(world.clock() + YEARS))) as database:
         jobs = periodic_jobs(own, database, world.installation)
         assert {job.name for job in jobs} >= {"expiry", "refunds", "mail", "retention", "erasure"}

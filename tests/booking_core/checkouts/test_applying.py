@@ -33,9 +33,9 @@ class Shop:
         self.departure = self.world.departure(self.world.experience(), seats=50)
         configure(self.world)
 
-    def checkout(self) -> str:
+    def checkout(self, count: int = 1) -> str:
         """Return the id of a booking whose guest can pay by the intent pi_<id>."""
-        guests, customer = [{"tier_id": "adult", "count": 1}], {"name": "Ada", "email": "ada@example.com"}
+        guests, customer = [{"tier_id": "adult", "count": count}], {"name": "Ada", "email": "ada@example.com"}
         request = CheckoutCreate.model_validate(
             {"experience_date_id": self.departure, "guests": guests, "customer": customer}
         )
@@ -68,6 +68,13 @@ class Shop:
             amount_minor=TOTAL,
             is_closed=is_closed,
         )
+
+    def mailed(self, booking_id: str) -> list[tuple[str, str]]:
+        """Return the kinds and reasons of the mails to staff about the payment of a booking."""
+        owed = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
+        found = sorted(owed, key=lambda row: row["key"])
+        kinds = ("staff_payment_review_mail", "staff_dispute_opened_mail", "staff_dispute_lost_mail")
+        return [(row["kind"], orjson.loads(row["payload"])["reason"]) for row in found if row["kind"] in kinds]
 
     def state(self, booking_id: str) -> tuple[str, str]:
         row = self.ops.booking(booking_id)
@@ -151,6 +158,7 @@ def test_money_that_does_not_fit_waits_for_a_person(shop: Shop, over: dict[str, 
     assert shop.state(booking_id) == ("pending", "pending")
     assert (shop.row(booking_id)["status"], shop.row(booking_id)["last_error"]) == ("needs_review", reason)
     assert shop.ops.noted(booking_id).count("payment_needs_review") == 1
+    assert shop.mailed(booking_id) == [("staff_payment_review_mail", reason)]
 
 
 def test_the_review_ends_when_the_money_was_refunded_or_staff_says_so(shop: Shop) -> None:
@@ -171,6 +179,18 @@ def test_a_second_intent_for_a_paid_booking_waits_for_a_person(shop: Shop) -> No
     assert shop.say(replace(shop.intent(booking_id), intent_id="pi_second")) is Applied.NEEDS_REVIEW
     assert shop.state(booking_id) == ("confirmed", "paid")
     assert shop.payment(booking_id)["payment_intent"] == f"pi_{booking_id}"
+    for update in (shop.intent(booking_id), replace(shop.intent(booking_id), intent_id="pi_second")) * 2:
+        shop.say(update)
+    assert (shop.row(booking_id)["status"], shop.row(booking_id)["last_error"]) == ("needs_review", "second_intent")
+    assert shop.mailed(booking_id) == [("staff_payment_review_mail", "second_intent")]
+
+
+def test_a_payment_of_its_own_books_also_while_a_second_one_waits_for_a_person(shop: Shop) -> None:
+    booking_id = shop.checkout()
+    shop.say(replace(shop.intent(booking_id), intent_id="pi_second"))
+    shop.say(shop.intent(booking_id))
+    assert shop.state(booking_id) == ("confirmed", "paid")
+    assert (shop.row(booking_id)["status"], shop.row(booking_id)["last_error"]) == ("needs_review", "second_intent")
 
 
 def test_a_payment_after_the_seats_were_given_back_is_refunded(shop: Shop) -> None:
@@ -199,6 +219,18 @@ def test_a_refund_at_the_dashboard_is_recorded_once(shop: Shop) -> None:
     assert shop.ops.noted(booking_id).count("payment_returned") == 2
 
 
+def test_an_event_too_many_about_a_refund_at_the_dashboard_is_found(shop: Shop) -> None:
+    booking_id = shop.checkout()
+    shop.say(shop.intent(booking_id))
+    shop.say(shop.refund(booking_id, 9_000))
+    assert shop.world.examine() == []
+    (confirmed,) = (row for row in shop.world.rows(tables.events) if row["type"] == "booking.confirmed")
+    shop.world.change(tables.events, confirmed["id"], type="booking.refunded")
+    found = [each for each in shop.world.examine() if "each refund that returned money has one event" in str(each)]
+    assert ["1 refunds in the timeline, 1 made, 2 events" in str(each) for each in found] == [True]
+    shop.world.change(tables.events, confirmed["id"], type="booking.confirmed")
+
+
 def test_a_cancellation_refunds_what_the_dashboard_has_left(shop: Shop) -> None:
     booking_id = shop.checkout()
     shop.say(shop.intent(booking_id))
@@ -212,6 +244,21 @@ def test_a_cancellation_refunds_what_the_dashboard_has_left(shop: Shop) -> None:
     shop.say(shop.refund(booking_id, TOTAL))
     assert (shop.payment(booking_id)["refunded_minor"], shop.state(booking_id)[1]) == (TOTAL, "refunded")
     assert shop.row(booking_id)["returned_minor"] == 9_000
+
+
+@pytest.mark.parametrize(("at_the_dashboard", "released"), [(9_000, TOTAL - 9_000), (TOTAL + 9_000, 0)])
+def test_a_change_of_party_counts_what_the_dashboard_returned(shop: Shop, at_the_dashboard: int, released: int) -> None:
+    booking_id = shop.checkout(2)
+    shop.say(shop.intent(booking_id, received_minor=2 * TOTAL))
+    shop.say(RefundUpdate(intent_id=f"pi_{booking_id}", refunded_minor=at_the_dashboard, is_whole=False))
+    change = shop.ops.change_party(booking_id, 1)
+    assert change["money"]["refund"]["amount_minor"] == released
+    assert shop.state(booking_id) == ("confirmed", "partially_refunded")
+    assert shop.world.examine() == []
+    shop.ops.cancel(booking_id)
+    amounts = {row["number"]: row["amount_minor"] for row in shop.world.rows(tables.refunds)}
+    assert amounts.pop(1, 0) == released
+    assert amounts == {0: 2 * TOTAL - at_the_dashboard - released}
 
 
 def test_a_refund_that_comes_before_its_payment_is_recorded_with_it(shop: Shop) -> None:
@@ -259,6 +306,23 @@ def test_a_dispute_is_opened_and_closed_once_in_any_order(shop: Shop, order: tup
     assert (row["dispute_status"], row["dispute_closed_at"] is None) == ("lost", False)
     noted = [kind for kind in shop.ops.noted(booking_id) if "dispute" in kind]
     assert sorted(noted) == ["dispute_closed", "payment_disputed"]
+    opened = [] if order[0] else [("staff_dispute_opened_mail", "fraudulent")]
+    assert shop.mailed(booking_id) == [("staff_dispute_lost_mail", "fraudulent"), *opened]
+
+
+def test_two_disputes_of_a_payment_are_mailed_once_each_however_they_alternate(shop: Shop) -> None:
+    booking_id = shop.checkout()
+    shop.say(shop.intent(booking_id))
+    for number in (1, 2, 1, 2):
+        shop.say(replace(shop.dispute(booking_id), dispute_id=f"dp_{number}"))
+    assert shop.mailed(booking_id) == [("staff_dispute_opened_mail", "fraudulent")] * 2
+
+
+def test_a_dispute_that_is_won_needs_nobody(shop: Shop) -> None:
+    booking_id = shop.checkout()
+    shop.say(shop.intent(booking_id))
+    shop.say(replace(shop.dispute(booking_id, is_closed=True), status="won"))
+    assert shop.mailed(booking_id) == []
 
 
 def test_a_dispute_of_a_booking_paid_without_a_checkout_is_kept(shop: Shop) -> None:

@@ -61,7 +61,7 @@ def _mail(row_id: str, status: str, sent_at: str) -> str:
     return f"('{ORG}', '{row_id}', '{row_id}', 'x_mail', 'a@b.c', '{row_id}', '', '{status}', 5, {sent_at})"
 
 
-def test_mails_that_had_ended_and_keys_that_were_told_of_before_0004_are_known(empty_database_url: str) -> None:
+def test_mails_that_had_ended_and_keys_that_were_announced_before_0004_are_known(empty_database_url: str) -> None:
     migrate.upgrade(empty_database_url, "0003")
     settings = "timezone, default_currency, created_at, updated_at"
     databases.run(

@@ -1,5 +1,6 @@
 """A transaction collects its writes, sends them together, and can drop those of a refused piece of work."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -11,8 +12,8 @@ from booking_core import idempotency, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
-from booking_core.db.unit_of_work import Update
+from booking_core.db.statements import POSTGRESQL, Statement
+from booking_core.db.unit_of_work import Update, as_one_statement
 from booking_core.errors import Conflict, NotFound
 from booking_core.idempotency import Answer, Once
 
@@ -250,3 +251,13 @@ def test_a_savepoint_sends_its_rows_before_it_is_released(world: World, statemen
         tx.in_savepoint(lambda tx: note(tx, world, "inside"))
         assert len(statements) == 2
     assert (entries(world), counters(world)) == (["inside"], (1, 0))
+
+
+def test_a_table_is_written_behind_those_that_it_refers_to_and_all_else_in_its_order() -> None:
+    """Citus checks the foreign keys of each part of a statement when the part ends."""
+    named = [tables.gift_card_entries, BUMP, tables.timeline, tables.bookings, tables.gift_cards, tables.customers]
+    text = as_one_statement(tuple((each, ("organization_id",)) for each in named)).compiled(POSTGRESQL).text
+    found = re.findall(r"(?:INSERT INTO|UPDATE) (\w+)", text)
+    first = ["customers", "bookings", "gift_cards", "gift_card_entries"]
+    assert [each for each in found if each in first] == first
+    assert found.index("gift_card_entries") < found.index("counters") < found.index("timeline")

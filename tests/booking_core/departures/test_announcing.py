@@ -227,6 +227,23 @@ def test_a_storm_of_one_organization_delays_no_other(
     assert (len(stormy.touches()), len(quiet.touches())) == (1, 1)
 
 
+def test_the_job_counts_what_it_published_and_what_looked_the_same(
+    announcer: Announcer, endpoint: str, departure: str
+) -> None:
+    world, other = announcer.world, announcer.world.departure(announcer.world.experience())
+    announcer.ops.book(departure)
+    announcer.work()
+    world.clock.advance(HOUR)
+    job = AnnouncementJob(world.database)
+    asyncio.run(job.run_once())  # those of other tests
+    job.results.clear()
+    world.clock.advance(SECOND)
+    announcer.ops.cancel(announcer.ops.book(departure, email="grace@example.com")["id"])
+    announcer.ops.book(other, email="grace@example.com")
+    asyncio.run(job.run_once())
+    assert job.results == {"published": 1, "unchanged": 1}
+
+
 HARMS: list[tuple[Callable[[World, str], Any], str]] = [
     (
         lambda world, departure: world.change(tables.departures, departure, seats_total=7, seats_ceiling=7),

@@ -68,6 +68,21 @@ def test_tiers_are_shown_where_the_departure_has_prices_of_its_own(
     assert (found and {tier["id"]: tier["price"]["amount_minor"] for tier in found}) == amounts
 
 
+def test_prices_on_one_page_are_those_of_each_departure() -> None:
+    dear = TIERS.replace("89000", "91000")
+    priced = [
+        (experience, price, prices, 89000, tiers, currency)
+        for experience, tiers, currency in (("a", TIERS, "NOK"), ("b", dear, "SEK"), ("c", "[]", "NOK"))
+        for price, prices in ((None, None), (70000, None), (None, '{"adult":99000}'), (None, '{"adult":98000}'))
+    ]
+    rows = [
+        (ROW[0], experience, *ROW[2:8], price, prices, advertised, tiers, currency, *ROW[13:])
+        for experience, price, prices, advertised, tiers, currency in priced * 2
+    ]
+    on_one_page = list(map(rules.presenter(OSLO, 0, NOON), rows))
+    assert on_one_page == [rules.presenter(OSLO, 0, NOON)(row) for row in rows]
+
+
 def test_the_start_is_also_shown_as_wall_time_with_its_zone() -> None:
     shown = rules.presenter(OSLO, 0, NOON)(ROW)
     assert (shown["starts_at_local"], shown["timezone"]) == (shown["starts_at"][:-6], "Europe/Oslo")

@@ -81,6 +81,7 @@ ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
 EMAIL = "an e-mail address belongs to one customer"
 IDENTITY = "a customer's key is the normalised e-mail address"
+TRANSLATIONS = "the translations of an experience can be read"
 REFERS = "no row refers to a missing row of its organization"
 EFFECT = "an outbox row exists once, and its status agrees with its timestamps"
 DONE = "an outbox row that is done has its mail, or the reason why there is none"
@@ -615,6 +616,13 @@ RECORDS = (
     *corrupt(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
     *corrupt(EMAIL, "INSERT INTO customers SELECT * FROM customers"),
     *corrupt(EMAIL, "UPDATE customers SET email_key = 'one@example.com'", also=(IDENTITY, GUEST)),
+    *corrupt(
+        TRANSLATIONS,
+        """UPDATE experiences SET translations = '["de"]'""",
+        """UPDATE experiences SET translations = '{"de": "Kajak"}'""",
+        """UPDATE experiences SET translations = '{"de": {"price_tiers": ["Erwachsene"]}}'""",
+        """UPDATE experiences SET translations = '{"de": {"title"'""",
+    ),
     *corrupt(IDENTITY, "UPDATE customers SET email = 'another@example.com'"),
     *corrupt(
         REFERS,
@@ -761,7 +769,11 @@ PAYMENT_STATES = (
         f"UPDATE payments SET payment_intent = 'pi_' || {booking(5)} WHERE booking_id = {booking(6)}",
         also=(INTENT,),
     ),
-    *corrupt(INTENT_CHECK, "UPDATE payment_intents SET check_at = 1"),
+    *corrupt(
+        INTENT_CHECK,
+        "UPDATE payment_intents SET check_at = 1",
+        "UPDATE stripe_accounts SET look_at = 1, created_at = 1",
+    ),
     *corrupt(
         TIMELINE_MONEY,
         f"UPDATE timeline SET kind = 'refund_requested' WHERE kind = 'payment_received' AND booking_id = {booking(5)}",
@@ -776,6 +788,10 @@ TIME_LIMITS = (
         TIME_LIMIT,
         f"UPDATE holds SET expires_at = {IN_2100}",
         f"UPDATE bookings SET expires_at = {IN_2100} WHERE status = 'pending'",
+        f"UPDATE payment_intents SET check_at = {IN_2100}",
+        f"UPDATE webhook_cursors SET next_send_at = {IN_2100}",
+        f"""INSERT INTO departure_touches (organization_id, departure_id, id, due_at)
+            SELECT organization_id, id, id, {IN_2100} FROM departures""",
         f"UPDATE deliveries SET next_attempt_at = {IN_2100} WHERE status = 'queued'",
         f"UPDATE deliveries SET lease_until = {IN_2100}, lease_token = 'held' WHERE status = 'queued'",
         lease_of("'[]'", IN_2100),

@@ -4,14 +4,20 @@ import json
 from urllib.parse import urlsplit
 
 import pytest
-from support.guests import ADA, TYPES, Guests
-from support.world import DAY, NOON
+from support import checkouts as checkouts_support
+from support.api import Api
+from support.checkouts import Webhooks, checkout_body
+from support.guests import ADA, NOTE, TYPES, Guests
+from support.stripe_ledger import stripe
+from support.world import DAY, NOON, FixedClock, make_world
 
+from booking_core import checkouts, notifications
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.erasures import processing
 from booking_core.errors import Conflict
 from booking_core.models.bookings import GuestInput
+from booking_core.notifications import MailOutcome, MailResult
 
 HOLDING = {
     *("customers.name", "customers.email", "customers.email_key", "customers.phone"),
@@ -33,6 +39,50 @@ def test_nothing_of_the_guest_is_left_in_any_column_of_any_table(filled: Guests)
     filled.mails.write()
     assert filled.traces() == set(), "mails that were still to be sent are written anew"
     assert filled.world.examine() == []
+
+
+def test_nothing_is_left_of_a_guest_who_paid_in_a_checkout_that_failed_was_reviewed_and_disputed(
+    guests: Guests,
+) -> None:
+    world, actor = guests.world, checkouts_support.actor_of(guests.world)
+    checkouts_support.configure(world)
+    with stripe() as ledger, checkouts_support.calling(guests.api.client, ledger):
+        first, second = (
+            guests.post(name, "/checkouts", checkout_body(guests.departure, 1, customer=ADA, note=NOTE))
+            for name in ("checkout", "reviewed")
+        )
+        webhooks = Webhooks(ledger, world.org)
+        failed = webhooks.failed(first["payment"]["intent_id"])
+        ledger.pay(first["payment"]["intent_id"])
+        ledger.pay(second["payment"]["intent_id"])
+        ledger.intents[second["payment"]["intent_id"]]["amount_received"] = 5
+        paid = [webhooks.succeeded(each["payment"]["intent_id"]) for each in (first, second)]
+        for event in (failed, *paid, webhooks.disputed(first["payment"]["intent_id"])):
+            assert webhooks.send(guests.api.client, event, now_s=world.clock() / 1e6).status_code == 200
+        guests.act(lambda tx: checkouts.resolve(tx, actor, second["id"], note="Canarynote of review"))
+        guests.ops.cancel(second["id"])
+        world.clock.advance(10 * DAY)
+        assert len(guests.dump()["payment_intents"]) == 2
+        assert {"timeline.data", "bookings.note", "idempotency.body_sealed"} <= guests.traces()
+        guests.request()
+        guests.erase()
+        assert guests.traces() == set()
+        assert guests.world.examine() == []
+        again = guests.api.post(*guests.answers["checkout"], key="key-of-checkout")
+        assert (again.status_code, "canary" in again.text.lower()) == (201, False)
+
+
+def test_the_mails_that_a_sandbox_keeps_lose_the_guest(guests: Guests, clock: FixedClock) -> None:
+    sandbox = Guests(Api(guests.api.client, make_world(guests.world.database, clock, clock_offset=0)), guests.url)
+    sandbox.book("booked")
+    sandbox.mails.write()
+    claimed = [each for each in sandbox.mails.claim() if each.organization_id == sandbox.world.org]
+    sandbox.act(lambda tx: notifications.record(tx, [MailResult(each, MailOutcome.SENT) for each in claimed]))
+    sandbox.world.clock.advance(10 * DAY)
+    assert {"mails.message", "mails.recipient"} <= sandbox.traces()
+    sandbox.request()
+    sandbox.erase()
+    assert sandbox.traces() == set()
 
 
 def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> None:
@@ -80,7 +130,8 @@ def test_a_retry_with_a_former_key_books_nothing_and_shows_nothing_of_the_guest(
         again = filled.api.post(path, body, key=f"key-of-{key}")
         assert again.status_code in (200, 201), again.text
         assert "canary" not in again.text.lower()
-        assert again.json().get("manage_url") is None
+        shown = again.json()
+        assert shown.get("booking", shown).get("manage_url") is None
     assert filled.world.rows(tables.bookings) == before
     assert filled.api.get("/customers", email=ADA["email"]).json()["data"] == []
 

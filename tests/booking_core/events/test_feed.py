@@ -228,6 +228,28 @@ def test_twenty_types_may_be_named_and_not_one_more(world: World) -> None:
         find(world, types=["booking.created"] * 21)
 
 
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize(
+    "asked", [{}, {"created_since": NOON - DAY}, {"created_since": NOON, "created_until": NOON + 1}]
+)
+def test_a_walk_sees_every_event_of_a_resource_once_whatever_its_types(
+    world: World, order: Order, asked: dict[str, Any]
+) -> None:
+    booking, made = tokens.new_id(), []
+    single = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED]
+    for kind in single:
+        made += publish(world, kind, *[EventType.BOOKING_UPDATED, EventType.BOOKING_REFUNDED] * 2, resource_id=booking)
+        publish(world, EventType.BOOKING_UPDATED)
+    expected = made if order is ASC else made[::-1]
+    seen, page = [], find(world, page=PageRequest(2, order), resource_id=booking, **asked)
+    while page["has_more"]:
+        seen += ids(page)
+        page = find(world, page=PageRequest(2, order, page["next_cursor"]), resource_id=booking, **asked)
+    assert seen + ids(page) == expected
+    of_updates = find(world, page=PageRequest(order=order), resource_id=booking, types=["booking.updated"], **asked)
+    assert ids(of_updates) == [each for each in expected if made.index(each) % 5 in (1, 3)]
+
+
 def test_the_events_of_one_resource_come_in_order(world: World) -> None:
     booking, card = tokens.new_id(), tokens.new_id()
     created, _, confirmed, _ = (

@@ -17,7 +17,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Compiled, Statement
-from booking_core.models.events import EventType
+from booking_core.models.events import EventType, ResourceType
 from booking_core.models.pages import Order
 from booking_core.models.scopes import READ_SCOPES, Scope
 
@@ -25,6 +25,9 @@ MANY = 24_000
 RARE = {7_000: EventType.GIFT_CARD_ISSUED, 15_000: EventType.GIFT_CARD_ISSUED}
 """Two events of a type in a feed of thousands."""
 STEP = 90 * DAY // MANY
+BUSY = "019ab5f2-0000-7000-8000-00000000b057"
+"""A departure that changes all the time: a fourth of the feed is about it, until a month ago."""
+BUSY_UNTIL = MANY * 2 // 3
 
 
 class WorkOf(Statement):
@@ -75,7 +78,8 @@ def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World
     often = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.CUSTOMER_CREATED]
     with database.writing() as tx:
         for sequence in range(1, MANY + 1):
-            kind = RARE.get(sequence) or rng.choice(often)
+            is_busy = sequence % 4 == 0 and sequence < BUSY_UNTIL
+            kind = RARE.get(sequence) or (EventType.DEPARTURE_UPDATED if is_busy else rng.choice(often))
             tx.insert(
                 tables.events,
                 organization_id=world.org,
@@ -83,8 +87,8 @@ def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World
                 id=tokens.new_id(),
                 type=kind.value,
                 resource_type=kind.resource_type.value,
-                resource_id=tokens.new_id(),
-                occurrence=0,
+                resource_id=BUSY if kind is EventType.DEPARTURE_UPDATED else tokens.new_id(),
+                occurrence=sequence if kind is EventType.DEPARTURE_UPDATED else 0,
                 body=f'{{"sequence":{sequence}}}',
                 created_at=NOON - 90 * DAY + sequence * STEP,
             )
@@ -98,7 +102,10 @@ def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World
 EVERYTHING: tuple[Scope, ...] = ()
 ONLY_READ = tuple(READ_SCOPES)
 SINCE, UNTIL = {"created_since": NOON - 60 * DAY}, {"created_until": NOON - 30 * DAY}
+LATELY = {"created_since": NOON - 29 * DAY}
+"""A period in which neither a rare event lies nor one of the busy departure."""
 RESOURCE = {"resource_id": "019ab5f2-0000-7000-8000-000000000000"}
+OF_BUSY = {"resource_id": BUSY}
 WORK = {"sqlite": 15_000, "postgresql": 200}
 """Several times what a page of every readable type costs, and a fraction of what reading the feed does."""
 
@@ -111,6 +118,20 @@ ASKED: list[tuple[tuple[Scope, ...], dict[str, Any]]] = [
     (ONLY_READ, RESOURCE),
     (EVERYTHING, RESOURCE | SINCE),
     (EVERYTHING, RESOURCE | SINCE | UNTIL | {"types": ["booking.*"]}),
+    # Filters that never occur together.
+    (EVERYTHING, {"types": ["gift_card.issued"]} | LATELY),
+    (EVERYTHING, {"types": ["gift_card.issued", "departure.updated"]} | LATELY),
+    (EVERYTHING, OF_BUSY | LATELY),
+    (ONLY_READ, OF_BUSY | LATELY),
+    (EVERYTHING, OF_BUSY | LATELY | {"types": ["departure.updated"]}),
+    (EVERYTHING, OF_BUSY | {"types": ["booking.*", "gift_card.issued"]}),
+    (EVERYTHING, OF_BUSY | {"resource_type": ResourceType.CUSTOMER}),
+    (EVERYTHING, RESOURCE | {"types": ["departure.updated"]}),
+    # A resource with as many events as the rest.
+    (EVERYTHING, OF_BUSY),
+    (EVERYTHING, OF_BUSY | SINCE),
+    (EVERYTHING, OF_BUSY | SINCE | UNTIL),
+    (EVERYTHING, OF_BUSY | {"types": ["departure.updated"]}),
 ]
 
 

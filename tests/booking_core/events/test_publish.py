@@ -82,6 +82,15 @@ def test_many_organizations_are_numbered_by_one_statement(
     assert len(statements) == 1
 
 
+def test_a_change_that_waited_while_its_organization_left_for_another_cell_is_unavailable(world: World) -> None:
+    """Its counters are gone when they are free, as when the commit of a move released them."""
+    delete = Statement(tables.counters.delete().where(tables.counters.c.organization_id == bindparam("o")))
+    world.database.write(lambda tx: tx.run(delete, o=world.org))
+    with pytest.raises(Unavailable) as refused:
+        publish(world, redeemed())
+    assert refused.value.is_locked
+
+
 def test_batches_that_meet_in_several_organizations_never_deadlock(
     world: World, new_world: Callable[..., World]
 ) -> None:
@@ -211,7 +220,7 @@ def test_a_deleted_endpoint_gets_nothing(world: World) -> None:
     assert deliveries(world) == []
 
 
-def test_an_endpoint_is_never_told_about_itself(world: World) -> None:
+def test_an_endpoint_is_never_sent_events_about_itself(world: World) -> None:
     failing = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
     watching = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
     publish(world, NewEvent(EventType.WEBHOOK_AUTO_DISABLED, failing, b"{}"))

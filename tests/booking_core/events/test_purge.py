@@ -40,7 +40,7 @@ def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None
     assert purge(world) == 0
 
 
-def test_an_event_that_is_not_old_keeps_an_older_one_that_was_told_after_it(world: World) -> None:
+def test_an_event_that_is_not_old_keeps_an_older_one_that_was_published_after_it(world: World) -> None:
     """Requests that run beside each other are numbered when they end, and dated when they began."""
     bound = world.clock() - 90 * DAY
     for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):

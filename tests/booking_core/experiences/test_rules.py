@@ -35,6 +35,7 @@ ROW = ExperienceRow(
     meeting_point="The red boathouse.\n200 m past the quay.",
     what_to_bring='["Wool underwear","A change of clothes"]',
     terms="Guests must be able to swim.",
+    translations='{"de":{"title":"Fjordkajak","what_to_bring":["Wolle"],"add_ons":{"drysuit":"Trockenanzug"}}}',
     updated_at=1_795_262_400_123_456,
 )
 BARE = ROW._replace(
@@ -54,6 +55,7 @@ BARE = ROW._replace(
     meeting_point=None,
     what_to_bring=None,
     terms=None,
+    translations=None,
 )
 
 
@@ -67,7 +69,8 @@ def test_an_experience_is_shown_exactly_as_the_wire_has_it(row: ExperienceRow) -
 def test_add_ons_are_shown_while_they_can_be_booked() -> None:
     price = {"amount_minor": 15000, "currency": "NOK"}
     assert rules.present(ROW, OSLO)["add_ons"] == [{"id": "drysuit", "name": "Dry suit", "price": price}]
-    assert rules.present(ROW, OSLO, has_add_ons=False)["add_ons"] == []
+    hidden = rules.present(ROW, OSLO, has_add_ons=False)
+    assert (hidden["add_ons"], hidden["translations"]["de"]["add_ons"]) == ([], {})
 
 
 def test_a_client_reads_the_response_of_an_earlier_release() -> None:

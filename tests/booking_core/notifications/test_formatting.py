@@ -47,7 +47,7 @@ def test_a_span_names_the_second_day_only_when_there_is_one() -> None:
     assert formatting.span(OSLO, at, at) == "Thursday 24 December 2026, 22:00"
 
 
-def test_the_two_hours_that_a_clock_change_makes_of_one_are_told_apart() -> None:
+def test_the_two_hours_that_a_clock_change_makes_of_one_are_distinguished() -> None:
     first = instant("2026-10-25T02:30:00")
     assert formatting.moment(OSLO, first) == formatting.moment(OSLO, first + HOUR)
     assert formatting.zone_name(OSLO, first) != formatting.zone_name(OSLO, first + HOUR)

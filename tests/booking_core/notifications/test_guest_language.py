@@ -116,6 +116,69 @@ def test_the_code_of_the_booking_is_a_picture_of_the_mail_itself(rich: Mails) ->
     assert picture.get_content().startswith(b"\x89PNG")
 
 
+TEXTS = {
+    "de": {
+        "title": "Fjordkajak",
+        "meeting_point": "Am Bootshaus.",
+        "what_to_bring": ["Ein Handtuch"],
+        "terms": "Kinder nur mit Erwachsenen.",
+        "price_tiers": {"adult": "Erwachsene"},
+        "add_ons": {"drysuit": "Trockenanzug"},
+    },
+    "nb": {"title": "Fjordkajakk"},
+}
+
+
+def translate(mails: Mails, booking: str, texts: dict[str, Any] = TEXTS) -> None:
+    experience = mails.world.row(tables.bookings, booking)["experience_id"]
+    mails.world.change(tables.experiences, experience, translations=json.dumps(texts))
+
+
+def test_a_guest_reads_the_texts_of_the_experience_in_the_language_of_the_booking(rich: Mails) -> None:
+    translate(rich, book(rich, locale="de-AT", suits=1))
+    rich.write()
+    assert "Fjordkajak, 26. November 2026" in words(rich.read(CONFIRMATION)["Subject"])
+    for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
+        for known in ("Am Bootshaus.", "Ein Handtuch", "Kinder nur mit Erwachsenen.", "Erwachsene", "Trockenanzug"):
+            assert known in text
+        for left in ("Fjord kayak", "boathouse", "towel", "Children", "Adult", "Dry suit"):
+            assert left not in text
+    parts = [part for part in rich.read(CONFIRMATION).walk() if part.get_content_type() == "text/calendar"]
+    (event,) = icalendar.Calendar.from_ical(parts[0].get_content()).walk("VEVENT")
+    assert event["SUMMARY"] == "Fjordkajak"
+    assert "Am Bootshaus." in event["DESCRIPTION"]
+
+
+def test_staff_reads_the_texts_of_the_experience_as_they_were_written(rich: Mails) -> None:
+    rich.world.change(tables.organizations, rich.world.org, language="de")
+    translate(rich, book(rich, locale="de"))
+    rich.write()
+    staff = OutboxKind.STAFF_BOOKING_MAIL
+    assert "Fjord kayak" in rich.read(staff)["Subject"]
+    assert "Adult" in rich.text(staff)
+    assert "Erwachsene" not in rich.text(staff) + rich.html(staff)
+
+
+@pytest.mark.parametrize(
+    ("locale", "own", "title", "point"),
+    [
+        ("fr", "de", "Fjordkajak", "Am Bootshaus."),
+        ("nb-NO", "de", "Fjordkajakk", "Am Bootshaus."),
+        (None, "de", "Fjordkajak", "Am Bootshaus."),
+        ("nb", None, "Fjordkajakk", "At the boathouse."),
+        ("fr", None, "Fjord kayak", "At the boathouse."),
+    ],
+)
+def test_a_text_without_a_translation_is_in_the_organizations_language_else_as_it_was_written(
+    mails: Mails, locale: str | None, own: str | None, title: str, point: str
+) -> None:
+    mails.world.change(tables.organizations, mails.world.org, language=own)
+    translate(mails, book(mails, locale=locale))
+    mails.write()
+    assert f"{title}, " in words(mails.read(CONFIRMATION)["Subject"])
+    assert point in mails.text(CONFIRMATION)
+
+
 # Gift cards ------------------------------------------------------------------------------------------------------
 
 

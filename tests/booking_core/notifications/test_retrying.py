@@ -146,7 +146,7 @@ def test_mails_of_all_organizations_are_found_together(mails: Mails) -> None:
     assert get(world, theirs)["organization"] == other.world.organization.slug
 
 
-def test_of_what_was_not_to_be_written_it_is_told_why(mails: Mails) -> None:
+def test_of_what_was_not_to_be_written_it_is_reported_why(mails: Mails) -> None:
     booking = mails.book(send_confirmation_email=True, notify_staff=False)
     mails.world.change(tables.bookings, booking, guest_email=None)
     mails.write()

@@ -17,7 +17,14 @@ from booking_core.db import tables
 from booking_core.gift_cards import GiftCardIssue
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
-from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS
+from booking_core.notifications.rules import (
+    BOOKING_KINDS,
+    GUEST_KINDS,
+    MAIL_KINDS,
+    STAFF_PAYMENT_KINDS,
+    TO_GUESTS,
+    WRITE_RETRY_DELAYS,
+)
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
@@ -30,6 +37,9 @@ STAFF = OutboxKind.STAFF_BOOKING_MAIL
 STAFF_CANCELLATION = OutboxKind.STAFF_CANCELLATION_MAIL
 REFUSED = OutboxKind.STAFF_REFUND_REFUSED_MAIL
 REVIEW = OutboxKind.STAFF_REFUND_REVIEW_MAIL
+PAYMENT_REVIEW = OutboxKind.STAFF_PAYMENT_REVIEW_MAIL
+DISPUTE_OPENED = OutboxKind.STAFF_DISPUTE_OPENED_MAIL
+DISPUTE_LOST = OutboxKind.STAFF_DISPUTE_LOST_MAIL
 KEY = OutboxKind.STAFF_KEY_EXPIRING_MAIL
 FAILING = OutboxKind.STAFF_WEBHOOK_FAILING_MAIL
 DISABLED = OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL
@@ -56,6 +66,7 @@ def payload(world: World) -> dict[str, Any]:
         "refund_minor": 12000,
         "currency": "NOK",
         "reason": "charge_disputed",
+        "payment_intent": "pi_3OqX2eLkdIwHu7ix",
         "name": "Partner portal",
         "prefix": "svc_3kPz9QwX",
         "expires_at": at + 7 * 24 * HOUR,
@@ -151,6 +162,18 @@ SAYS: Mapping[OutboxKind, tuple[str, list[str]]] = {
     ),
     REFUSED: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
     REVIEW: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
+    PAYMENT_REVIEW: (
+        "Payment to be checked, booking 1: Fjord kayak, 23 November 2026",
+        ["Stripe took a payment that this booking cannot take.", "350.00 NOK", "pi_3OqX2eLkdIwHu7ix", "Ada Lovelace"],
+    ),
+    DISPUTE_OPENED: (
+        "Payment disputed, booking 1: Fjord kayak, 23 November 2026",
+        ["asks for this payment back", "Answer the dispute at Stripe", "350.00 NOK", "charge_disputed"],
+    ),
+    DISPUTE_LOST: (
+        "Dispute lost, booking 1: Fjord kayak, 23 November 2026",
+        ["has got this payment back", "350.00 NOK", "charge_disputed", "ada@example.com"],
+    ),
     KEY: ("The API key Partner portal is about to expire", ["svc_3kPz9QwX", "Saturday 28 November 2026, 13:00"]),
     FAILING: ("A webhook endpoint is failing", ["https://hooks.example.com/in?a=1&b=<2>", "24 hours", "12 in a row"]),
     GIFT_CARD: (
@@ -183,6 +206,19 @@ def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: OutboxKi
     assert "h1" in page.tags
 
 
+@pytest.mark.parametrize("reason", ["amount_differs", "currency_differs", "second_intent", "paid_already"])
+def test_staff_reads_of_a_payment_in_the_language_of_the_organization(mails: Mails, reason: str) -> None:
+    mails.world.change(tables.organizations, mails.world.org, language="de", notify_staff=False)
+    mails.enqueue(PAYMENT_REVIEW, mails.book(), **(payload(mails.world) | {"reason": reason, "amount_minor": None}))
+    mails.write()
+    read = mails.read(PAYMENT_REVIEW)
+    assert read["Subject"] == "Zahlung zu prüfen, Buchung 1: Fjord kayak, 23. November 2026"
+    assert read["Content-Language"] == "de"
+    assert "Stripe hat" in mails.text(PAYMENT_REVIEW)
+    assert 'lang="de"' in mails.html(PAYMENT_REVIEW)
+    assert "Betrag" not in mails.text(PAYMENT_REVIEW).partition("Bei Stripe")[0].rpartition("\n\n")[2]
+
+
 def test_what_was_bought_is_listed_with_what_it_costs(mails: Mails) -> None:
     mails.book(
         guests=[{"tier_id": "adult", "count": 2}, {"tier_id": "family", "count": 1}],
@@ -207,7 +243,7 @@ def test_money_of_other_currencies_has_their_decimals(mails: Mails) -> None:
     assert "Total:      12.345 KWD\n" in mails.text(CONFIRMATION)
 
 
-def test_an_invoice_that_is_due_is_told_to_staff(mails: Mails) -> None:
+def test_an_invoice_that_is_due_is_reported_to_staff(mails: Mails) -> None:
     mails.book(payment="invoice")
     mails.write()
     assert "An invoice has to be sent." in mails.text(STAFF)
@@ -226,7 +262,7 @@ def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: 
         assert bool(LINK.search(text)) == (kind in {CONFIRMATION, RESCHEDULING, CHANGE})
 
 
-def test_a_booking_that_has_no_link_is_told_of_without_one(mails: Mails) -> None:
+def test_a_mail_about_a_booking_that_has_no_link_has_none(mails: Mails) -> None:
     booking = mails.book()
     mails.world.change(tables.bookings, booking, manage_expires_at=None)
     mails.write()
@@ -245,7 +281,7 @@ def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> No
 
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
-def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: OutboxKind) -> None:
+def test_a_calendar_entry_goes_with_the_mails_to_a_guest(mails: Mails, kind: OutboxKind) -> None:
     enqueue_all(mails, mails.book())
     mails.write()
     entries = [part.get_content() for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
@@ -454,7 +490,7 @@ def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str
     ],
 )
 @pytest.mark.parametrize("kind", [REFUSED, REVIEW])
-def test_staff_is_told_the_true_reason_why_a_refund_waits(
+def test_staff_reads_the_true_reason_why_a_refund_waits(
     mails: Mails, kind: OutboxKind, state: str, subject: str
 ) -> None:
     columns, _, to_staff = REFUNDS[state]
@@ -491,12 +527,14 @@ def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellatio
     assert {CANCELLATION, RESCHEDULING} <= set(mails.rows())
 
 
-def test_staff_that_switched_mails_off_hears_of_refunds_that_wait_alone(mails: Mails) -> None:
+def test_staff_that_switched_mails_off_hears_of_refunds_and_payments_that_wait_alone(mails: Mails) -> None:
     enqueue_all(mails, mails.book())
     mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
     mails.write()
-    assert set(mails.rows()) == TO_GUESTS | {REFUSED, REVIEW}
-    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - TO_GUESTS - {REFUSED, REVIEW}, "suppressed")
+    assert set(mails.rows()) == TO_GUESTS | {REFUSED, REVIEW} | STAFF_PAYMENT_KINDS
+    assert outcomes(mails) == dict.fromkeys(
+        MAIL_KINDS - TO_GUESTS - {REFUSED, REVIEW} - STAFF_PAYMENT_KINDS, "suppressed"
+    )
 
 
 def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_alone(mails: Mails) -> None:
@@ -519,7 +557,7 @@ def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> N
     assert outcomes(mails) == dict.fromkeys(MAIL_KINDS, "no_recipient")
 
 
-def test_a_booking_that_is_not_there_is_told_of_to_nobody(mails: Mails) -> None:
+def test_no_mail_is_written_about_a_booking_that_is_not_there(mails: Mails) -> None:
     mails.enqueue(CANCELLATION, tokens.new_id())
     mails.enqueue(STAFF_CANCELLATION, tokens.new_id())
     mails.write()
@@ -639,7 +677,7 @@ def test_a_batch_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> Non
     assert {row["booking_id"] for row in mails.world.rows(tables.mails)} == {first}
 
 
-def test_two_organizations_are_told_of_in_one_batch_each_in_its_own_words(
+def test_two_organizations_are_reported_in_one_batch_each_in_its_own_words(
     mails: Mails, new_world: Callable[..., World]
 ) -> None:
     others = Mails(new_world(name="Tokyo Walks", timezone="Asia/Tokyo", staff_email="tokyo@example.com"))

@@ -10,7 +10,7 @@ from support import due
 from support.money import LEASE_S, TOTAL, Till
 from support.world import DAY, HOUR, NOON
 
-from booking_core import bookings, payments
+from booking_core import bookings, payments, tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -251,7 +251,7 @@ def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(
     assert till.one().provider_refund_id == "re_1"
 
 
-def test_staff_is_told_again_when_the_gateway_refuses_again(till: Till, staff: Staff) -> None:
+def test_staff_is_mailed_again_when_the_gateway_refuses_again(till: Till, staff: Staff) -> None:
     booking_id = till.with_refund()
     for _ in range(2):
         till.answer(till.one(), RefundOutcome.REFUSED)
@@ -361,6 +361,25 @@ def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staf
     for name in (UNKNOWN, "no-id"):
         with pytest.raises(NotFound, match="There is no refund"):
             till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
+
+
+def test_a_booking_stands_for_its_refund_that_waits_and_not_for_a_newer_one_that_is_settled(
+    till: Till, staff: Staff
+) -> None:
+    booking_id = till.with_refund()
+    till.answer(till.one(), RefundOutcome.REFUNDED)
+    (settled,) = till.world.rows(tables.refunds)
+    waiting = {str(name): value for name, value in settled.items()} | {
+        "id": tokens.new_id(),
+        "number": 1,
+        "status": "failed",
+        "provider_refund_id": None,
+    }
+    waiting |= {"created_at": settled["created_at"] - 1}
+    del waiting["organization_id"]
+    till.world.insert(tables.refunds, **waiting)
+    found, _ = till.world.database.read(lambda tx: payments.find_refund(tx, booking_id))
+    assert (found.id, found.status) == (waiting["id"], "failed")
 
 
 # What a cancellation did to the money ----------------------------------------------------------------------------

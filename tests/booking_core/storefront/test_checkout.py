@@ -44,7 +44,7 @@ def test_a_checkout_is_a_pending_booking_that_waits_for_its_card(ops: Operations
     assert world.examine() == []
 
 
-def test_it_is_told_created_and_owes_no_mail_yet(ops: Operations, departure: str) -> None:
+def test_it_is_published_as_created_and_has_no_mail_yet(ops: Operations, departure: str) -> None:
     booking = ops.check_out(departure)
     assert ops.event_types() == ["customer.created", "booking.created"]
     assert ops.events()[-1]["data"] == {"object": booking}
@@ -142,7 +142,7 @@ def test_a_checkout_of_nothing_to_pay_is_free_and_confirmed(ops: Operations, wor
 # Paid ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_paid_booking_is_confirmed_and_told_once(ops: Operations, world: World, departure: str) -> None:
+def test_a_paid_booking_is_confirmed_and_published_once(ops: Operations, world: World, departure: str) -> None:
     booking = ops.check_out(departure)
     world.clock.advance(MINUTE)
     paid = ops.pay(booking["id"], "pi_42")
@@ -227,10 +227,14 @@ def test_a_payment_after_the_booking_was_abandoned_is_given_back(ops: Operations
     world.clock.advance(PENDING)
     ops.abandon_due()
     ops.book(departure, 5, email="grace@example.com")
-    published = world.rows(tables.events)
+    published = ops.events()
     late = ops.pay(booking["id"], "pi_late")
     assert (late["status"], late["payment"]["status"]) == ("cancelled", "paid")
-    assert world.rows(tables.events) == published
+    *before, paid = ops.events()
+    assert before == published
+    failed = {"method": "card", "source": "stripe", "status": "failed"}
+    assert (paid["type"], paid["data"]["changes"]) == ("booking.updated", {"payment": failed})
+    assert paid["data"]["object"] == late | {"manage_url": None}
     (refund,) = world.rows(tables.refunds)
     assert (refund["status"], refund["amount_minor"]) == ("requested", booking["totals"]["total"]["amount_minor"])
     assert [row["key"] for row in world.rows(tables.effects) if row["subject_id"] == booking["id"]] == [
@@ -266,7 +270,9 @@ def test_a_booking_that_staff_confirmed_can_still_be_paid(ops: Operations, world
     ops.abandon_due()
     paid = ops.pay(booking["id"])
     assert (paid["status"], paid["payment"]["status"]) == ("confirmed", "paid")
-    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed", "booking.updated"]
+    pending = {"method": "card", "source": "stripe", "status": "pending"}
+    assert ops.events()[-1]["data"]["changes"] == {"payment": pending}
     assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
     assert world.examine() == []
 

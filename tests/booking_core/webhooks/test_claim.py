@@ -425,6 +425,16 @@ def test_what_another_worker_took_since_a_claim_began_is_left_alone(
     assert len(hooks.attempts()) == 1
 
 
+def test_a_claim_that_was_held_up_takes_nothing_in_a_pause_that_another_worker_began(
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
+) -> None:
+    hooks.endpoint(max_per_second=10)
+    hooks.publish(times=2)
+    queue_rows(hooks.world)
+    hooks.publish(times=2)
+    assert claimed_late(hooks.one) == []
+
+
 def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
     hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
 ) -> None:

@@ -86,7 +86,7 @@ def delete(tx: Tx, hooks: Hooks, endpoint: str) -> None:
     [(disable, "failed"), (delete, None), (unsubscribe, "queued")],
     ids=["disabled", "deleted", "unsubscribed"],
 )
-def test_an_event_told_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str | None) -> None:
+def test_an_event_published_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str | None) -> None:
     if hooks.database.is_sqlite:
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = hooks.endpoint()

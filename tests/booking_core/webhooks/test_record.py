@@ -133,7 +133,7 @@ def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: F
 # Telling ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
+def test_a_dead_delivery_is_announced_to_the_other_endpoints(hooks: Hooks) -> None:
     failing, watching = hooks.endpoint(REDEEMED, DEAD), hooks.endpoint(DEAD)
     (event,) = hooks.publish()
     dead = hooks.delivery()
@@ -243,7 +243,7 @@ def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks
     assert hooks.event_types()[1:] == ["webhook.delivery_dead", "webhook.auto_disabled"]
 
 
-def test_the_switching_off_is_told_to_the_others_and_owed_to_staff(hooks: Hooks) -> None:
+def test_the_switching_off_is_announced_to_the_others_and_mailed_to_staff(hooks: Hooks) -> None:
     endpoint, watching = failing(hooks, 6, 72), hooks.endpoint(OFF)
     hooks.fail(hooks.one())
     event = orjson.loads(hooks.world.rows(tables.events)[-1]["body"])
@@ -260,7 +260,7 @@ def test_the_switching_off_is_told_to_the_others_and_owed_to_staff(hooks: Hooks)
     assert orjson.loads(effect["payload"]) == payload
 
 
-def test_an_endpoint_that_fails_for_an_hour_is_told_to_the_others_once_until_it_succeeds(hooks: Hooks) -> None:
+def test_an_endpoint_that_fails_for_an_hour_is_announced_to_the_others_once_until_it_succeeds(hooks: Hooks) -> None:
     endpoint, watching = failing(hooks, 7, 0.9), hooks.endpoint(EventType.WEBHOOK_FAILING)
     hooks.fail(hooks.one())
     since, told = hooks.row(endpoint)["created_at"], []
@@ -330,7 +330,7 @@ def test_two_that_are_switched_off_together_leave_each_other_nothing_queued(hook
     assert len(hooks.deliveries()) == 4
 
 
-def test_an_event_that_is_told_meanwhile_leaves_nothing_queued(hooks: Hooks, clock: FixedClock) -> None:
+def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks, clock: FixedClock) -> None:
     if hooks.database.is_sqlite:
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = failing(hooks, 6, 72)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -30,6 +31,7 @@ from booking_sdk import (
 )
 from sdk_support.stages import Stage
 
+RETURNS = {"booking.cancelled", "booking.refunded", "gift_card.restored"}
 NOWHERE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 
 
@@ -404,10 +406,17 @@ class Contract:
             assert [each.id for each in client.bookings.iterate(external_reference=reference)] == found
         with pytest.raises(ConflictError) as caught:
             book(client, departure, external_reference="A-1", external_reference_unique=True)
-        assert caught.value.details[0].reason == "external_reference_taken"
+        (detail,) = caught.value.details
+        assert (detail.reason, detail.field) == ("external_reference_taken", "external_reference")
         assert book(client, departure, external_reference="A-1").external_reference == "A-1"
         with pytest.raises(BadRequestError):
             book(client, departure, metadata={"no blanks": ""})
+
+    def test_a_booking_has_the_language_that_was_given_with_it(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        for locale in ("de-AT", None):
+            booking = book(client, departure, locale=locale)
+            assert (booking.locale, client.bookings.get(booking.id).locale) == (locale, locale)
 
     def test_held_seats_are_booked_once_released_or_expire(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=5)
@@ -458,12 +467,16 @@ class Contract:
             ("insufficient_capacity", None, None),
         ]
         assert (refused.is_bookable, refused.totals, refused.refusals[-1].seats_available) == (False, None, 0)
+        texts = [each.message.partition(";")[0] for each in refused.refusals[:2]]
+        assert texts == ["There is no such hold.", "The experience has no such price tier"]
         stage.set_status(departure, "closed")
         closed = client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id)
         assert [each.reason for each in closed.refusals] == ["departure_closed"]
         assert not list(client.bookings.list())
         with pytest.raises(NotFoundError):
             client.bookings.quote(experience_date_id=NOWHERE, guests=lines)
+        preview = client.bookings.preview_party(book(client, stage.departure()).id, guests=wrong)
+        assert preview.refusals[-1].message == refused.refusals[1].message
 
     def test_departures_of_a_day_are_those_of_availability(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
@@ -973,6 +986,31 @@ class Contract:
             client.sandbox.advance(0)
         assert client.sandbox.clock().offset_seconds == 0
 
+    def test_a_checkout_of_a_sandbox_is_paid_by_a_test_card(self, stage: Stage) -> None:
+        stage.become_sandbox()
+        client, departure = stage.client(), stage.departure(seats=5)
+        guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
+        one = [{"tier_id": "adult", "count": 1}]
+        make = lambda: client.checkouts.create(experience_date_id=departure, guests=one, customer=guest)  # noqa: E731
+        checkout = make()
+        assert checkout.payment.client_secret.startswith(f"{checkout.payment.intent_id}_secret_")
+        declined = client.sandbox.pay_checkout(checkout.id, "pm_card_chargeDeclined")
+        assert (declined.status, declined.error, declined.checkout.booking.status) == (
+            "declined",
+            "card_declined",
+            "pending",
+        )
+        paid = client.sandbox.pay_checkout(checkout.id)
+        assert (paid.status, paid.error, paid.checkout.booking.status) == ("succeeded", None, "confirmed")
+        read = client.checkouts.get(checkout.id)
+        assert paid.checkout.to_json() == read.to_json()
+        with pytest.raises(ConflictError) as caught:
+            client.sandbox.pay_checkout(checkout.id)
+        assert caught.value.details[0].reason == "paid_already"
+        for unknown in (str(uuid4()), book(client, departure).id):
+            with pytest.raises(NotFoundError):
+                client.sandbox.pay_checkout(unknown)
+
     def test_a_key_of_a_sandbox_that_may_only_read_moves_no_clock(self, stage: Stage) -> None:
         stage.become_sandbox()
         client = stage.client(["bookings:read"])
@@ -981,6 +1019,85 @@ class Contract:
             with pytest.raises(InsufficientScopeError):
                 refused()
         assert client.me().key.prefix.startswith("svc_test_")
+
+    # What follows from a change
+
+    def _heard(self, client: Any, kind: str) -> list[Any]:
+        return [event.data for event in client.events.list(order="asc", limit=100) if event.type == kind]
+
+    def test_a_departure_that_changes_is_announced_while_an_endpoint_wants_it(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=12)
+        book(client, departure)
+        stage.work()
+        client.webhooks.create(url="https://hooks.example.com/in", event_types=["departure.updated"])
+        stage.work()
+        assert self._heard(client, "departure.updated") == []
+        booking = book(client, departure)
+        stage.work()
+        (first,) = self._heard(client, "departure.updated")
+        assert (first.object.seats_available, first.changes) == (8, None)
+        book(client, departure, count=1)
+        stage.work()
+        assert len(self._heard(client, "departure.updated")) == 1, "at most one in five seconds"
+        stage.advance(5)
+        client.me()
+        stage.work()
+        client.bookings.cancel(booking.id)
+        stage.work()
+        stage.advance(5)
+        stage.work()
+        shown = [(each.object.seats_available, each.changes) for each in self._heard(client, "departure.updated")]
+        assert shown == [(8, None), (7, {"seats_available": 8}), (9, {"seats_available": 7})]
+
+    def test_a_hold_is_announced_when_it_begins_and_when_it_ends(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=12)
+        client.webhooks.create(url="https://hooks.example.com/in", event_types=["departure.updated"])
+        client.holds.create(experience_date_id=departure, seats=2, expires_in_seconds=60)
+        stage.work()
+        stage.advance(61)
+        stage.work()
+        heard = self._heard(client, "departure.updated")
+        assert [each.object.seats_available for each in heard] == [10, 12]
+
+    def test_a_gift_card_is_restored_behind_the_cancellation(self, stage: Stage) -> None:
+        stage.take_gift_cards()
+        client, departure = stage.client(), stage.departure()
+        card = stage.gift_card("GIFT-9Q4T-7K2M", 200_000)
+        wanted = asked(departure, gift_card_code="GIFT-9Q4T-7K2M")
+        del wanted["payment"]
+        checkout = client.checkouts.create(**wanted)
+        assert client.gift_cards.get(card).balance.amount_minor == 22_000
+        terms = client.bookings.get(checkout.id).cancellation
+        assert (terms.gift_card_amount.amount_minor, terms.refundable_amount.amount_minor) == (178_000, 0)
+        client.bookings.cancel(checkout.id)
+        events = [event for event in client.events.list(order="asc") if event.type in RETURNS]
+        assert [event.type for event in events] == ["booking.cancelled", "gift_card.restored"]
+        restored = events[1].data
+        assert (restored.restored_amount.amount_minor, restored.booking_id) == (178_000, checkout.id)
+        assert (restored.object.id, restored.object.balance.amount_minor) == (card, 200_000)
+        assert [entry.type for entry in client.gift_cards.transactions(card)][:2] == ["restore", "redeem"]
+
+    def test_a_card_payment_is_refunded_behind_the_cancellation(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = stage.paid_checkout(departure)
+        terms = client.bookings.get(booking).cancellation
+        assert terms.refundable_amount.amount_minor == 89_000
+        assert client.bookings.cancel(booking).payment.status == "paid"
+        stage.work()
+        events = [event for event in client.events.list(order="asc") if event.type in RETURNS]
+        assert [event.type for event in events] == ["booking.cancelled", "booking.refunded"]
+        refunded = events[1].data
+        assert (refunded.refunded_amount, refunded.total_refunded) == (terms.refundable_amount,) * 2
+        assert refunded.object.payment.status == "refunded"
+        assert refunded.changes == {"payment": {"method": "card", "source": "stripe", "status": "paid"}}
+
+    @pytest.mark.parametrize("in_days", [0.5, 2])
+    def test_money_is_kept_when_it_is_late_or_asked_for(self, stage: Stage, in_days: float) -> None:
+        client, departure = stage.client(), stage.departure(in_days=in_days)
+        booking = stage.paid_checkout(departure)
+        client.bookings.cancel(booking, refund="auto" if in_days < 1 else "none")
+        stage.work()
+        assert self._heard(client, "booking.refunded") == []
 
 
 def far_day(booking: Booking) -> Any:

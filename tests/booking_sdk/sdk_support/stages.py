@@ -9,11 +9,14 @@ from typing import Any, Protocol
 
 import httpx
 from starlette.testclient import TestClient
+from support.checkouts import configure
+from support.operations import Operations
 from support.world import NOON, World
 
-from booking_core import tokens
+from booking_core import bookings, departures, payments, tokens
 from booking_core.clock import to_datetime
 from booking_core.db import tables
+from booking_core.payments import RefundOutcome, RefundResult
 from booking_sdk import AsyncBookingClient, BookingClient
 from booking_sdk.testing import FakeBookingAPI
 from sdk_support.blocking import blocking
@@ -36,7 +39,10 @@ class Stage(Protocol):
     def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str: ...
     def set_status(self, departure: str, status: str) -> None: ...
     def switch_add_ons_off(self) -> None: ...
-    def gift_card(self, code: str) -> str: ...
+    def gift_card(self, code: str, amount_minor: int = 50_000) -> str: ...
+    def work(self) -> None: ...
+    def paid_checkout(self, departure: str) -> str: ...
+    def take_gift_cards(self) -> None: ...
     def advance(self, seconds: float) -> None: ...
     def become_sandbox(self) -> None: ...
 
@@ -85,13 +91,35 @@ class ServiceStage:
     def switch_add_ons_off(self) -> None:
         self.world.change(tables.organizations, self.world.org, add_ons_app=False)
 
-    def gift_card(self, code: str) -> str:
+    def work(self) -> None:
+        """Do what the worker does for the organization: refunds, and departures that have changed."""
+        world, org = self.world, self.world.org
+        claimed = world.database.write(lambda tx: payments.claim(tx, org, self._refunds(), lease_s=30)).results
+        answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id=f"re_{each.id}") for each in claimed]
+        world.database.write(lambda tx: bookings.settle_refunds(tx, answers))
+        world.database.write(lambda tx: departures.follow(tx, org, [org]))
+        touched = {row["departure_id"] for row in world.rows(tables.departure_touches)}
+        world.database.write(lambda tx: departures.announce(tx, org, sorted(touched)))
+
+    def _refunds(self) -> list[str]:
+        return [row["id"] for row in self.world.rows(tables.refunds) if row["status"] == "requested"]
+
+    def paid_checkout(self, departure: str) -> str:
+        operations = Operations(self.world)
+        booking_id = str(operations.check_out(departure)["id"])
+        operations.pay(booking_id)
+        return booking_id
+
+    def take_gift_cards(self) -> None:
+        configure(self.world)
+
+    def gift_card(self, code: str, amount_minor: int = 50_000) -> str:
         return self.world.insert(
             tables.gift_cards,
             **self.world.code_columns(code),
             currency="NOK",
-            initial_minor=50_000,
-            balance_minor=50_000,
+            initial_minor=amount_minor,
+            balance_minor=amount_minor,
             created_at=self.world.clock(),
             updated_at=self.world.clock(),
         )
@@ -144,8 +172,20 @@ class FakeStage:
     def switch_add_ons_off(self) -> None:
         self.api.switch_add_ons(False)
 
-    def gift_card(self, code: str) -> str:
-        return self.api.add_gift_card(code=code).id
+    def work(self) -> None:
+        """Do nothing: the fake works by itself."""
+
+    def paid_checkout(self, departure: str) -> str:
+        guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
+        lines = [{"tier_id": "adult", "count": 1}]
+        checkout = self.api.client().checkouts.create(experience_date_id=departure, guests=lines, customer=guest)
+        return self.api.pay_checkout(checkout.id).id
+
+    def take_gift_cards(self) -> None:
+        """Do nothing: the fake always does."""
+
+    def gift_card(self, code: str, amount_minor: int = 50_000) -> str:
+        return self.api.add_gift_card(code=code, amount_minor=amount_minor).id
 
     def advance(self, seconds: float) -> None:
         self.api.advance(seconds)

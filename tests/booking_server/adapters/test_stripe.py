@@ -261,6 +261,30 @@ def test_a_partial_refund_from_the_dashboard_is_left_to_staff(ledger: Ledger, ga
     assert ledger.charges["pi_1"].refunded == 100
 
 
+def test_a_refund_from_the_dashboard_that_is_recorded_already_does_not_count_after_reopening(
+    ledger: Ledger, gateway: StripeGateway
+) -> None:
+    """Half of the payment was returned as a favour before the booking was cancelled, and the rest is owed."""
+    ledger.charge("pi_1", 1_000)
+    ledger.refund_at_the_dashboard("pi_1", 500)
+    known = replace(AGAIN, elsewhere_minor=500)
+    assert said(gateway.refund(known)) == (RefundOutcome.REFUNDED, "re_000002", None)
+    assert ledger.charges["pi_1"].refunded == 1_000
+
+
+def test_of_refunds_from_the_dashboard_only_what_is_not_recorded_counts_after_reopening(
+    ledger: Ledger, gateway: StripeGateway
+) -> None:
+    ledger.charge("pi_1", 1_500)
+    ledger.refund_at_the_dashboard("pi_1", 500)
+    ledger.refund_at_the_dashboard("pi_1", 100)
+    known = replace(AGAIN, elsewhere_minor=500)
+    assert said(gateway.refund(known)) == (RefundOutcome.UNCLEAR, None, "partly_refunded_elsewhere")
+    ledger.refund_at_the_dashboard("pi_1", 400)
+    assert said(gateway.refund(known)) == (RefundOutcome.REFUNDED, "re_000003", "refunded_elsewhere")
+    assert ledger.charges["pi_1"].refunded == 1_000
+
+
 # Already refunded ------------------------------------------------------------------------------------------------
 
 

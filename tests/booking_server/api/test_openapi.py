@@ -123,6 +123,10 @@ CHANGELOG = [
     ("2026-11-22", "2026-09-09", False, "Additive: `POST /bookings/{id}/reschedule`, and its preview"),
     ("2026-11-22", "2026-09-09", False, "Additive: `POST /checkouts` and `GET /checkouts/{id}`"),
     ("2026-11-22", "2026-09-09", False, "Additive: sandboxes, whose keys begin with `svc_test_`"),
+    ("2026-11-23", "2026-09-09", False, "Additive: `max_per_second` of a webhook endpoint"),
+    ("2026-11-23", "2026-09-09", False, "Additive: `locale` on the booking"),
+    ("2026-11-23", "2026-09-09", False, "Additive: `external_reference`, `external_reference_unique` and `metadata`"),
+    ("2026-11-23", "2026-09-09", False, "Additive: the test card `pm_card_dashboardRefund`"),
 ]
 """API v1 section 9, and what was added since."""
 

@@ -303,6 +303,29 @@ def test_retried_jobs_are_the_first_of_the_next_batch() -> None:
     assert batches == [[0], [1, 2, 3], [2, 4, 5], [6]]
 
 
+def test_jobs_for_which_a_batch_had_no_time_keep_their_places_behind_the_turns_of_others() -> None:
+    batches: list[list[int]] = []
+    begun, free = threading.Semaphore(0), threading.Event()
+
+    def handle(jobs: Sequence[int]) -> list[Any]:
+        batches.append(list(jobs))
+        begun.release()
+        assert free.wait(timeout=30)
+        return [2 * job for job in jobs[:2]]
+
+    async def scenario() -> list[int]:
+        with open_executor(handle, batch=5) as opened:
+            futures = [opened.submit(0, Place("a"))]
+            await asyncio.to_thread(begun.acquire, timeout=30)
+            futures += [opened.submit(job, Place("a")) for job in range(1, 7)]
+            futures += [opened.submit(job, Place("b")) for job in (7, 8)]
+            free.set()
+            return await asyncio.gather(*futures)
+
+    assert asyncio.run(scenario()) == [2 * job for job in range(9)]
+    assert [batch[:2] for batch in batches] == [[0], [1, 7], [2, 8], [3, 4], [5, 6]]
+
+
 def test_retried_jobs_are_run_before_close_returns() -> None:
     batches: list[list[int]] = []
 
@@ -396,6 +419,27 @@ def test_one_owner_fills_at_most_its_part_of_the_queue(handler: Handler, monkeyp
             handler.free.set()
             await asyncio.gather(*futures)
             assert await opened.submit(9, Place("a")) == 18
+
+    asyncio.run(scenario())
+
+
+def test_an_owner_below_an_equal_part_finds_room_in_a_queue_that_others_have_filled(
+    handler: Handler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "QUEUE_MAX", 10)
+
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            futures = await blocked_executor(opened, handler, [])
+            futures += [opened.submit(job, Place(owner)) for owner in ("a", "b") for job in range(5)]
+            for owner in ("a", "b"):
+                with pytest.raises(Unavailable):
+                    opened.submit(9, Place(owner))
+            futures += [opened.submit(job, Place("c")) for job in range(2)]
+            with pytest.raises(Unavailable):
+                opened.submit(9, Place("c"))
+            handler.free.set()
+            await asyncio.gather(*futures)
 
     asyncio.run(scenario())
 

@@ -50,6 +50,31 @@ def test_a_batch_begins_with_the_jobs_that_were_taken_before() -> None:
     assert names(queue.take(4, first=first)) == ["a0", "a1", "a2", "a3"]
 
 
+def test_jobs_that_are_put_back_have_their_turns_again_in_their_order() -> None:
+    """Of a batch `a0 b0 a1 a2` only `a0` was run: its owner has had its turn."""
+    queue: MixedQueue[Job] = MixedQueue()
+    for job in [*jobs("a", 6), *jobs("b", 1)]:
+        queue.put(job)
+    taken = queue.take(4)
+    queue.put(jobs("c", 1)[0])
+    queue.put_back(taken[1:])
+    assert (len(queue), queue.count("a"), queue.count("b")) == (7, 6, 1)
+    queue.done(taken[:1])
+    assert names(queue.take(9)) == ["b0", "a1", "c0", "a2", "a3", "a4", "a5"]
+
+
+def test_an_owner_has_a_turn_in_each_round_although_one_job_is_run_of_each_batch() -> None:
+    queue: MixedQueue[Job] = MixedQueue()
+    for job in [*jobs("a", 9), *jobs("b", 9), *jobs("c", 2)]:
+        queue.put(job)
+    run = []
+    for _ in range(8):
+        first, *others = queue.take(4)
+        queue.put_back(others)
+        run.append(first)
+    assert names(run) == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
+
+
 def test_jobs_that_are_ahead_are_bounded_by_the_turns() -> None:
     queue: MixedQueue[Job] = MixedQueue()
     for job in [*jobs("a", 1000), *jobs("b", 10)]:
@@ -99,6 +124,16 @@ def test_an_owner_with_all_its_threads_is_passed_over_until_one_goes_on() -> Non
     queue.leave(first[0])
     assert names(queue.take(1)) == ["a2"]
     assert not queue.is_ready
+
+
+def test_an_owner_whose_jobs_are_put_back_has_another_turn_once_the_thread_goes_on() -> None:
+    queue = owner_queue(*jobs("a", 3))
+    taken = queue.take(3)
+    queue.put_back(taken[1:])
+    assert (len(queue), queue.is_ready) == (2, False)
+    queue.done(taken[:1])
+    queue.leave(taken[0])
+    assert names(queue.take(3, threads=1)) == ["a1", "a2"]
 
 
 def test_an_owner_without_jobs_leaves_nothing_behind() -> None:
@@ -154,6 +189,19 @@ def test_jobs_without_a_group_are_run_alone() -> None:
     assert (names(first), names(second), names(queue.take(9))) == (["a0"], ["a1"], [])
     queue.leave(second[0])
     assert names(queue.take(9)) == ["a2"]
+
+
+def test_a_group_whose_jobs_are_put_back_is_ready_once_the_thread_goes_on() -> None:
+    queue: SeparateQueue[Job] = SeparateQueue(2)
+    for job in jobs("a", 3, "x"):
+        queue.put(job)
+    taken = queue.take(2)
+    queue.put_back(taken[1:])
+    assert (len(queue), queue.is_ready) == (2, False)
+    queue.done(taken[:1])
+    queue.leave(taken[0])
+    assert names(queue.take(9)) == ["a1", "a2"]
+    assert queue.ahead_of("a") == 0
 
 
 def test_retried_jobs_are_joined_by_those_of_their_group() -> None:
@@ -212,3 +260,13 @@ def test_a_batch_that_takes_long_is_expected_to_take_as_long_again() -> None:
     load.end()
     assert load.wait_s(0) == 0
     assert 0 < load.wait_s(1) <= 1  # one long batch among short ones counts for a quarter
+
+
+def test_batches_that_had_no_time_for_all_of_their_jobs_are_expected_to_have_none_again() -> None:
+    clock = Seconds()
+    load = Load(1, 32, clock)
+    for _ in range(50):
+        load.begin()
+        clock.at += 0.01
+        load.end(4)
+    assert load.wait_s(40) == pytest.approx(10 * 0.01, rel=0.1)

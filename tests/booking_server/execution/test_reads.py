@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
 from support.api import Api
+from support.guest_pages import Guest
 from support.refusals import refused
 from support.resources import LISTINGS
 from support.world import SECRET, World
@@ -153,6 +154,56 @@ def test_an_organization_s_own_slow_lists_do_not_hold_its_other_reads(
     assert len(asyncio.run(with_held_lanes(service, slow, ten))) == 10
 
 
+def test_pages_of_one_organization_s_guests_hold_no_other_organization(
+    service: Service, new_world: Callable[..., World]
+) -> None:
+    """They have the organization's part of the lanes for lists; so have its checkouts of those for keys."""
+    slow, neighbour, held = new_world(), Client(service, new_world()), Held()
+    other = new_world()
+
+    async def page(organization_id: str) -> str:
+        return await service.reads.read_of(organization_id, lambda tx: str(tx.now()), is_list=True)
+
+    async def scenario() -> None:
+        await neighbour.me()
+        waiting = [
+            asyncio.ensure_future(service.reads.read_of(slow.org, lambda tx: held(tx, None), is_list=True))  # type: ignore[arg-type]
+            for _ in range(MANY)
+        ]
+        await held.wait_for(part(service))
+        for read in (neighbour.me, neighbour.get, neighbour.list, lambda: page(other.org)):
+            assert await read()
+        assert held.running == part(service)
+        assert not any(each.done() for each in waiting)
+        held.free.set()
+        assert await asyncio.gather(*waiting) == [{}] * MANY
+
+    asyncio.run(scenario())
+
+
+def test_events_of_one_payment_account_are_looked_up_in_turn_with_those_of_others(
+    service: Service, new_world: Callable[..., World]
+) -> None:
+    """A flood from one network: that of another one is in the first batch after the one in hand, in second place."""
+    neighbour, held, order = Client(service, new_world()), Held(), []
+
+    def look_up(name: str) -> Callable[[Tx], None]:
+        return lambda _: order.append(name)
+
+    async def scenario() -> None:
+        await neighbour.me()
+        first = asyncio.ensure_future(service.reads.read_from("192.0.2.1", lambda tx: held(tx, None)))  # type: ignore[arg-type]
+        await held.wait_for(1)
+        flood = [asyncio.ensure_future(service.reads.read_from("192.0.2.1", look_up("flood"))) for _ in range(100)]
+        other = asyncio.ensure_future(service.reads.read_from("198.51.100.1", look_up("other")))
+        assert await neighbour.me()
+        held.free.set()
+        await asyncio.gather(first, *flood, other)
+
+    asyncio.run(scenario())
+    assert order[:2] == ["flood", "other"]
+
+
 def test_an_organization_runs_no_more_lists_at_once_than_its_part(
     service: Service, new_world: Callable[..., World]
 ) -> None:
@@ -272,3 +323,35 @@ def test_what_costs_one_row_runs_in_the_lanes_of_keys(
     monkeypatch.setattr(reads, "read_for", noted)
     api.get(path)
     assert seen == [is_list]
+
+
+def test_a_guest_s_page_is_read_in_its_organization_s_turn(
+    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
+    read_of = reads.read_of
+
+    def noted(organization_id: str, query: Any, *, is_list: bool) -> Any:
+        seen.append((organization_id, is_list))
+        return read_of(organization_id, query, is_list=is_list)
+
+    monkeypatch.setattr(reads, "read_of", noted)
+    guest = Guest(api)
+    for after in ("", "/cancel", "/move", "/receipt"):
+        assert guest.open(after).status_code == 200
+    assert seen == [(api.world.org, True)] * 4
+
+
+def test_an_event_of_stripe_is_looked_up_among_clients_that_are_not_known(
+    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
+    read_from = reads.read_from
+
+    def noted(address: str, query: Any) -> Any:
+        seen.append(address)
+        return read_from(address, query)
+
+    monkeypatch.setattr(reads, "read_from", noted)
+    session_app.post(f"/stripe/webhooks/{api.world.org}", content=b"{}", headers={"Stripe-Signature": "t=1,v1=00"})
+    assert len(seen) == 1

@@ -1,7 +1,8 @@
-"""Writes of one organization that wait for a locked row leave threads to the others."""
+"""Writes of one organization that wait for a locked row, or cost much, let the others through."""
 
 import asyncio
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -64,3 +65,91 @@ def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeyp
         database.write(lambda tx: bookings.lock_seats(tx, world.caller(), departure, 1))
     assert (raised.value.is_locked, raised.value.for_all) == (True, False)
     database.close()
+
+
+class Writes:
+    """Writes of two organizations, of which each takes `COST_S` by a clock that only they move.
+
+    Args:
+        until: the first writes of the offender end when it is set.
+    """
+
+    COST_S = 0.005
+
+    def __init__(self, until: threading.Event) -> None:
+        self.now_s = 0.0
+        self.begun = threading.Semaphore(0)
+        self.done: list[tuple[str, Tx]] = []
+        self._until = until
+
+    def of(self, name: str) -> Any:
+        def work(tx: Tx) -> str:
+            self.now_s += self.COST_S
+            self.begun.release()
+            assert name == "neighbour" or self._until.wait(30)
+            self.done.append((name, tx))
+            return name
+
+        return work
+
+    def before_the_neighbour(self) -> tuple[int, int]:
+        """Return the number of the offender's writes that ended first, and of the transactions that had them."""
+        names = [name for name, _ in self.done]
+        before = self.done[: names.index("neighbour")]
+        return len(before), len({id(tx) for _, tx in before})
+
+
+def test_a_write_waits_for_the_transaction_in_hand_and_one_write_of_another_organization(
+    world: World, new_world: Any
+) -> None:
+    """With 40 heavy writes of another organization: on SQLite a transaction has time for two of them, and the next one
+    has the neighbour's in second place. On PostgreSQL it waits for none, since the other has two threads of six."""
+    neighbour, url = new_world(), world.database.url.render_as_string(hide_password=False)
+    is_sqlite, may_end = world.database.is_sqlite, threading.Event()
+    writes = Writes(may_end)
+
+    async def scenario() -> None:
+        settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+        service = Service(settings, Database(url, clock=world.clock), clock=lambda: writes.now_s)
+
+        def submit(name: str, organization_id: str) -> "asyncio.Future[str]":
+            work = service.write(writes.of(name), organization_id=organization_id, is_once=False)
+            return asyncio.ensure_future(work)
+
+        offending = [submit("offender", world.org) for _ in range(40)]
+        await asyncio.to_thread(writes.begun.acquire, timeout=30)
+        waiting = submit("neighbour", neighbour.org)
+        await asyncio.sleep(0)  # it is queued
+        if is_sqlite:
+            may_end.set()
+        assert await waiting == "neighbour"
+        may_end.set()
+        assert await asyncio.gather(*offending) == ["offender"] * 40
+        await asyncio.to_thread(service.close)
+
+    asyncio.run(scenario())
+    count, transactions = writes.before_the_neighbour()
+    assert count <= (3 if is_sqlite else 0)
+    assert transactions <= (2 if is_sqlite else 0)
+    most = max(Counter(id(tx) for _, tx in writes.done).values())
+    assert most == (2 if is_sqlite else 1), "writes of a transaction"
+
+
+def test_the_worker_is_woken_once_for_requests_that_are_answered_together(world: World) -> None:
+    url = world.database.url.render_as_string(hide_password=False)
+    wakes: list[int] = []
+
+    async def scenario() -> None:
+        settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+        service = Service(settings, Database(url, clock=world.clock))
+        service.committed = lambda: wakes.append(1)
+        for _ in range(3):
+            service._note_commit()
+        await asyncio.sleep(0)
+        assert len(wakes) == 1
+        await service.write(lambda tx: tx.now(), organization_id=world.org, is_once=False)
+        await asyncio.sleep(0)
+        assert len(wakes) == 2
+        await asyncio.to_thread(service.close)
+
+    asyncio.run(scenario())

@@ -69,6 +69,34 @@ def test_the_page_is_in_the_language_of_the_booking_and_of_the_link_that_was_cho
     assert '<html lang="fr"' in guest.open("?lang=xx").text
 
 
+def test_the_texts_of_the_experience_are_in_the_language_of_the_page(guest: Guest, statements: list[str]) -> None:
+    world = guest.api.world
+    guest.open()
+    count = len(statements)
+    german = {
+        "title": "Fjordkajak",
+        "meeting_point": "Am Bootshaus.",
+        "what_to_bring": ["Ein Handtuch"],
+        "terms": "Nur mit Erwachsenen.",
+        "price_tiers": {"adult": "Erwachsene"},
+    }
+    texts = {"de": german, "fr": {"title": "Kayak dans le fjord"}}
+    world.change(tables.experiences, guest.row["experience_id"], translations=json.dumps(texts))
+    world.change(tables.bookings, guest.booking["id"], locale="fr")
+    statements.clear()
+    shown = text_of(guest.open("?lang=de"))
+    assert len(statements) == count
+    for text in ("Fjordkajak", "Am Bootshaus.", "Ein Handtuch", "Nur mit Erwachsenen.", "Erwachsene"):
+        assert text in shown
+    for page in ("/cancel", "/move", "/receipt", "/calendar.ics"):
+        assert "Fjordkajak" in guest.open(f"{page}?lang=de").text, page
+    french = text_of(guest.open())
+    assert "Kayak dans le fjord" in french
+    assert "At the boathouse." in french
+    world.change(tables.organizations, world.org, language="de")
+    assert "Am Bootshaus." in text_of(guest.open())
+
+
 def test_a_page_of_a_link_that_does_not_work_is_in_the_language_of_the_browser(guest: Guest) -> None:
     accepted = {"accept-language": "nb-NO, it-IT;q=0.8, de;q=0.5"}
     page = guest.call("GET", "/manage/x", headers=accepted)

@@ -195,6 +195,37 @@ def test_a_payment_by_hand_is_returned_by_hand(guest: Guest) -> None:
     assert "400.00 NOK is to be returned to you. Fjord Tours will make the refund by hand." in text_of(guest.open())
 
 
+@pytest.mark.parametrize(
+    ("hours_before", "text", "offer"),
+    [
+        (25, "590.00 NOK is returned to your card.", 59000),
+        (23, "445.00 NOK of 590.00 NOK is returned to your card.", 44500),
+    ],
+)
+def test_the_rest_of_a_payment_that_was_partly_refunded_at_the_gateway_is_offered(
+    guest: Guest, clock: FixedClock, hours_before: int, text: str, offer: int
+) -> None:
+    world = guest.api.world
+    world.change(tables.organizations, world.org, refund_late_percent=50)
+    guest.pay_by_card()
+    guest.refund_at_gateway(30000)
+    (departure,) = world.rows(tables.departures)
+    clock.at = departure["starts_at"] - hours_before * HOUR
+    terms = guest.api.get(f"/bookings/{guest.booking['id']}").json()["cancellation"]
+    assert terms["refundable_amount"]["amount_minor"] == offer
+    assert text in text_of(guest.open("/cancel"))
+    assert guest.confirm(offer).status_code == 303
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [offer]
+
+
+def test_a_payment_that_was_wholly_refunded_at_the_gateway_offers_nothing(guest: Guest) -> None:
+    guest.pay_by_card()
+    guest.refund_at_gateway(89000)
+    assert "What you paid was returned before." in text_of(guest.open("/cancel"))
+    assert guest.confirm(0).status_code == 303
+    assert guest.api.world.rows(tables.refunds) == []
+
+
 def test_a_currency_with_three_decimals_offers_an_amount_that_can_be_returned(guest: Guest) -> None:
     world = guest.api.world
     guest.pay_by_card(12345)
@@ -354,10 +385,10 @@ def test_requests_count_like_requests_without_a_key(limited: Callable[..., httpx
 def test_an_unavailable_database_gets_a_page(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     from booking_core.errors import Unavailable
 
-    def away(_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise Unavailable
 
-    monkeypatch.setattr(guest.api.world.database, "read", away)
+    monkeypatch.setattr(notifications, "open_link", away)
     response = guest.open()
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert "Please try again" in text_of(response)

@@ -65,7 +65,9 @@ def exported(world: World) -> set[str]:
 def test_rules_dashboard_and_guide_name_metrics_that_exist(world: World) -> None:
     expressions = re.sub(r'"[^"]*"', "", "\n".join(re.findall(r"expr:((?:.*\n(?: {10}.+\n)*))", RULES.read_text())))
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    queries = re.sub(r'"[^"]*"', "", "\n".join(target["expr"] for panel in panels for target in panel["targets"]))
+    queries = re.sub(
+        r'"[^"]*"', "", "\n".join(target["expr"] for panel in panels for target in panel.get("targets", ()))
+    )
     found = exported(world)
     for text in (expressions, queries, GUIDE.read_text()):
         named = set(METRIC.findall(text))
@@ -90,7 +92,8 @@ def test_the_runbook_has_a_section_for_each_alert_with_its_severity() -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is in the Debian package prometheus")
 def test_each_fault_fires_its_alert_and_no_other() -> None:
-    for words in (["check", "rules", str(RULES)], ["test", "rules", str(RULES.with_name("alerts_test.yml"))]):
+    configurations = [["check", "config", str(RULES.with_name(name))] for name in ("prometheus.yml", "compose.yml")]
+    for words in (*configurations, ["test", "rules", str(RULES.with_name("alerts_test.yml"))]):
         done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -48,7 +48,7 @@ def beat(database: Database, worker_id: str) -> None:
 # Parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_part_is_told_apart(database: Database) -> None:
+def test_every_part_is_shown_by_itself(database: Database) -> None:
     beat(database, new_id())
     with closing(Health(database, store=lambda: None)) as health:
         parts = ("process", "database", "schema", "worker", "rate_limit_store")
@@ -95,7 +95,7 @@ def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: py
     }
 
 
-def test_a_schema_that_this_release_does_not_know_is_told(database: Database) -> None:
+def test_a_schema_that_this_release_does_not_know_is_reported(database: Database) -> None:
     set_revision(database, "0001")
     with closing(Health(database)) as health:
         found = readiness(health)["parts"]
@@ -104,7 +104,7 @@ def test_a_schema_that_this_release_does_not_know_is_told(database: Database) ->
     assert found["database"] == {"status": "ok"}
 
 
-def test_a_schema_of_a_newer_release_is_told_by_whether_this_one_can_use_it(database: Database) -> None:
+def test_a_schema_of_a_newer_release_is_reported_by_whether_this_one_can_use_it(database: Database) -> None:
     set_revision(database, "9999")
     if not database.is_sqlite:
         with closing(Health(database)) as health:
@@ -229,7 +229,7 @@ class Loop:
 
 
 @pytest.mark.parametrize(("delay_s", "ended_at_once"), [(0.0, 1), (5.0, 0)])
-def test_sigterm_is_announced_before_the_server_is_told(delay_s: float, ended_at_once: int) -> None:
+def test_sigterm_is_announced_before_the_server_stops(delay_s: float, ended_at_once: int) -> None:
     calls: list[str] = []
     loop: Any = Loop()
 

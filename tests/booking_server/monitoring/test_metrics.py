@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from support.api import Api
 from support.hooks import Hooks
-from support.world import NEWER_SECRET, SECRET, FixedClock, World
+from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
 from booking_core import worker_heartbeats
 from booking_core.clock import MINUTE, SECOND
@@ -18,12 +18,13 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.tallies import OTHER, Tallies
 from booking_core.errors import NotFound, Unavailable
+from booking_core.models.webhooks import AttemptError
 from booking_core.settings import Settings
 from booking_core.tokens import new_id
 from booking_server.app import create_app
 from booking_server.monitoring.exposition import Processes, merged, render
 from booking_server.monitoring.installation import Installation
-from booking_server.monitoring.metrics import Metrics
+from booking_server.monitoring.metrics import Batches, Metrics, batch_families
 
 TOKEN = "a-token-of-the-metrics"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -81,6 +82,22 @@ def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_da
         assert (wrong.status_code, client.get("/metrics").status_code) == (401, 401)
     with TestClient(create_app(Settings(database_url=fresh_database_url, secret_key=SECRET))) as client:
         assert client.get("/metrics").json()["code"] == "not_found"
+
+
+def test_batches_are_counted_by_their_size_and_by_the_wait_of_their_first_job() -> None:
+    batches = Batches()
+    for size, waited_s in ((1, 0.0005), (2, 0.001), (3, 0.3), (40, 11.0)):
+        batches.observe(size, waited_s)
+    samples = parsed(render(batch_families({"book": batches})).decode())
+    sizes = {each: value(samples, "booking_lane_batch_size_bucket", lane="book", le=each) for each in ("1.0", "4.0")}
+    assert sizes == {"1.0": 1, "4.0": 3}
+    assert value(samples, "booking_lane_batch_size_bucket", lane="book", le="+Inf") == 4
+    assert value(samples, "booking_lane_batch_size_sum", lane="book") == 46
+    waits = {
+        each: value(samples, "booking_lane_wait_seconds_bucket", lane="book", le=each) for each in ("0.001", "0.5")
+    }
+    assert waits == {"0.001": 2, "0.5": 3}
+    assert value(samples, "booking_lane_wait_seconds_sum", lane="book") == pytest.approx(11.3015)
 
 
 def test_refusals_are_counted_by_their_reason(database: Database) -> None:
@@ -166,6 +183,60 @@ def test_due_deliveries_and_their_age_are_read(world: World, database: Database,
     assert value(samples, "booking_backlog_due", kind="delivery") > 0
     assert value(samples, "booking_endpoints", status="enabled") == 1
     assert value(samples, "booking_endpoints_failing", status="enabled") == 1
+
+
+def test_what_waits_for_an_endpoint_with_a_limit_is_a_kind_of_its_own(
+    world: World, database: Database, clock: FixedClock
+) -> None:
+    hooks = Hooks(world)
+    hooks.endpoint(max_per_second=1)
+    hooks.publish(times=3)
+    hooks.fail(*hooks.claim())
+    clock.at += 10 * MINUTE
+    samples = installation(database)
+    assert value(samples, "booking_backlog_due", kind="event") == 0
+    assert value(samples, "booking_backlog_due", kind="delivery") == 0
+    assert value(samples, "booking_backlog_due", kind="limited_delivery") == 3
+    assert value(samples, "booking_backlog_age_seconds", kind="limited_delivery") == 600
+
+
+def test_what_waits_for_an_endpoint_that_times_out_is_a_kind_of_its_own(
+    world: World, database: Database, clock: FixedClock
+) -> None:
+    hooks = Hooks(world)
+    hooks.endpoint()
+    hooks.publish()
+    hooks.fail(*hooks.claim(), error=AttemptError.TIMEOUT)
+    hooks.publish(times=3)
+    clock.at += 10 * MINUTE
+    samples = installation(database)
+    assert value(samples, "booking_backlog_due", kind="event") == 0
+    assert value(samples, "booking_backlog_due", kind="delivery") == 0
+    assert value(samples, "booking_backlog_due", kind="slow_delivery") == 4
+    assert value(samples, "booking_backlog_age_seconds", kind="slow_delivery") == 600
+
+
+def test_payments_to_look_up_and_departures_to_announce_are_counted_with_their_age(
+    world: World, database: Database, clock: FixedClock
+) -> None:
+    departure = world.departure(world.experience())
+    own = {"amount_minor": 500, "currency": "NOK", "created_at": clock.at, "updated_at": clock.at}
+    for check_at in (None, clock.at, clock.at + 60 * MINUTE):
+        world.insert(tables.payment_intents, booking_id=new_id(), status="open", check_at=check_at, **own)
+    for due_at in (clock.at, clock.at + MINUTE, clock.at + 60 * MINUTE):
+        world.insert(tables.departure_touches, departure_id=departure, due_at=due_at)
+    clock.at += 10 * MINUTE
+    samples = installation(database)
+    for kind, rows in (("payment_check", 1), ("departure_update", 2)):
+        assert value(samples, "booking_backlog_due", kind=kind) == rows
+        assert value(samples, "booking_backlog_age_seconds", kind=kind) == 600
+
+
+def test_sandboxes_are_counted(world: World, database: Database, clock: FixedClock) -> None:
+    assert value(installation(database), "booking_sandboxes") == 0
+    make_world(database, clock, clock_offset=0)
+    make_world(database, clock, clock_offset=MINUTE)
+    assert value(installation(database), "booking_sandboxes") == 2
 
 
 def test_workers_are_counted_while_they_are_alive(database: Database, clock: FixedClock) -> None:

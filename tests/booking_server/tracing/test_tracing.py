@@ -193,7 +193,7 @@ def test_the_requests_of_a_batch_and_the_batch_have_links_to_each_other() -> Non
     assert [link.context for each in others for link in each.links] == [batch.context] * 2
 
 
-def test_an_error_of_a_statement_is_told_by_its_class(traced: Traced) -> None:
+def test_an_error_of_a_statement_is_reported_by_its_class(traced: Traced) -> None:
     tracing: Any = traced.database.tracer
     statement = traced.world.organization
     with tracing.span("test"), pytest.raises(Exception) as raised, traced.database.writing() as tx:

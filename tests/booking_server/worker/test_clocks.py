@@ -16,10 +16,12 @@ from support.money import Till
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import erasures, notifications
+from booking_core import erasures, notifications, webhooks
+from booking_core.checkouts import CHECK_DELAYS, first_check
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.departure_touches import WINDOW
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
 from booking_core.notifications import MailOutcome, MailResult
@@ -224,6 +226,64 @@ def test_seats_are_held_no_longer_than_intended(machine: Machine, back: int, res
     assert ops.taken(departure) == 1
     machine.pass_time(2 * SECOND)
     assert ops.taken(departure) == 0
+
+
+def test_an_endpoint_with_a_limit_pauses_no_longer_than_its_limit_asks_for(machine: Machine, hooks: Hooks) -> None:
+    endpoint = hooks.endpoint(max_per_second=1)
+    hooks.publish(times=2)
+    hooks.one()
+    machine.step(-HOUR)
+    assert hooks.cursor(endpoint)["next_send_at"] - machine.world.clock() == webhooks.PAUSE_MAX
+    assert hooks.claim() == []
+    machine.pass_time(webhooks.PAUSE_MAX)
+    assert hooks.one().pause == webhooks.PAUSE_MAX
+
+
+@pytest.mark.parametrize("checks", [0, 3])
+def test_a_payment_is_looked_up_before_its_checkout_ends(machine: Machine, checks: int) -> None:
+    world = machine.world
+    Operations(world).check_out(world.departure(world.experience(), starts_at=world.clock() + 400 * DAY))
+    (booking,) = world.rows(tables.bookings)
+    row = {"booking_id": booking["id"], "intent_id": "pi_1", "status": "open", "amount_minor": 1, "currency": "NOK"}
+    row |= {"check_at": first_check(world.clock(), booking["expires_at"]), "check_count": checks}
+    world.insert(tables.payment_intents, **row, created_at=world.clock(), updated_at=world.clock())
+    machine.step(-DAY)
+    (booking,), (intent,) = world.rows(tables.bookings), world.rows(tables.payment_intents)
+    assert intent["check_at"] == booking["expires_at"] - MINUTE
+
+
+def test_a_payment_without_an_open_checkout_is_looked_up_after_its_delay(machine: Machine) -> None:
+    world = machine.world
+    departure = world.departure(world.experience())
+    counts = (0, 3, 99)
+    for _ in counts:
+        Operations(world).book(departure)
+    for count, booking in zip(counts, world.rows(tables.bookings), strict=True):
+        row = {"booking_id": booking["id"], "intent_id": f"pi_{count}", "status": "open", "amount_minor": 1}
+        row |= {"currency": "NOK", "check_at": world.clock() + HOUR, "check_count": count}
+        world.insert(tables.payment_intents, **row, created_at=world.clock(), updated_at=world.clock())
+    machine.step(-DAY)
+    waits = {row["check_count"]: row["check_at"] - world.clock() for row in world.rows(tables.payment_intents)}
+    assert waits == {0: CHECK_DELAYS[0], 3: HOUR, 99: CHECK_DELAYS[-1]}
+
+
+def test_a_departure_is_announced_in_its_window_or_at_the_end_of_its_holds(machine: Machine) -> None:
+    ops, world = Operations(machine.world), machine.world
+    quiet, held = (world.departure(world.experience(), starts_at=world.clock() + 400 * DAY) for _ in range(2))
+    ends_at = world.row(tables.holds, ops.hold(held, 2, for_s=600))["expires_at"]
+    noted = {quiet: world.clock() + WINDOW, held: ends_at}
+    for departure, due_at in noted.items():
+        world.insert(tables.departure_touches, departure_id=departure, due_at=due_at)
+    machine.start()
+    machine.turn()
+    assert announced(world) == noted, "the clock is right"
+    machine.step(-DAY)
+    now = world.clock()
+    assert announced(world) == {quiet: now, held: now}, "the hold ends earlier too, and is looked for again"
+
+
+def announced(world: World) -> dict[str, int]:
+    return {row["departure_id"]: row["due_at"] for row in world.rows(tables.departure_touches)}
 
 
 @BACK

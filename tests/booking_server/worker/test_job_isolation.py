@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Table
 from support import databases
+from support.checkouts import configure
 from support.plans import Plan, explaining
 from support.rows import booking, customer, event, ids
 from support.world import DAY, NOON, FixedClock, World, make_world
@@ -22,7 +23,8 @@ from booking_core import retention_clock
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID
-from booking_core.db.engine import Database
+from booking_core.db.engine import Database, Tx
+from booking_core.errors import Unavailable
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.outbox import OutboxKind
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
@@ -30,12 +32,13 @@ from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import Report
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import REALIGN_BATCHES, ExpiryJob
 from booking_server.worker.jobs.job import Job
-from booking_server.worker.jobs.mail import MailJob
-from booking_server.worker.jobs.payment_checks import PaymentCheckJob
+from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
+from booking_server.worker.jobs.payment_checks import OF_ONE_MAX, PaymentCheckJob
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.jobs.retention import RetentionJob
@@ -252,6 +255,8 @@ PURGES = {
 }
 OF_ANNOUNCEMENTS = {"follow_bookings"}
 """An organization is one row of this sweep, which has a test of its own."""
+OF_ACCOUNTS = {"look_at_accounts"}
+"""So it is of this one (test_account_looks.py)."""
 OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
 """Purges of the delivery queue, which has tests of its own."""
 
@@ -340,9 +345,9 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
+    kinds = {AccountLookJob, AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
     assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
-    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS
+    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS | OF_ACCOUNTS
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
 
@@ -516,7 +521,7 @@ def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbour
     assert len(set(seen)) >= 3, "several batches, with a commit of another connection behind each"
 
 
-def test_a_purge_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+def test_a_purge_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
     case = PURGES["stored_answers"]
     neighbours.fill(case, 100)
     stop = asyncio.Event()
@@ -525,7 +530,7 @@ def test_a_purge_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: N
     assert len(neighbours.left(case, neighbours.large)) == 100
 
 
-def test_a_sweep_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+def test_a_sweep_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
     case = SWEEPS["warn_of_keys"]
     neighbours.fill(case, 200)
     sweep = sweeps_of(jobs_of(neighbours))["warn_of_keys"]
@@ -539,6 +544,44 @@ def test_a_sweep_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: N
     sweep._process = stopping
     assert asyncio.run(sweep.run_turn(stop)) == 50
     assert sweep.has_more
+
+
+def test_a_row_that_becomes_due_during_a_turn_waits_for_one_batch_of_a_backlog(neighbours: Neighbours) -> None:
+    case = SWEEPS["warn_of_keys"]
+    for table, rows in case.fill(neighbours.large, 300):
+        databases.fill(neighbours.url, table, rows)
+    sweep, served = sweeps_of(jobs_of(neighbours))["warn_of_keys"], list[str]()
+    process = sweep._process
+
+    def arriving(tx: Tx, organization_id: str, keys: Sequence[str]) -> Any:
+        served.append(organization_id)
+        return process(tx, organization_id, keys)
+
+    def observed(_: Sequence[Any]) -> None:
+        if len(served) == 1:
+            for table, rows in case.fill(neighbours.small, 1):
+                databases.fill(neighbours.url, table, rows)
+
+    sweep._process, sweep._observe = arriving, observed
+    turn(sweep)
+    assert served[1] == neighbours.small.org
+    assert neighbours.left(case, neighbours.small) == []
+
+
+def test_mails_that_are_due_wait_for_a_few_batches_of_mails_that_are_written(neighbours: Neighbours) -> None:
+    """While mails of a backlog are written the connections are idle."""
+    for table, rows in SWEEPS["write_mails"].fill(neighbours.large, 500):
+        databases.fill(neighbours.url, table, rows)
+    (job,) = [job for job in jobs_of(neighbours) if isinstance(job, MailJob)]
+    looks = list[int]()
+
+    async def look(_: int) -> list[str]:
+        looks.append(500 - len(neighbours.left(SWEEPS["write_mails"], neighbours.large)))
+        return []
+
+    job.claims.organizations = look  # type: ignore[method-assign]
+    asyncio.run(job.start_due(asyncio.Event()))
+    assert looks == [40]
 
 
 # Plans -----------------------------------------------------------------------------------------------------------
@@ -608,6 +651,45 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
     assert neighbours.left(case, neighbours.small) == []
 
 
+def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbours: Neighbours) -> None:
+    """It becomes due behind the first batch of the other's, and is sent before a third one is written."""
+    case, backlog = SWEEPS["write_mails"], 200
+    (rows,) = [rows for _, rows in outbox_rows(neighbours.small, 1)]
+    for table, owed in case.fill(neighbours.large, backlog):
+        databases.fill(neighbours.url, table, owed)
+    sent, left = asyncio.Event(), []
+
+    class Mailing:
+        delivers = True
+
+        async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+            if mails[0].organization_id == neighbours.small.org:
+                left.append(len(neighbours.left(case, neighbours.large)))
+                sent.set()
+            await report([MailResult(each, MailOutcome.SENT) for each in mails])
+
+    async def work() -> None:
+        job = MailJob(neighbours.database, neighbours.small.installation, Mailing(), Mailbox("Office", "a@b.example"))
+        run_batch = job.writes.run_batch
+
+        async def then_owed(*arguments: Any, **named: Any) -> Any:
+            batch = await run_batch(*arguments, **named)
+            if rows:
+                databases.fill(neighbours.url, tables.effects, [rows.pop()])
+            return batch
+
+        job.writes.run_batch = then_owed  # type: ignore[method-assign]
+        stop = asyncio.Event()
+        loop = asyncio.create_task(until_stopped(job, stop))
+        await asyncio.wait_for(sent.wait(), 30)
+        stop.set()
+        await loop
+        await job.close()
+
+    asyncio.run(work())
+    assert left[0] >= backlog - 2 * WRITE_BATCH
+
+
 def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
     case = SWEEPS["send_refunds"]
     neighbours.fill(case, 100)
@@ -634,6 +716,63 @@ def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbou
     asyncio.run(work())
     assert neighbours.left(case, neighbours.small) == []
     assert {row["status"] for row in neighbours.small.rows(tables.refunds)} == {"succeeded"}
+
+
+class HangingStripe:
+    """A Stripe that never answers one account, and refuses all others."""
+
+    def __init__(self, hanging: str) -> None:
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+        self.hangs = 0
+        self._hanging = hanging
+
+    async def _ask(self, api_key: str, *_: object) -> Any:
+        if api_key == self._hanging:
+            self.hangs += 1
+            await self.released.wait()
+        else:
+            self.asked.set()
+        raise Unavailable
+
+    look_up = cancel = refunded = disputes = _ask
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+STRIPE_JOBS: dict[str, tuple[Callable[[Neighbours, HangingStripe], Job], int]] = {
+    "payments": (lambda of, stripe: PaymentCheckJob(of.database, of.small.installation, stripe), OF_ONE_MAX),
+    "accounts": (lambda of, stripe: AccountLookJob(of.database, of.small.installation, stripe), 1),
+}
+
+
+def _api_key(world: World) -> str:
+    return f"sk_test_{world.org.replace('-', '')}"
+
+
+@pytest.mark.parametrize("name", STRIPE_JOBS)
+def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_another(
+    neighbours: Neighbours, name: str
+) -> None:
+    neighbours.fill(SWEEPS["check_payments"], 20)
+    for world in (neighbours.large, neighbours.small):
+        configure(world, api_key=_api_key(world))
+    databases.run(neighbours.url, f"UPDATE stripe_accounts SET look_at = {NOON - 1}")
+    open_job, most = STRIPE_JOBS[name]
+
+    async def work() -> int:
+        stripe, stop = HangingStripe(_api_key(neighbours.large)), asyncio.Event()
+        job = open_job(neighbours, stripe)
+        loop = asyncio.create_task(until_stopped(job, stop))
+        await asyncio.wait_for(stripe.asked.wait(), 30)
+        hangs = stripe.hangs
+        stripe.released.set()
+        stop.set()
+        await loop
+        await job.close()
+        return hangs
+
+    assert asyncio.run(work()) <= most
 
 
 async def until_stopped(job: Job, stop: asyncio.Event) -> None:

@@ -5,28 +5,39 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
 import pytest
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import backlog, doctor, sandboxes, stripe_accounts
+from booking_core import backlog, checkouts, doctor, sandboxes, stripe_accounts
+from booking_core.checkouts import IntentUpdate
 from booking_core.clock import MINUTE, SECOND
 from booking_core.context import Actor, Caller
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
+from booking_core.errors import Conflict
+from booking_core.models.checkouts import CheckoutCreate
 from booking_core.models.events import EventType
 from booking_core.models.sandbox import SandboxClockAdvance
 from booking_core.models.webhooks import AttemptError
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
-from booking_core.payments import ClaimedRefund, RefundResult, SandboxCard, new_sandbox_intent
+from booking_core.payments import (
+    ClaimedRefund,
+    RefundResult,
+    SandboxCard,
+    new_sandbox_checkout_intent,
+    new_sandbox_intent,
+)
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.worker import Worker
 
@@ -65,6 +76,14 @@ class Outside:
     async def close(self) -> None:
         """Do nothing: there is no connection."""
 
+    async def look_up(self, api_key: str, intent_id: str) -> IntentUpdate:
+        raise AssertionError("a sandbox asks no Stripe")
+
+    cancel = look_up
+
+    async def aclose(self) -> None:
+        """Do nothing: there is no connection."""
+
     def refund(self, claimed: ClaimedRefund) -> RefundResult:
         self.refunds.append(claimed)
         raise ConnectionError
@@ -89,7 +108,8 @@ class Sandbox:
         database, installation = world.database, world.installation
         refunds, mails = RefundJob(database, outside), MailJob(database, installation, outside, SENDER)
         settings = Settings(database_url=str(database.url), secret_key=SECRET)
-        return Worker(settings, database, installation, outside, [expiry_job(world), refunds, mails])
+        jobs = [expiry_job(world), refunds, PaymentCheckJob(database, installation, outside), mails]
+        return Worker(settings, database, installation, outside, jobs)
 
     def caller(self) -> Caller:
         offset = self.world.database.read(sandboxes.moves).get(self.world.org, 0)
@@ -112,6 +132,27 @@ class Sandbox:
     def work(self) -> None:
         """Run a worker until nothing is due."""
         asyncio.run(self.worker().run_once())
+
+    def checkout(self) -> str:
+        """Return the id of a checkout over HTTP, whose guest can pay."""
+        guests, customer = [{"tier_id": "adult", "count": 1}], {"name": "Ada", "email": "ada@example.com"}
+        body = {"experience_date_id": self.departure, "guests": guests, "customer": customer}
+        request, caller = CheckoutCreate.model_validate(body), self.caller()
+        write = self.world.database.write
+        booking_id: str = orjson.loads(write(lambda tx: checkouts.create(tx, caller, request)))["id"]
+        intent_id = new_sandbox_checkout_intent(booking_id)
+        write(lambda tx: checkouts.record_intent(tx, caller, booking_id, intent_id, f"{intent_id}_secret_1"))
+        return booking_id
+
+    def pay(self, checkout_id: str, card: SandboxCard) -> dict[str, Any]:
+        caller = self.caller()
+        paid = self.world.database.write(lambda tx: checkouts.pay_in_sandbox(tx, caller, checkout_id, card))
+        shown: dict[str, Any] = orjson.loads(orjson.dumps(paid))
+        return shown
+
+    def intent(self, checkout_id: str) -> dict[str, Any]:
+        (row,) = [row for row in self.world.rows(tables.payment_intents) if row["booking_id"] == checkout_id]
+        return row
 
     def booking(self, booking_id: str) -> dict[str, Any]:
         return self.world.row(tables.bookings, booking_id)
@@ -194,6 +235,58 @@ def test_refunds_of_a_sandbox_are_made_as_its_test_cards_say_and_reach_no_gatewa
         assert sandbox.refund()["status"] == status
         sandbox.advance(15 * 60)
     assert sandbox.outside.refunds == []
+
+
+def test_a_refund_in_the_dashboard_can_be_played(sandbox: Sandbox) -> None:
+    paid = sandbox.pay(sandbox.checkout(), SandboxCard("pm_card_dashboardRefund"))
+    booking = paid["checkout"]["booking"]
+    assert (paid["status"], booking["status"], booking["payment"]["status"]) == ("succeeded", "confirmed", "refunded")
+    events = sorted(sandbox.world.rows(tables.events), key=lambda row: row["sequence"])
+    assert [row["type"] for row in events if row["resource_id"] == booking["id"]][-2:] == [
+        "booking.confirmed",
+        "booking.refunded",
+    ]
+    sandbox.work()
+    assert sandbox.outside.refunds == []
+    assert sandbox.world.examine() == []
+
+
+@pytest.mark.parametrize(
+    ("card", "statuses"),
+    [
+        (SandboxCard.VISA, ["succeeded"]),
+        (SandboxCard.REFUND_FAIL, ["failed"]),
+        (SandboxCard.REFUND_UNAVAILABLE, ["sending", "sending", "succeeded"]),
+    ],
+)
+def test_a_checkout_is_refunded_as_the_card_says_that_paid_for_it(
+    sandbox: Sandbox, card: SandboxCard, statuses: list[str]
+) -> None:
+    checkout = sandbox.checkout()
+    sandbox.advance(HOUR // SECOND // 4)
+    assert sandbox.pay(checkout, SandboxCard.DECLINED)["status"] == "declined"
+    assert sandbox.pay(checkout, card)["checkout"]["booking"]["status"] == "confirmed"
+    sandbox.shop.cancel(checkout)
+    for status in statuses:
+        sandbox.work()
+        assert sandbox.refund()["status"] == status
+        sandbox.advance(15 * 60)
+    assert sandbox.outside.refunds == []
+
+
+def test_the_payment_of_a_checkout_that_has_ended_is_canceled_and_asks_no_stripe(sandbox: Sandbox) -> None:
+    checkout = sandbox.checkout()
+    sandbox.advance(29 * 60)
+    assert sandbox.clock()["due"]["payments"] == 1
+    sandbox.work()
+    assert (sandbox.intent(checkout)["status"], sandbox.clock()["status"]) == ("open", "ready")
+    sandbox.advance(3 * 60)
+    sandbox.work()
+    assert (sandbox.booking(checkout)["status"], sandbox.intent(checkout)["status"]) == ("cancelled", "canceled")
+    assert sandbox.clock()["status"] == "ready"
+    with pytest.raises(Conflict) as caught:
+        sandbox.pay(checkout, SandboxCard.VISA)
+    assert caught.value.reason == "checkout_expired"
 
 
 def test_refunds_of_a_sandbox_are_made_where_there_is_no_gateway(sandbox: Sandbox, live: Sandbox) -> None:

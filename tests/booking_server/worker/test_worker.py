@@ -24,6 +24,7 @@ from booking_core.models.webhooks import AttemptError
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.delivery_queue import DeliveryQueue
+from booking_server.worker.jobs.job import Job
 from booking_server.worker.notifier import listen, open_notifier
 from booking_server.worker.process import running
 from booking_server.worker.worker import Worker
@@ -299,7 +300,7 @@ def test_attempts_made_while_the_database_was_away_are_not_repeated(
 def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Idle:
+    class Idle(Job):
         name = "idle"
         is_closed = False
 

@@ -63,7 +63,7 @@ def test_the_secret_of_an_endpoint_is_shown_once_and_never_again(booking: Bookin
     assert secret not in shown.out + listed.out
 
 
-def test_a_person_is_told_that_the_secret_is_shown_once(booking: Booking, hooks: Hooks) -> None:
+def test_a_person_is_informed_that_the_secret_is_shown_once(booking: Booking, hooks: Hooks) -> None:
     made = booking("webhooks", "create", "--url", URL, "--event", "booking.created")
     assert "secret\twhsec_" in made.out
     assert "Save the secret now" in made.err
@@ -115,7 +115,7 @@ def test_a_secret_that_could_not_be_shown_is_named(
     assert f"hint: booking webhooks rotate-secret {endpoint['id']}" in errors.splitlines()
 
 
-def test_rotation_overlaps_for_a_day_unless_told(booking: Booking, hooks: Hooks) -> None:
+def test_rotation_overlaps_for_a_day_unless_another_time_is_given(booking: Booking, hooks: Hooks) -> None:
     made = create(booking)
     rotated = booking("webhooks", "rotate-secret", made["id"], "-o", "json").json
     assert rotated["secret"] != made["secret"]
@@ -135,6 +135,9 @@ def test_what_is_given_is_changed_and_the_rest_left(booking: Booking, hooks: Hoo
     assert (changed["event_types"], changed["url"]) == (["customer.created"], f"{URL}/2")
     assert changed["description"] == "The calendar"
     assert booking("webhooks", "update", made["id"], "--description", "", "--json").json["description"] is None
+    limited = booking("webhooks", "update", made["id"], "--max-per-second", "20", "--json").json
+    assert (made["max_per_second"], limited["max_per_second"]) == (None, 20)
+    assert booking("webhooks", "update", made["id"], "--max-per-second", "0", "--json").json["max_per_second"] is None
     assert booking("webhooks", "update", made["id"], "--json").error["message"] == "There is nothing to change."
 
 
@@ -217,7 +220,7 @@ def test_a_dead_delivery_is_tried_once_more(booking: Booking, hooks: Hooks) -> N
 
 
 @pytest.mark.parametrize("off", [False, True])
-def test_recover_does_what_its_dry_run_told(booking: Booking, hooks: Hooks, off: bool) -> None:
+def test_recover_does_what_its_dry_run_said(booking: Booking, hooks: Hooks, off: bool) -> None:
     endpoint = hooks.endpoint()
     hooks.publish(times=2)
     hooks.fail_until_dead()

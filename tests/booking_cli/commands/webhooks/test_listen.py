@@ -244,7 +244,7 @@ def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booki
     assert rebuilt == stored
 
 
-def test_the_secret_is_the_profiles_own_and_where_it_is_is_told(
+def test_the_secret_is_the_profiles_own_and_where_it_is_is_reported(
     hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
 ) -> None:
     listener.start()
@@ -544,7 +544,7 @@ def test_a_cursor_that_is_refused_is_replaced_by_the_date_and_nothing_comes_twic
     assert client.asked[1] == {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:59:00+01:00"}
 
 
-def test_a_service_that_is_away_is_told_of_and_waited_for() -> None:
+def test_a_service_that_is_away_is_reported_and_waited_for() -> None:
     trouble: list[str | None] = []
     # 408 is what a proxy answers on a connection that was idle for long.
     refusals = refusal(503, "service_unavailable"), refusal(500, "internal_error"), refusal(408, "")

@@ -206,7 +206,7 @@ def test_what_is_wrong_is_named_and_exits_11(booking: Booking, secret: str, body
     assert secret not in json.dumps(refusal(booking, foreign))
 
 
-def test_time_can_be_told_or_left_out_of_it(booking: Booking, secret: str, body: bytes) -> None:
+def test_time_can_be_given_or_left_out_of_it(booking: Booking, secret: str, body: bytes) -> None:
     headers, _ = signed_request(body, secret, timestamp=1_780_300_000)
     argv = ("webhooks", "verify", "body.json", "--header", headers["Svc-Signature"], "--secret-file", "hook.secret")
     assert booking(*argv).code == 11

@@ -1,0 +1,275 @@
+"""Admission: refuses requests above what the process can do, before anything is done for them.
+
+A request that reaches the application is parsed, routed, queued for a thread and observed. Where all of that ends in a
+refusal, it costs ten times what a refusal by the protocol class does, and the processor time of as many bookings. Two
+rules decide, and both look only at the requests in flight of an organization:
+
+- An organization whose request a queue has refused is given the same answer again for that operation while it has
+  nearly as many requests in flight as the queue had room for: until a quarter of them have been answered, at most for
+  the `Retry-After` that it was told.
+- Once the event loop has been late for a second, an organization has an equal part of the places in flight. Every tick
+  at which it is late halves the places; they grow again when it is on time, until there is no bound.
+
+An organization with few requests in flight is refused by neither, whatever others do. Requests whose key this process
+has not seen to be valid share one part, and so do those without a key.
+
+A refusal is sent at once while there are few. In a flood of them, a client that asks again over the same connection
+before its `Retry-After` is over gets the next one when it is over, a second later at most. So a connection costs one
+refusal a second, however impatient its client is.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from booking_core.errors import Unavailable
+from booking_server.execution.executor import busy
+from booking_server.http.framing import RequestHead
+
+log = logging.getLogger("booking.http")
+
+STATE = "admission"
+"""The key of the admission in the lifespan's state."""
+TICK_S = 0.1
+LATE_S = 0.1
+"""The lag above which the event loop is late. A pause of the garbage collector is shorter."""
+LATE_FOR_S = 1.0
+"""Seconds of lateness without a break before anything is refused for it. A burst of hundreds of requests is shorter."""
+PLACES_MIN, PLACES_MAX = 256, 2048
+"""Requests in flight, of all organizations together, while the event loop is late. The fewest keep the batches full;
+above the most nothing is refused for being late."""
+LOG_S = 10.0
+"""The seconds between two lines about refusals."""
+LATE = "late"
+"""The reason of refusals while the event loop is late."""
+AT_ONCE = 50
+"""Refusals in a tick that are sent at once; from then on clients that do not wait have to."""
+DELAY_MAX_S = 1.0
+"""The longest delay of a refusal: the shortest `Retry-After`, and a tenth of the time after which clients give up."""
+PROBES = frozenset({b"/healthz", b"/readyz", b"/metrics"})
+"""Paths that are never refused here."""
+
+_KEYS_MAX = 20_000
+
+Operation = tuple[str, int, bytes]
+"""The method, the number of parts of the path, and the first ones. It tells lists from single resources."""
+
+
+class Owner:
+    """An organization, all requests without a key, or all with a key that was not seen to be valid."""
+
+    __slots__ = ("in_flight", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.in_flight = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An operation that a queue has refused an organization."""
+
+    above: int
+    """It is over when the organization has no more requests in flight."""
+    below: int
+    """A request is admitted while the organization has fewer in flight: one for each that is answered."""
+    refusal: Unavailable
+    until_s: float
+
+
+class Admission:
+    """Decides which requests of a process reach the application. Used on the event loop only.
+
+    Args:
+        organization_of: returns the organization of an Authorization header's value whose key was valid when it was
+            last looked up.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self, organization_of: Callable[[bytes], str | None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.is_pressed = False
+        """A request may have to be refused; otherwise `refusal` need not be called."""
+        self.observe: Callable[[str, int], None] = _ignore
+        """Called with a reason and the number of refusals since the last call."""
+        self._organization_of = organization_of
+        self._clock = clock
+        self._unknown = Owner("(unknown key)")
+        self._without_key = Owner("(no key)")
+        self._by_key: dict[int, Owner] = {}
+        """By the hash of the header's value, which tells nothing of the key."""
+        self._by_organization: dict[str, Owner] = {}
+        self._forget()
+        self._active = 0
+        """Owners with requests in flight."""
+        self._holds: dict[tuple[Owner, Operation], Hold] = {}
+        self._places: int | None = None
+        """None without a bound."""
+        self._late_since_s: float | None = None
+        self._late = busy(0, LATE)
+        self._refused: Counter[str] = Counter()
+        """By reason, since the last tick."""
+        self._refused_in_tick = 0
+        self._refused_of: Counter[str] = Counter()
+        """By owner, since the last line of the log."""
+        self._logged_s = float("-inf")
+
+    # Each request ----------------------------------------------------------------------------------------------------
+
+    def refusal(self, head: RequestHead) -> Unavailable | None:
+        """Return the refusal of a request, or None if it is admitted."""
+        owner = self._by_key.get(hash(head.authorization), self._unknown)
+        if not owner.in_flight:
+            return None
+        found = self._held(owner, head)
+        if found is None and self._places is not None and owner.in_flight >= self._part(self._places):
+            found = self._late
+        if found is None or _path(head.target) in PROBES:
+            return None
+        self._refused[found.reason] += 1
+        self._refused_in_tick += 1
+        self._refused_of[owner.name] += 1
+        return found
+
+    def next_refusal_s(self, refusal: Unavailable) -> float:
+        """Return the time from which on a client that gets this refusal now is refused again without a delay."""
+        return self._clock() + min(refusal.retry_after_s, DELAY_MAX_S)
+
+    def delay_s(self, next_refusal_s: float) -> float:
+        """Return the seconds after which a client that was refused before may get the next refusal."""
+        if self._refused_in_tick <= AT_ONCE:
+            return 0.0
+        return max(0.0, next_refusal_s - self._clock())
+
+    def begin(self, head: RequestHead) -> Owner:
+        """Count a request that is admitted, and return its owner."""
+        owner = self._by_key.get(hash(head.authorization), self._unknown)
+        if not owner.in_flight:
+            self._active += 1
+        owner.in_flight += 1
+        return owner
+
+    def end(self, owner: Owner, head: RequestHead, refusals: Sequence[Unavailable] = ()) -> None:
+        """Note that a request is no longer in flight.
+
+        Args:
+            refusals: the refusal by a queue, if that was the response.
+        """
+        owner.in_flight -= 1
+        if not owner.in_flight:
+            self._active -= 1
+        if owner is self._unknown:
+            self._recognize(head.authorization)
+        elif refusals and owner is not self._without_key:
+            self._hold(refusals[0], owner, head)
+
+    def _held(self, owner: Owner, head: RequestHead) -> Unavailable | None:
+        if not self._holds:
+            return None
+        operation = operation_of(head)
+        hold = self._holds.get((owner, operation))
+        if hold is None:
+            return None
+        if owner.in_flight <= hold.above:
+            del self._holds[owner, operation]
+            return None
+        return hold.refusal if owner.in_flight >= hold.below else None
+
+    def _part(self, places: int) -> int:
+        """Return the equal part of an organization, when one part is left for another one to come."""
+        return max(1, places // (self._active + 1))
+
+    def _recognize(self, authorization: bytes) -> None:
+        organization = self._organization_of(authorization)
+        if organization is None:
+            return
+        if len(self._by_key) >= _KEYS_MAX:
+            self._forget()
+        owner = self._by_organization.setdefault(organization, Owner(organization))
+        self._by_key[hash(authorization)] = owner
+
+    def _forget(self) -> None:
+        self._by_key = {hash(b""): self._without_key}
+        self._by_organization = {}
+
+    def _hold(self, refusal: Unavailable, owner: Owner, head: RequestHead) -> None:
+        """Refuse the organization that operation for now. One request at a time may always ask the queue."""
+        until_s = self._clock() + refusal.retry_after_s
+        in_flight = owner.in_flight
+        above, below = in_flight - max(1, in_flight // 4), in_flight - max(1, in_flight // 8)
+        self._holds[owner, operation_of(head)] = Hold(above, below, refusal, until_s)
+        self.is_pressed = True
+
+    # Each tick -------------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Tick while the body runs."""
+        task = asyncio.create_task(self._tick_forever())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _tick_forever(self) -> None:
+        while True:
+            due_s = self._clock() + TICK_S
+            await asyncio.sleep(TICK_S)
+            try:
+                self.tick(self._clock() - due_s)
+            except Exception:  # without ticks nothing would ever be admitted again
+                log.exception("refusals above capacity could not be reported")
+
+    def tick(self, lag_s: float) -> None:
+        """Adapt to the lag of the event loop, forget holds that have expired, and report refusals."""
+        now_s = self._clock()
+        self._adapt(now_s, lag_s)
+        if self._holds:
+            self._holds = {key: hold for key, hold in self._holds.items() if hold.until_s > now_s}
+        self.is_pressed = self._places is not None or bool(self._holds)
+        refused, self._refused, self._refused_in_tick = self._refused, Counter(), 0
+        for reason, count in refused.items():
+            self.observe(reason, count)
+        if self._refused_of:
+            self._log(now_s)
+
+    def _adapt(self, now_s: float, lag_s: float) -> None:
+        if lag_s <= LATE_S:
+            self._late_since_s = None
+            if self._places is not None:
+                grown = self._places + self._places // 4
+                self._places = grown if grown < PLACES_MAX else None
+            return
+        if self._late_since_s is None:
+            self._late_since_s = now_s - lag_s
+        if self._places is not None or now_s - self._late_since_s >= LATE_FOR_S:
+            self._places = max(PLACES_MIN, (self._places or PLACES_MAX) // 2)
+            self._late = busy(2 * lag_s, LATE)
+
+    def _log(self, now_s: float) -> None:
+        if now_s - self._logged_s < LOG_S:
+            return
+        total, ((most, count),) = self._refused_of.total(), self._refused_of.most_common(1)
+        fields = {"requests": total, "organization_id": most, "of_organization": count}
+        log.warning("refused %d requests above capacity, most of them of %s: %d", total, most, count, extra=fields)
+        self._refused_of.clear()
+        self._logged_s = now_s
+
+
+def operation_of(head: RequestHead) -> Operation:
+    """Return what the request asks for, without the ids in its path."""
+    parts = _path(head.target).split(b"/")
+    return head.method, len(parts), b"/".join(parts[:4])
+
+
+def _path(target: bytes) -> bytes:
+    return target.partition(b"?")[0]
+
+
+def _ignore(_reason: str, _count: int) -> None:
+    """Observe nothing."""

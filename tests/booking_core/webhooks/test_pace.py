@@ -1,0 +1,141 @@
+"""The pace of deliveries to an endpoint with a limit: no second holds more, and no other endpoint waits for it."""
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from support.hooks import Hooks, queue_rows
+from support.world import FixedClock
+
+from booking_core.db import tables
+from booking_core.webhooks import pacing
+
+SECOND = 1_000_000
+CARD = "00000000-0000-7000-8000-0000000000ca"
+
+
+def in_any_second(instants: list[int]) -> int:
+    """Return the most instants that lie within one second, counted from each of them."""
+    return max(sum(at <= other < at + SECOND for other in instants) for at in instants)
+
+
+def taken(hooks: Hooks, clock: FixedClock, *, until: int) -> list[int]:
+    """Claim whenever something is due, in workers that change each time, and return the instants of the claims."""
+    instants: list[int] = []
+    while clock.at < until:
+        claimed = hooks.claim()
+        instants += [clock.at] * len(claimed)
+        hooks.succeed(*claimed)
+        due_at = hooks.next_due_at()
+        if due_at is None:
+            break
+        clock.at = max(due_at, clock.at)
+    return instants
+
+
+def test_claims_of_any_limit_leave_no_second_too_full_and_use_it_well() -> None:
+    for limit in range(1, 1001):
+        claims = -(-SECOND // pacing.pause(limit))
+        assert claims * pacing.burst(limit) <= limit
+        assert SECOND / pacing.pause(limit) * pacing.burst(limit) >= 0.85 * limit
+        assert claims <= pacing.CLAIMS_PER_SECOND
+
+
+@pytest.mark.parametrize("limit", [1, 15])
+def test_no_second_holds_more_than_the_limit(hooks: Hooks, clock: FixedClock, limit: int) -> None:
+    hooks.endpoint(max_per_second=limit)
+    hooks.publish(times=3 * limit)
+    instants = taken(hooks, clock, until=clock.at + 10 * SECOND)
+    assert len(instants) == 3 * limit
+    assert in_any_second(instants) <= limit
+
+
+def test_retries_and_queued_rows_wait_like_first_attempts(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint(max_per_second=1)
+    hooks.publish(times=2)
+    queue_rows(hooks.world)
+    hooks.publish()
+    hooks.fail(hooks.one())
+    assert hooks.claim() == []
+    clock.advance(60 * SECOND)
+    instants = taken(hooks, clock, until=clock.at + 10 * SECOND)
+    assert [later - earlier for earlier, later in pairwise(instants)] == [1_050_000] * 2
+
+
+def test_what_waits_is_queued_and_known(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint(max_per_second=2)
+    hooks.publish(times=3)
+    claimed = hooks.one()
+    assert claimed.pause == 525_000
+    assert {row["status"] for row in hooks.deliveries()} == {"queued"}
+    hooks.succeed(claimed)
+    assert hooks.next_due_at() == clock.at + 525_000
+
+
+def test_an_endpoint_that_waits_takes_no_place_of_others(hooks: Hooks) -> None:
+    limited, other = hooks.endpoint(max_per_second=1), hooks.endpoint()
+    hooks.publish(times=20)
+    first = hooks.claim(free=8)
+    assert [each.endpoint_id for each in first].count(limited) == 1
+    assert {each.endpoint_id for each in hooks.claim(free=8)} == {other}
+
+
+def test_an_unlimited_endpoint_has_no_pause(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.publish(times=2)
+    assert hooks.claim(free=1)[0].pause == 0
+    assert len(hooks.claim()) == 1
+    assert hooks.cursor(endpoint)["next_send_at"] is None
+
+
+def test_events_about_one_resource_do_not_wait_in_the_worker(hooks: Hooks, clock: FixedClock) -> None:
+    """The second would be sent as soon as the first is over, whatever is sent at that instant."""
+    endpoint = hooks.endpoint(max_per_second=1)
+    hooks.publish(CARD, times=2)
+    worker = "00000000-0000-7000-8000-0000000000aa"
+    first = hooks.one(worker=worker)
+    clock.advance(2 * SECOND)
+    before = hooks.cursor(endpoint)["next_send_at"]
+    assert hooks.claim(worker=worker) == []
+    assert hooks.cursor(endpoint)["next_send_at"] == before, "nothing was sent"
+    hooks.succeed(first)
+    assert hooks.one(worker=worker).after is None
+
+
+def test_a_limit_that_is_removed_holds_nothing_back(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint(max_per_second=1)
+    hooks.publish(times=30)
+    hooks.succeed(hooks.one())
+    hooks.world.change(tables.webhook_endpoints, endpoint, max_per_second=None)
+    clock.advance(1_050_000)
+    assert len(hooks.claim()) == 29
+
+
+def test_a_claim_with_a_limit_costs_no_statement_more(hooks: Hooks, counted: list[str]) -> None:
+    hooks.endpoint(max_per_second=100)
+    hooks.endpoint()
+    hooks.publish(times=20)
+    counted.clear()
+    assert len(hooks.claim(free=100)) == 30
+    assert len(counted) == (4 if hooks.database.is_sqlite else 2)
+
+
+def test_workers_at_one_instant_take_one_burst(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
+    hooks.endpoint(max_per_second=30)
+    hooks.publish(times=20)
+    queue_rows(hooks.world)
+    hooks.publish(times=20)
+    barrier, found = threading.Barrier(4), []
+
+    def work() -> None:
+        barrier.wait()
+        for _ in range(5):
+            found.extend(hooks.claim())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3

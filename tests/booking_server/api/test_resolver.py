@@ -1,0 +1,57 @@
+"""Query parameters that a plan remembers."""
+
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Query
+from fastapi.dependencies.utils import get_dependant
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from starlette.requests import Request
+
+from booking_server.api import resolver
+from booking_server.api.resolver import Plan
+
+
+class Filters(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    limit: PositiveInt = 25
+
+
+def listed(query: Annotated[Filters, Query()]) -> Filters:
+    return query
+
+
+def ask(plan: Plan, text: str) -> Any:
+    scope = {"type": "http", "query_string": text.encode(), "headers": [], "path_params": {}}
+    return plan.run(Request(scope), None, {})
+
+
+def a_plan() -> Plan:
+    return Plan(get_dependant(path="/", call=listed), (), {})
+
+
+def test_the_same_query_text_is_read_once() -> None:
+    plan = a_plan()
+    assert ask(plan, "limit=3") is ask(plan, "limit=3")
+    assert ask(plan, "limit=4") == Filters(limit=4)
+    assert ask(plan, "") == Filters()
+
+
+def test_a_query_that_is_refused_is_refused_again() -> None:
+    plan = a_plan()
+    for _ in range(2):
+        with pytest.raises(RequestValidationError) as refused:
+            ask(plan, "limit=0")
+        assert [each["loc"] for each in refused.value.errors()] == [("query", "limit")]
+
+
+def test_no_route_remembers_without_a_bound() -> None:
+    plan = a_plan()
+    for number in range(1, 500):
+        assert ask(plan, f"limit={number}").limit == number
+    long = "limit=7&" + "x" * 300
+    assert ask(plan, long) is not ask(plan, long)
+    (parameter,) = plan._operation.parameters
+    assert isinstance(parameter, resolver.QueryParameter)
+    assert len(parameter.known) <= resolver._KNOWN_MAX

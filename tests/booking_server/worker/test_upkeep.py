@@ -1,0 +1,134 @@
+"""The upkeep of the delivery queue beside the deliveries."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+from support import databases
+from support.hooks import Hooks
+from support.world import HOUR, SECRET, FixedClock, World, make_world
+
+from booking_core import webhooks
+from booking_core.db.engine import Database, Tx
+from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
+from booking_core.settings import Settings
+from booking_core.webhooks import Step
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.process import running
+from booking_server.worker.upkeep import EVERY, PAUSE, UpkeepJob
+from booking_server.worker.worker import Worker
+
+
+@pytest.fixture
+def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def recovering(world: World) -> Hooks:
+    """Return an organization whose endpoint recovers the events that it missed while it was disabled."""
+    hooks = Hooks(world)
+    endpoint = hooks.endpoint()
+    hooks.publish(times=3)
+
+    def switch(tx: Tx) -> None:
+        for status in (WantedStatus.DISABLED, WantedStatus.ENABLED):
+            change = WebhookEndpointChange(status=status)
+            webhooks.change(tx, world.caller(), endpoint, change, is_public=lambda _: True)
+            world.clock.advance(1)
+        webhooks.recover(tx, world.caller(), endpoint, DeliveryRecover(since="2026-01-01"))
+
+    world.database.write(switch)
+    return hooks
+
+
+def run(job: UpkeepJob) -> None:
+    assert asyncio.run(job.run_turn(asyncio.Event())) == 0
+
+
+def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks, waits, released = Hooks(alone), threading.Event(), threading.Event()
+    hooks.endpoint(url="https://hooks.example/quiet")
+
+    def wait(*_: object) -> list[Step]:
+        waits.set()
+        assert released.wait(60)
+        return []
+
+    monkeypatch.setattr(webhooks.Upkeep, "steps", wait)
+
+    class Receiver:
+        def __init__(self) -> None:
+            self.got = asyncio.Event()
+
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            self.got.set()
+            return Sent(200, "ok", None, 5)
+
+        async def close(self) -> None:
+            """Do nothing: there is no connection."""
+
+    async def work() -> None:
+        receiver = Receiver()
+        settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
+        busy = Worker(settings, alone.database, alone.installation, receiver)
+        async with running(busy, receiver), asyncio.timeout(60):
+            assert await asyncio.to_thread(waits.wait, 30)
+            await asyncio.to_thread(hooks.publish)
+            busy.wake()
+            await receiver.got.wait()
+            assert not released.is_set()
+            released.set()
+
+    asyncio.run(work())
+
+
+def test_a_locked_endpoint_is_left_for_the_next_turn(alone: World, caplog: pytest.LogCaptureFixture) -> None:
+    if databases.is_sqlite(str(alone.database.url)):
+        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
+    hooks, job = recovering(alone), UpkeepJob(alone.database)
+    with databases.connect(str(alone.database.url)) as connection, caplog.at_level(logging.INFO):
+        connection.autocommit = False
+        connection.execute("SELECT 1 FROM webhook_endpoints FOR UPDATE")
+        run(job)
+        connection.rollback()
+    assert caplog.records == []
+    assert hooks.rows() == []
+    alone.clock.advance(HOUR)
+    run(job)
+    assert len(hooks.rows()) == 3
+
+
+def test_a_turn_follows_sooner_while_there_is_more_to_do(alone: World) -> None:
+    hooks, job = recovering(alone), UpkeepJob(alone.database)
+    run(job)
+    assert (len(hooks.rows()), job.poll_s) == (3, PAUSE / 1e6)
+    run(job)
+    assert job.poll_s == PAUSE / 1e6, "the interval has not passed"
+    alone.clock.advance(PAUSE)
+    run(job)
+    assert job.poll_s == EVERY / 1e6
+
+
+def test_a_step_that_fails_keeps_no_other_from_its_turn(alone: World, caplog: pytest.LogCaptureFixture) -> None:
+    ran: list[str] = []
+
+    def fail(_: Tx) -> int:
+        raise RuntimeError("a defect")
+
+    def note(_: Tx) -> int:
+        ran.append("second")
+        return 0
+
+    class Failing(webhooks.Upkeep):
+        def steps(self, database: Database) -> list[Step]:
+            return [Step(fail), Step(note)]
+
+    job = UpkeepJob(alone.database)
+    job._upkeep = Failing()
+    run(job)
+    assert ran == ["second"]
+    assert "a step of the upkeep of deliveries failed" in caplog.text

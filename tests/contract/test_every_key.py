@@ -1,0 +1,146 @@
+"""Each operation that takes an Idempotency-Key is carried out once, and repeats its first answer byte for byte."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from support.api import Api, booking_body, error_of, fresh_key
+from support.checkouts import checkout_body
+from support.endpoints import DOCUMENT
+from support.world import DAY, World
+
+AT_ONCE = 4
+
+
+class Request(NamedTuple):
+    """A request that succeeds, and what changes its resource afterwards."""
+
+    path: str
+    body: dict[str, Any]
+    other: dict[str, Any]
+    """Another body that would succeed, too."""
+    later: Callable[[], object] = lambda: None
+
+
+def departure(api: Api, seats: int = 40) -> str:
+    return api.world.departure(api.world.experience(), seats=seats)
+
+
+def of_booking(api: Api, verb: str, body: dict[str, Any], other: dict[str, Any]) -> Request:
+    booking_id = api.book(departure(api), count=2).json()["id"]
+    return Request(f"/bookings/{booking_id}/{verb}", body, other, lambda: api.cancel(booking_id))
+
+
+def create_booking(api: Api) -> Request:
+    offered = departure(api)
+
+    def cancel_all() -> None:
+        for booking in api.get("/bookings", limit=100).json()["data"]:
+            api.cancel(booking["id"])
+
+    return Request("/bookings", booking_body(offered), booking_body(offered, count=2), cancel_all)
+
+
+def create_hold(api: Api) -> Request:
+    body = {"experience_date_id": departure(api), "seats": 2}
+    return Request("/holds", body, body | {"seats": 3})
+
+
+def create_checkout(api: Api) -> Request:
+    offered = departure(api)
+
+    def pay_all() -> None:
+        for booking in api.get("/bookings", status="pending").json()["data"]:
+            api.post(f"/sandbox/checkouts/{booking['id']}/pay", {"payment_method": "pm_card_visa"})
+
+    return Request("/checkouts", checkout_body(offered), checkout_body(offered, 1), pay_all)
+
+
+def pay_checkout(api: Api) -> Request:
+    made = api.post("/checkouts", checkout_body(departure(api))).json()
+    path, body = f"/sandbox/checkouts/{made['id']}/pay", {"payment_method": "pm_card_visa"}
+    return Request(path, body, {"payment_method": "pm_card_chargeDeclined"}, lambda: api.cancel(made["id"]))
+
+
+def reschedule(api: Api) -> Request:
+    first, second = ({"departure_id": departure(api)} for _ in range(2))
+    return of_booking(api, "reschedule", first, second)
+
+
+def party(count: int) -> dict[str, Any]:
+    return {"guests": [{"tier_id": "adult", "count": count}]}
+
+
+ADA, GRACE = ({"email": f"{name}@example.com", "name": name} for name in ("ada", "grace"))
+REQUESTS: dict[str, Callable[[Api], Request]] = {
+    "create_booking": create_booking,
+    "cancel_booking": lambda api: of_booking(api, "cancel", {"reason": "ill"}, {"refund": "none"}),
+    "reschedule_booking": reschedule,
+    "change_party": lambda api: of_booking(api, "party", party(1), party(3)),
+    "check_in_booking": lambda api: of_booking(api, "check-in", {}, {"undo": True}),
+    "record_no_show": lambda api: of_booking(api, "no-show", {}, {"undo": True}),
+    "create_hold": create_hold,
+    "create_checkout": create_checkout,
+    "create_customer": lambda api: Request("/customers", ADA, GRACE),
+    "advance_sandbox_clock": lambda api: Request("/sandbox/clock/advance", {"seconds": 60}, {"seconds": 61}),
+    "pay_sandbox_checkout": pay_checkout,
+}
+
+
+@pytest.fixture
+def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
+    """A sandbox, in which each of the operations can succeed."""
+    return Api(api.client, new_world(clock_offset=0))
+
+
+def test_the_table_has_every_operation_that_takes_a_key() -> None:
+    found = set()
+    for item in DOCUMENT["paths"].values():
+        for operation in item.values():
+            names = {_parameter(each)["name"] for each in operation.get("parameters", ())}
+            found |= {operation["operationId"]} if "Idempotency-Key" in names else set()
+    assert found == REQUESTS.keys()
+
+
+def _parameter(referred: dict[str, Any]) -> dict[str, Any]:
+    name = referred.get("$ref", "").rpartition("/")[2]
+    parameter: dict[str, Any] = DOCUMENT["components"]["parameters"][name] if name else referred
+    return parameter
+
+
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(sandbox: Api, operation: str) -> None:
+    request, key = REQUESTS[operation](sandbox), fresh_key()
+    first = sandbox.post(request.path, request.body, key=key)
+    assert first.status_code in (200, 201), first.text
+    request.later()
+    sandbox.world.clock.advance(29 * DAY)
+    events = sandbox.event_types()
+    again = sandbox.post(request.path, request.body, key=key)
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers["idempotent-replayed"] == "true"
+    for path, body in ((request.path, request.other), ("/customers", {"email": "alan@example.com", "name": "Alan"})):
+        assert error_of(sandbox.post(path, body, key=key)) == (422, "idempotency_key_reused")
+    assert sandbox.event_types() == events
+
+
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_requests_that_come_together_are_carried_out_once(sandbox: Api, operation: str) -> None:
+    request, key = REQUESTS[operation](sandbox), fresh_key()
+    together, before = threading.Barrier(AT_ONCE), len(sandbox.event_types())
+
+    def send() -> httpx.Response:
+        together.wait(timeout=60)
+        return sandbox.post(request.path, request.body, key=key)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = [each.result() for each in [pool.submit(send) for _ in range(AT_ONCE)]]
+    done = [each for each in answers if each.status_code != 409]
+    assert len({(each.status_code, each.content) for each in done}) == 1
+    assert sum("idempotent-replayed" not in each.headers for each in done) == 1
+    assert {error_of(each) for each in answers if each not in done} <= {(409, "idempotency_in_progress")}
+    # A confirmed booking of a new customer has three events, and nothing here has more.
+    assert len(sandbox.event_types()) - before <= 3

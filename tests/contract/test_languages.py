@@ -1,0 +1,37 @@
+"""The guest's language of a booking: shown as it was given, and in the events of the booking."""
+
+import pytest
+from support.api import Api
+from support.operations import Operations
+from support.world import World
+
+from booking_core.db import tables
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=12)
+
+
+def test_the_language_comes_back_as_it_was_given_with_the_booking_and_in_its_events(api: Api, departure: str) -> None:
+    api.world.change(tables.organizations, api.world.org, language="fr")
+    booking = api.book(departure, locale="de-at").json()
+    assert booking["locale"] == "de-at"
+    assert list(booking)[-1] == "manage_url"
+    assert api.get(f"/bookings/{booking['id']}").json()["locale"] == "de-at"
+    assert [each["locale"] for each in api.get("/bookings").json()["data"]] == ["de-at"]
+    api.cancel(booking["id"])
+    found = api.get("/events", type="booking.*").json()["data"]
+    assert [each["data"]["object"]["locale"] for each in found] == ["de-at"] * 3
+    assert api.world.examine() == []
+
+
+def test_a_booking_without_a_language_shows_null_whatever_the_organizations_is(api: Api, departure: str) -> None:
+    api.world.change(tables.organizations, api.world.org, language="fr")
+    assert api.book(departure).json()["locale"] is None
+    assert api.book(departure, locale=None).json()["locale"] is None
+
+
+def test_the_language_of_a_checkout_is_that_of_its_booking(api: Api, departure: str) -> None:
+    booking = Operations(api.world).check_out(departure, locale="es")["id"]
+    assert api.get(f"/bookings/{booking}").json()["locale"] == "es"

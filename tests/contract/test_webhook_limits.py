@@ -1,0 +1,60 @@
+"""The limit of an endpoint: set, shown, changed and removed; refused outside its bounds."""
+
+from typing import Any
+
+import pytest
+from support.api import Api
+from support.hooks import Hooks
+from support.refusals import field_of, nothing_changes, refused
+
+from booking_core.db import tables
+
+URL = "https://hooks.example.com/in"
+
+
+@pytest.fixture(autouse=True)
+def dns(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every address is public."""
+    service = api.client.app.state.service  # type: ignore[attr-defined]
+    monkeypatch.setattr(service, "is_public_address", lambda _: True)
+
+
+def create(api: Api, **over: Any) -> Any:
+    return api.call("POST", "/webhooks", json={"url": URL, "event_types": ["booking.created"], **over})
+
+
+def test_a_limit_is_set_shown_changed_and_removed(api: Api) -> None:
+    endpoint = create(api, max_per_second=5).json()
+    path = f"/webhooks/{endpoint['id']}"
+    assert endpoint["max_per_second"] == api.get(path).json()["max_per_second"] == 5
+    assert api.call("PATCH", path, json={"description": "The calendar"}).json()["max_per_second"] == 5
+    assert api.call("PATCH", path, json={"max_per_second": 1000}).json()["max_per_second"] == 1000
+    assert api.call("PATCH", path, json={"max_per_second": None}).json()["max_per_second"] is None
+    assert api.world.row(tables.webhook_endpoints, endpoint["id"])["max_per_second"] is None
+    assert create(api).json()["max_per_second"] is None
+    assert api.world.examine() == []
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, "5", 1.5, True, 10**30, []])
+def test_a_limit_outside_its_bounds_is_refused(api: Api, limit: Any) -> None:
+    endpoint = create(api).json()["id"]
+    with nothing_changes(api.world):
+        for answer in (
+            create(api, max_per_second=limit),
+            api.call("PATCH", f"/webhooks/{endpoint}", json={"max_per_second": limit}),
+        ):
+            assert field_of(refused(answer, 400, "validation_failed")) == "max_per_second"
+
+
+def test_tests_and_redeliveries_count_and_are_shown_as_queued(api: Api) -> None:
+    endpoint = create(api, max_per_second=1, event_types=["webhook.enabled"]).json()["id"]
+    api.book(api.world.departure(api.world.experience()))
+    event = api.get("/events").json()["data"][0]["id"]
+    for _ in range(2):
+        assert api.call("POST", f"/webhooks/{endpoint}/test").status_code == 202
+    assert api.call("POST", f"/webhooks/{endpoint}/redeliver", json={"event_id": event}).status_code in (200, 202)
+    claimed = [each for each in Hooks(api.world).claim(free=1000) if each.endpoint_id == endpoint]
+    assert len(claimed) == 1
+    shown = api.get(f"/webhooks/{endpoint}/deliveries").json()["data"]
+    assert {each["status"] for each in shown} == {"queued"}
+    assert {each["trigger"] for each in shown} == {"test", "redeliver"}

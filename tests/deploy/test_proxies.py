@@ -1,0 +1,53 @@
+"""The limits of the example proxies are as wide as the service's, and idle connections to it end at the proxy."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from booking_cli.operator import service
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEAD_BYTES_MAX
+from booking_server.adapters import stripe_intents
+from booking_server.http.protocol import Deadlines
+
+PROXIES = Path(__file__).parents[2] / "deploy" / "proxies"
+_UNITS = {"": 1, "k": 1024, "KB": 1000}
+_CADDY = {
+    "head": r"max_header_size (\d+)(KB)",
+    "body": r"max_size (\d+)(KB)",
+    "head_s": r"read_header (\d+)()s",
+    "body_s": r"read_body (\d+)()s",
+    "answer_s": r"response_header_timeout (\d+)()s",
+    "upstream_s": r"keepalive (\d+)()s",
+}
+_NGINX = {
+    "head": r"large_client_header_buffers 4 (\d+)(k)",
+    "body": r"client_max_body_size (\d+)(k)",
+    "head_s": r"client_header_timeout (\d+)()s",
+    "body_s": r"client_body_timeout (\d+)()s",
+    "answer_s": r"proxy_read_timeout (\d+)()s",
+    "upstream_s": r"keepalive 64;\s+keepalive_timeout (\d+)()s",
+}
+
+
+@pytest.mark.parametrize(("file", "names", "buffers"), [("Caddyfile", _CADDY, 1), ("nginx.conf", _NGINX, 4)])
+def test_the_service_decides_what_is_too_large_or_too_slow(file: str, names: dict[str, str], buffers: int) -> None:
+    text = (PROXIES / file).read_text()
+    found = {}
+    for name, pattern in names.items():
+        match = re.search(pattern, text)
+        assert match is not None, name
+        found[name] = int(match[1]) * _UNITS[match[2]]
+    assert found["head"] * buffers >= REQUEST_HEAD_BYTES_MAX
+    assert found["body"] > REQUEST_BODY_BYTES_MAX
+    assert (found["head_s"], found["body_s"]) >= (Deadlines().head_s, Deadlines().body_s)
+    assert found["answer_s"] > stripe_intents.TIMEOUT_S
+    assert found["answer_s"] > service._SHUTDOWN_S
+    assert found["upstream_s"] < service._KEEP_ALIVE_S
+
+
+@pytest.mark.parametrize("file", ["Caddyfile", "nginx.conf"])
+def test_probes_and_metrics_are_for_the_inside_and_webhooks_of_stripe_for_the_outside(file: str) -> None:
+    text = (PROXIES / file).read_text()
+    assert all(path in text for path in ("/healthz", "/readyz", "/metrics"))
+    assert "/stripe" not in text

@@ -1,0 +1,118 @@
+"""Commands of the pages that no test can run are at least commands that exist, for units and services that exist.
+
+The others are run as they are printed by `tests/booking_cli/test_guides.py` and `test_readme.py`.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from support import databases, pages
+from typer import Context
+
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import RootGroup
+from booking_core.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*pages.pages(), "../README.md"]
+_INLINE = re.compile(r"(?<!`)`(booking [a-z][^`]*)`")
+_REFERENCE = "reference/"
+_OF_SERVERS = ("pg_promote", "ALTER SYSTEM", "citus")
+"""SQL that a test may not run on the server of all tests: `tests/system/test_failover.py` and `scripts/citus.py` do."""
+
+
+def lines(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the command lines of a page's blocks, whether they are run or not, in words."""
+    for block in pages.blocks(page):
+        if block.language == "console":
+            joined = block.text.replace("\\\n", " ")
+            for line in re.findall(r"^ *\$ (.*(?:\n(?! *\$ ).*'.*)*)", joined, re.MULTILINE):
+                yield line, _words(line)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:  # a text of several lines
+        words = line.split()
+    while words and (re.fullmatch(r"[A-Z_]+=.*", words[0]) or words[0] == "export"):
+        words = words[1:]
+    return words
+
+
+def commands_of(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the commands of `booking` in the blocks and in the sentences of a page, without the program."""
+    for line, words in lines(page):
+        for at, word in enumerate(words):
+            if word == "booking" or word.endswith("/bin/booking"):
+                yield line, words[at + 1 :]
+    for found in _INLINE.findall((pages.DOCS / page).read_text(encoding="utf-8")):
+        yield found, _words(found)[1:]
+
+
+@cache
+def tree() -> dict[tuple[str, ...], set[str]]:
+    """Return the options of each command, by its words."""
+    root = RootGroup(MODULES, SECTIONS)
+    return {
+        leaf.words: {name for parameter in leaf.command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        for leaf in command_tree.leaves(root, Context(root, info_name="booking"))
+    }
+
+
+def problem(words: list[str]) -> str | None:
+    """Return why the words are no command of `booking`."""
+    names = [word for word in words if not word.startswith("-")]
+    leaf = next((leaf for leaf in tree() if tuple(names[: len(leaf)]) == leaf), None)
+    if leaf is None:
+        is_group = any(known[: len(names)] == tuple(names) for known in tree())
+        return None if is_group else f"there is no command {' '.join(names[:2])}"
+    options = {word.split("=")[0] for word in words if re.match(r"--[a-z]", word)}
+    unknown = options - tree()[leaf] - {"--help", "--profile", "--output", "--version"}
+    return f"{' '.join(leaf)} has no option {', '.join(sorted(unknown))}" if unknown else None
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith(_REFERENCE)])
+def test_each_command_of_booking_exists_with_its_options(page: str) -> None:
+    found = {line: problem(words) for line, words in commands_of(page)}
+    assert {line: text for line, text in found.items() if text} == {}
+
+
+def test_variables_that_commands_set_are_settings() -> None:
+    known = set(Settings().shown()) | {"BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_CONFIG_DIR", "BOOKING_PROFILE"}
+    named = {
+        name
+        for page in PAGES
+        for block in pages.blocks(page)
+        for name in re.findall(r"^ *\$ .*?\b(BOOKING_[A-Z_]+)=", block.text, re.MULTILINE)
+    }
+    assert len(named) > 3
+    assert named <= known
+
+
+def test_units_and_services_exist() -> None:
+    units = {path.stem for path in (ROOT / "deploy" / "systemd").glob("*.service")}
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    seen = set()
+    for page in PAGES:
+        for line, words in lines(page):
+            if words and words[0] in ("systemctl", "journalctl"):
+                named = {re.sub(r"(?<=@).*", "", word) for word in words if word.startswith("booking")}
+                assert named <= units, line
+                seen |= named
+            if words[:2] == ["docker", "compose"] and {"exec", "run"} & set(words):
+                assert set(words) & set(services), line
+    assert seen == units
+
+
+def test_sql_for_psql_runs(postgres_server: str) -> None:
+    texts = {words[words.index("-c") + 1] for page in PAGES for _, words in lines(page) if words[:1] == ["psql"]}
+    runnable = {text for text in texts if not any(name in text for name in _OF_SERVERS)}
+    assert len(runnable) >= 3
+    databases.run(postgres_server, *runnable)

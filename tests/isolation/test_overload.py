@@ -1,0 +1,157 @@
+"""An organization offers ten times what the service can do, with clients that ask again as soon as they are refused.
+
+The service is simulated, its connections and their admission are real, so that everything can be counted.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support.connections import Connection, SteppedLoop, respond, stepped_loop
+
+from booking_core.errors import Unavailable
+from booking_server.api.observer import REFUSALS
+from booking_server.http import admission as rules
+from booking_server.http.admission import STATE, Admission
+
+TURNS = 8
+"""Turns of the event loop in a tick of the admission; in each the service makes a booking."""
+ROOM = 40
+"""An organization's places in the queue of the simulated service."""
+TICKS_IN_SECOND = round(1 / rules.TICK_S)
+SECONDS = 2
+
+
+class Shop:
+    """A service that makes one booking at a time, the organizations in turn, and answers all else at once."""
+
+    def __init__(self, loop: SteppedLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[str, deque[Any]] = {}
+        self.refused = 0
+        """Requests that found no room in the queue."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        key = dict(scope["headers"])[b"authorization"].decode()
+        if scope["method"] == "GET":
+            await respond(send, b"me")
+        elif len(waiting := self._waiting.setdefault(key, deque())) >= ROOM:
+            self.refused += 1
+            scope[REFUSALS].append(Unavailable(retry_after_s=2, reason="queue"))
+            await respond(send, b"full", 503)
+        else:
+            waiting.append(booked := self._loop.create_future())
+            await booked
+            await respond(send, b"booked", 201)
+
+    def book(self) -> bool:
+        """Make a booking; return whether there was one to make."""
+        for key, waiting in self._waiting.items():
+            if waiting:
+                waiting.popleft().set_result(None)
+                self._waiting[key] = self._waiting.pop(key)  # behind the others
+                return True
+        return False
+
+
+class Client:
+    """A connection that sends its request again as soon as it has the answer."""
+
+    def __init__(self, loop: SteppedLoop, shop: Shop, admission: Admission, key: str, method: str = "POST") -> None:
+        self._connection = Connection(loop, shop, state={STATE: admission})
+        self._request = f"{method} /api/v1/bookings HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n".encode()
+        self._is_waiting = False
+
+    def send(self) -> None:
+        """Send the request, unless the one before is not answered."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._connection.protocol.data_received(self._request)
+
+    def settle(self) -> None:
+        """Let everything happen that waits for nothing but the loop."""
+        self._connection.settle()
+
+    def answers(self) -> list[int]:
+        """Return the statuses that came since the last call."""
+        found = [each.status for each in self._connection.responses]
+        self._connection.transport.written.clear()
+        self._is_waiting = self._is_waiting and not found
+        return found
+
+
+class World:
+    """The service, so many impatient clients of organization A, and two clients of B: one reads, one books."""
+
+    def __init__(self, loop: SteppedLoop, impatient: int) -> None:
+        self._loop = loop
+        self.shop = Shop(loop)
+        self.admission = Admission(lambda key: key.decode(), clock=loop.time)
+        self._flood = [Client(loop, self.shop, self.admission, "A") for _ in range(impatient)]
+        self._reader = Client(loop, self.shop, self.admission, "B", "GET")
+        self._booker = Client(loop, self.shop, self.admission, "B")
+        self.of_flood: Counter[int] = Counter()
+        self.made: list[bool] = []
+        """In each turn, whether a booking was made."""
+        self.read: list[list[int]] = []
+        """The answers to B's reader in each tick, in which it asks once."""
+        self.booked: list[list[int]] = []
+        for key in ("A", "B"):
+            self._ask([known := Client(loop, self.shop, self.admission, key, "GET")])
+            assert known.answers() == [200]
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self.shop.refused = 0
+        self.of_flood.clear()
+
+    def close(self) -> None:
+        """Answer all that wait."""
+        while self.shop.book():
+            self._reader.settle()
+
+    def pass_tick(self) -> None:
+        """Let the flood ask in every turn, each client as soon as it is answered, and B behind it in the first."""
+        for turn in range(TURNS):
+            self._ask(self._flood if turn else [*self._flood, self._reader, self._booker])
+            self.made.append(self.shop.book())
+            self._reader.settle()
+            for client in self._flood:
+                self.of_flood.update(client.answers())
+            if turn == 1:  # a booking of A may be before B's
+                self.read.append(self._reader.answers())
+                self.booked.append(self._booker.answers())
+            self._loop.moved += rules.TICK_S / TURNS
+            self._reader.settle()
+        self.admission.tick(0.0)
+
+    def _ask(self, clients: Sequence[Client]) -> None:
+        for client in clients:
+            client.send()
+        self._reader.settle()
+
+
+@pytest.fixture
+def loop() -> Iterator[SteppedLoop]:
+    with stepped_loop() as made:
+        yield made
+
+
+@pytest.mark.parametrize("times", [2, 10])
+def test_above_capacity_as_many_bookings_are_made_and_the_neighbour_does_not_notice(
+    loop: SteppedLoop, times: int
+) -> None:
+    impatient = ROOM + times * TURNS
+    world = World(loop, impatient)
+    for _ in range(TICKS_IN_SECOND):  # in which the queue is filled, and refuses
+        world.pass_tick()
+    world.forget()
+    for _ in range(SECONDS * TICKS_IN_SECOND):
+        world.pass_tick()
+    world.close()
+    assert all(world.made)
+    assert world.read == [[200]] * len(world.read)
+    assert world.booked == [[201]] * len(world.booked)
+    assert world.of_flood[503] <= SECONDS * (rules.AT_ONCE * TICKS_IN_SECOND + impatient)
+    assert world.shop.refused <= world.of_flood[201] / 8
