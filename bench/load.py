@@ -65,6 +65,9 @@ class Plan:
     """Requests a second of an open loop; 0 for a closed one."""
     counted: str = ""
     """The status whose answers are measured; all are by default."""
+    by_key: bool = False
+    """Each connection sends requests of one key only, as a client does. By default it sends any, as a proxy does that
+    keeps connections for all its clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,20 @@ def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
     return fresh
 
 
+def factories_by_key(requests: Sequence[Request], port: int) -> list[RequestFactory]:
+    """A function for the requests of each API key."""
+    of_key: dict[str, list[Request]] = {}
+    for request in requests:
+        of_key.setdefault(request.headers["Authorization"], []).append(request)
+    return [request_factory(each, port) for each in of_key.values()]
+
+
 class _Run:
     """The state the connections share: the clock, the samples, how many requests may still go out."""
 
-    __slots__ = ("counted", "end", "factory", "free", "latencies", "left", "received", "start", "statuses")
+    __slots__ = ("counted", "end", "free", "latencies", "left", "received", "start", "statuses")
 
-    def __init__(self, plan: Plan, factory: RequestFactory) -> None:
-        self.factory = factory
+    def __init__(self, plan: Plan) -> None:
         self.left = min(plan.max_requests, MAX_REQUESTS)
         self.start = time.perf_counter() + plan.warmup_s
         self.end = self.start + plan.duration_s
@@ -133,10 +143,11 @@ class _Run:
 class _Connection(asyncio.Protocol):
     """A client: one request in flight, the next one when its answer is complete."""
 
-    __slots__ = ("done", "expected", "head", "received", "run", "sent_at", "transport")
+    __slots__ = ("done", "expected", "factory", "head", "received", "run", "sent_at", "transport")
 
-    def __init__(self, run: _Run, done: asyncio.Future[None]) -> None:
+    def __init__(self, run: _Run, factory: RequestFactory, done: asyncio.Future[None]) -> None:
         self.run = run
+        self.factory = factory
         self.done = done
         self.head = b""
         self.received = 0
@@ -161,7 +172,7 @@ class _Connection(asyncio.Protocol):
             return
         run.left -= 1
         self.sent_at = time.perf_counter()
-        self.transport.write(run.factory())
+        self.transport.write(self.factory())
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
@@ -215,10 +226,10 @@ async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
     """Send the plan's requests until its time or its count is used up, and give what was seen."""
     loop = asyncio.get_running_loop()
     cpu, began = time.process_time(), time.perf_counter()
-    run = _Run(plan, factory or request_factory(plan.requests, plan.port))
+    run = _Run(plan)
     done = [loop.create_future() for _ in range(plan.clients)]
-    for future in done:
-        await loop.create_connection(partial(_Connection, run, future), HOST, plan.port)
+    for future, of_connection in zip(done, cycle(_factories(plan, factory)), strict=False):
+        await loop.create_connection(partial(_Connection, run, of_connection, future), HOST, plan.port)
     if run.free is not None:
         run.start, run.end = (time.perf_counter() + after for after in (plan.warmup_s, plan.warmup_s + plan.duration_s))
         await _send_at(plan.rate, run, run.free)
@@ -226,6 +237,13 @@ async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
     run.statuses["unanswered"] += len(unanswered)
     ended = time.perf_counter()
     return _result(run, ended, time.process_time() - cpu, ended - began)
+
+
+def _factories(plan: Plan, factory: RequestFactory | None) -> list[RequestFactory]:
+    """The functions that make requests, which the connections have in turn."""
+    if factory is not None:
+        return [factory]
+    return factories_by_key(plan.requests, plan.port) if plan.by_key else [request_factory(plan.requests, plan.port)]
 
 
 async def _send_at(rate: float, run: _Run, free: deque[_Connection]) -> None:

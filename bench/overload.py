@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bench import creates, sink
 from bench.kinds import Curve, Level
@@ -38,8 +39,13 @@ ANSWERED = frozenset({"201", "503", "unsent"})
 CREATED = "201"
 
 
-def by_load(stage: Stage, stack: ExitStack) -> Level | None:
-    """Bookings of many organizations at multiples of the rate that 64 patient clients reach."""
+def by_load(stage: Stage, stack: ExitStack, *, by_key: bool = True) -> Level | None:
+    """Bookings of many organizations at multiples of the rate that 64 patient clients reach.
+
+    Args:
+        by_key: each connection belongs to one organization, as those of its clients do. Else all organizations come
+            over the connections of one proxy.
+    """
     if not stage.with_service:
         return None
     service, shops = stage.shops(ORGANIZATIONS, creates.ENDPOINTS)
@@ -51,7 +57,8 @@ def by_load(stage: Stage, stack: ExitStack) -> Level | None:
 
     def sides(times: int, _: ExitStack) -> Sequence[HttpSide]:
         rate = times * capacity
-        plan = replace(side.plan, clients=min(CONNECTIONS_MAX, int(rate * USED_EVERY_S)), rate=rate, counted=CREATED)
+        connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
+        plan = replace(side.plan, clients=connections, rate=rate, counted=CREATED, by_key=by_key)
         answered = Answered(rate)
         ours = side.server_pid, side.database_pid, side.expected
         return [
@@ -130,6 +137,15 @@ ENTRIES = (
         TIMES,
         by_load,
         is_plotted=True,
+        has_reference=True,
+    ),
+    Curve(
+        "curve-overload-proxy",
+        "POST /bookings created, all clients behind one proxy",
+        "times the capacity",
+        TIMES,
+        (10,),
+        partial(by_load, by_key=False),
         has_reference=True,
     ),
 )

@@ -8,6 +8,7 @@ import pytest
 
 from bench import sink
 from bench.kinds import Curve, Curved
+from bench.load import Request, factories_by_key
 from bench.measure import Sample
 from bench.overload import created_per_cpu_s
 from bench.processes import HOST, Server
@@ -53,3 +54,13 @@ def test_the_server_that_does_nothing_answers_every_request_on_its_connection(se
             connection.request("POST", "/", b"{}")
             response = connection.getresponse()
             assert (response.status, response.getheader("Content-Length")) == (503, str(len(response.read())))
+
+
+def test_a_connection_sends_the_requests_of_one_key_only() -> None:
+    requests = [
+        Request("POST", f"/{number}", {"Authorization": f"Bearer {key}"}) for number in range(3) for key in ("a", "b")
+    ]
+    sent = [b"".join(make() for _ in range(6)) for make in factories_by_key(requests, 80)]
+    assert [each.count(b"Bearer a") for each in sent] == [6, 0]
+    assert [each.count(b"Bearer b") for each in sent] == [0, 6]
+    assert all(each.count(b"POST /%d " % number) == 2 for each in sent for number in range(3))
