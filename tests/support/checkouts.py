@@ -16,11 +16,13 @@ from booking_core import checkouts, stripe_accounts
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.payment_calls import PaymentCalls
 from booking_server.execution.service import Service
 from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
+from booking_server.worker.jobs.refunds import RefundJob
 from support.stripe_ledger import KEY, Ledger
 from support.world import World
 
@@ -151,6 +153,20 @@ def check_payments(world: World, ledger: Ledger) -> int:
             await job.close()
 
     return asyncio.run(run())
+
+
+def refund(world: World, ledger: Ledger) -> None:
+    """Run the worker's refunds for organizations that have an account at the fake Stripe."""
+
+    async def run() -> None:
+        gateway = StripeGateway(KEY, ledger.base_url)
+        job = RefundJob(world.database, gateway, serves=stripe_accounts.exists)
+        try:
+            await job.run_once()
+        finally:
+            await job.close()
+
+    asyncio.run(run())
 
 
 def align(ledger: Ledger, world: World) -> None:

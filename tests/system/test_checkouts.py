@@ -22,17 +22,14 @@ from support.checkouts import Event, Webhooks, checkout_body, intent_row
 from support.operations import Operations
 from support.receivers import wait_until, workers
 from support.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.stripe_ledger import Fault, Ledger, stripe
 from support.world import World
 
-from booking_core import stripe_accounts
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.statements import Statement
-from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
-from booking_server.worker.jobs.refunds import RefundJob
 
 SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "2")))
 GUESTS = 14
@@ -122,7 +119,7 @@ class Scenario:
         else:
             checkouts.check_payments(self.world, self.ledger)
             self.ops.abandon_due()
-            self._refund()
+            checkouts.refund(self.world, self.ledger)
 
     async def _ask_and_die(self) -> None:
         intents = StripeIntents(self.ledger.base_url)
@@ -130,17 +127,6 @@ class Scenario:
         await job.start_due(asyncio.Event())
         await asyncio.gather(*job._in_flight)
         await intents.aclose()
-
-    def _refund(self) -> None:
-        async def run() -> None:
-            job = RefundJob(self.world.database, StripeGateway(KEY, self.ledger.base_url), serves=self._is_own)
-            await job.run_once()
-            await job.close()
-
-        asyncio.run(run())
-
-    def _is_own(self, tx: Any, organization_id: str) -> bool:
-        return stripe_accounts.exists(tx, organization_id)
 
     def settle(self) -> None:
         """Let everything arrive that was not lost, and the worker catch up."""

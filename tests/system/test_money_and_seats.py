@@ -5,7 +5,6 @@ Each run draws its steps from a seed. BOOKING_TEST_MONEY draws from more seeds t
 BOOKING_TEST_MONEY_FROM begins at another one, and BOOKING_TEST_MONEY_STEPS takes more steps: 200 find what 40 leave.
 """
 
-import asyncio
 import itertools
 import os
 import random
@@ -22,16 +21,14 @@ from support import checkouts
 from support.api import Api
 from support.checkouts import Event, Webhooks, checkout_body
 from support.operations import Operations
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.stripe_ledger import Fault, Ledger, stripe
 from support.world import DAY
 
-from booking_core import bookings, gift_cards, payments, stripe_accounts
+from booking_core import bookings, gift_cards, payments
 from booking_core.clock import HOUR, MINUTE
 from booking_core.db import tables
 from booking_core.errors import BookingError, Unavailable
 from booking_core.models.bookings import CancelReason
-from booking_server.adapters.stripe import StripeGateway
-from booking_server.worker.jobs.refunds import RefundJob
 
 FIRST = int(os.environ.get("BOOKING_TEST_MONEY_FROM", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("BOOKING_TEST_MONEY", "2")))
@@ -336,15 +333,7 @@ class Market:
         checkouts.check_payments(self.world, self.ledger)
 
     def _refund(self) -> None:
-        async def run() -> None:
-            job = RefundJob(self.world.database, StripeGateway(KEY, self.ledger.base_url), serves=self._is_own)
-            await job.run_once()
-            await job.close()
-
-        asyncio.run(run())
-
-    def _is_own(self, tx: Any, organization_id: str) -> bool:
-        return stripe_accounts.exists(tx, organization_id)
+        checkouts.refund(self.world, self.ledger)
 
     def settle(self) -> None:
         """Let everything arrive that was not lost, and the worker catch up."""
