@@ -110,15 +110,17 @@ def claim(
     """
     if free <= 0:
         return []
-    picked = picking.pick(
-        tx,
-        free=free,
-        in_flight=in_flight,
-        slow_free=slow_free,
-        per_endpoint=per_endpoint,
-        per_organization=per_organization,
-        worker=worker,
-        now=now,
+    picked: list[DueDelivery]
+    (picked,) = tx.pipeline(
+        picking.due(
+            free=free,
+            in_flight=in_flight,
+            slow_free=slow_free,
+            per_endpoint=per_endpoint,
+            per_organization=per_organization,
+            worker=worker,
+            now=now,
+        )
     )
     return lease(tx, installation, picked, worker=worker, lease_s=lease_s)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from booking_core.db import sql_files
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Query
 from booking_core.db.statements import as_json
 from booking_core.db.tables import deliveries, webhook_cursors
 from booking_core.db.unit_of_work import Update
@@ -79,12 +79,6 @@ def due(
         **clock_parameter(now),
     }
     return Query(CLAIM, parameters, lambda rows: [DueDelivery._make(row) for row in rows])
-
-
-def pick(tx: Tx, **limits: Any) -> list[DueDelivery]:
-    """Return what `due` finds, with its arguments."""
-    found: list[DueDelivery] = tx.pipeline(due(**limits))[0]
-    return found
 
 
 def live_secrets(secrets: str | None) -> list[tuple[str, str]]:

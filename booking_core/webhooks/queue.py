@@ -188,12 +188,6 @@ def locking(
     return Query(_LOCK_UNLOCKED if skip_locked else _LOCK, {"wanted": wanted, **clock_parameter(now)}, _from_rows)
 
 
-def lock(tx: Tx, keys: Iterable[Key], **options: Any) -> LockedDeliveries:
-    """Lock the deliveries and leases as `locking` does, with its arguments."""
-    locked: LockedDeliveries = tx.pipeline(locking(keys, **options))[0]
-    return locked
-
-
 def expired(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
     """Return the deliveries, and the leases of first attempts, that have expired, the longest expired first."""
     return [

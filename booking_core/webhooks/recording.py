@@ -117,7 +117,8 @@ def _with_late(
     late = [each for each in claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
     if not late:
         return locked
-    return locked.with_rows(queue.lock(tx, (_key(each, each.delivery_id) for each in late), now=now))
+    (since,) = tx.pipeline(queue.locking((_key(each, each.delivery_id) for each in late), now=now))
+    return locked.with_rows(since)
 
 
 def _key(claimed: ClaimedDelivery, row_id: str) -> queue.Key:
@@ -143,7 +144,8 @@ def rescue_expired_leases(
     expired = queue.expired(tx, limit=RESCUE_BATCH, now=now) if only is None else only
     if not expired:
         return 0
-    locked = queue.lock(tx, expired, skip_locked=True, now=now)
+    locked: LockedDeliveries
+    (locked,) = tx.pipeline(queue.locking(expired, skip_locked=True, now=now))
     batch = _Batch(tx, locked, retry_delays_s, WEBHOOK_DISABLE_AFTER_S, jitter)
     for delivery in locked.deliveries.values():
         batch.rescue(delivery)

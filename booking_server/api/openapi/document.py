@@ -58,13 +58,13 @@ def complete(document: Json) -> Json:
     document = _with_page_names(document)
     document["info"]["x-changelog"] = changelog.machine_readable()
     document["security"] = [{"bearer": []}]
-    for path, item in document["paths"].items():
-        for method, operation in item.items() if path.startswith(_API) else ():
-            _complete_operation(operation, method, path, document["components"]["schemas"])
-    for kind, item in document["webhooks"].items():
-        _complete_webhook(item["post"], kind)
     components = document["components"]
     components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}
+    for path, item in document["paths"].items():
+        for method, operation in item.items() if path.startswith(_API) else ():
+            _complete_operation(operation, method, path, components)
+    for kind, item in document["webhooks"].items():
+        _complete_webhook(item["post"], kind)
     components["responses"] = {name: _finished(shared(refused)) for name, refused in _SHARED.values() if refused}
     components["responses"]["InternalError"] = _internal_error()
     schemas = components["schemas"]
@@ -85,7 +85,8 @@ def _with_page_names(document: Json) -> Json:
 # Operations ----------------------------------------------------------------------------------------------------------
 
 
-def _complete_operation(operation: Json, method: str, path: str, schemas: Json) -> None:
+def _complete_operation(operation: Json, method: str, path: str, components: Json) -> None:
+    schemas = components["schemas"]
     scopes = [scope for each in operation.get("security", ()) for scope in each["bearer"]]
     is_public = "security" not in operation
     if is_public:
@@ -100,7 +101,7 @@ def _complete_operation(operation: Json, method: str, path: str, schemas: Json) 
         operation["description"] = _one_line(operation["description"])
     if "requestBody" in operation:
         _complete_body(operation)
-    takes_key = _complete_parameters(operation)
+    takes_key = _complete_parameters(operation, components["parameters"])
     malformed = _malformed(operation, schemas)
     common = _common(operation, method, path, scopes, malformed, is_public=is_public)
     _complete_responses(operation, common, schemas, is_stored=takes_key)
@@ -110,14 +111,18 @@ def _complete_operation(operation: Json, method: str, path: str, schemas: Json) 
             operation["responses"][status]["headers"] |= header_refs({"etag": "ETag"})
 
 
-def _complete_parameters(operation: Json) -> bool:
-    """Name the shared parameters by reference, and return whether the operation takes an Idempotency-Key."""
+def _complete_parameters(operation: Json, common: Json) -> bool:
+    """Name the shared parameters by reference, and return whether the operation takes an Idempotency-Key.
+
+    Args:
+        common: the shared parameters by name, to which that key is added.
+    """
     shown, takes_key = [], False
     for parameter in operation.get("parameters", ()):
         if parameter["name"] == "Idempotency-Key":
             takes_key = True
             name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
-            data.components()["parameters"][name] = _idempotency_key(parameter)
+            common[name] = _idempotency_key(parameter)
             shown.append({"$ref": f"#/components/parameters/{name}"})
         else:
             shown.append(_parameter(parameter))

@@ -251,7 +251,7 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
 
 BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
-    "claim": lambda tx, hooks: picking.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),
+    "claim": lambda tx, hooks: tx.pipeline(picking.due(**CLAIM | {"in_flight": {}}, now=NOON)),
     "next": lambda tx, hooks: tx.first(picking.NEXT),
     "expired": lambda tx, hooks: queue.expired(tx, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
@@ -321,7 +321,7 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
     keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.rows()[:5]]
     url = crowd.database.url.render_as_string(hide_password=False)
     with explaining(url) as explain:
-        plans: list[Plan] = explain(lambda tx: queue.lock(tx, keys, now=NOON))
+        plans: list[Plan] = explain(lambda tx: tx.pipeline(queue.locking(keys, now=NOON)))
     for plan in plans:
         assert plan.scanned <= {"organizations"}, str(plan)
         assert plan.cost < 200, str(plan)
@@ -340,7 +340,7 @@ def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hook
     assert claimed.lease_id
     key = (claimed.organization_id, claimed.endpoint_id, claimed.lease_id)
     with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
-        plans: list[Plan] = explain(lambda tx: queue.lock(tx, [], leases={key}, now=NOON))
+        plans: list[Plan] = explain(lambda tx: tx.pipeline(queue.locking([], leases={key}, now=NOON)))
     for plan in plans:
         assert plan.cost < 16, str(plan)
         assert plan.rows == 1
