@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -48,6 +49,7 @@ _LOADED = (
 _OF_INTERPRETER = ("PYTHON", "LANG", "LC_")
 """The beginnings of variables that an interpreter reads when it starts."""
 _COMMANDS = {"booking": "booking_cli.main:main", "uvicorn": "uvicorn.main:main"}
+SCRIPT = "support.forking:run_script"
 _MESSAGE_MAX = 1 << 18
 
 Output = IO[Any] | int | None
@@ -69,7 +71,8 @@ def start(
     """Start a command with arguments: as a fork, or as a new process where one would differ from it.
 
     Args:
-        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`.
+        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`; or
+            SCRIPT, and the second one is the path of a script.
         start_new_session: the process has no controlling terminal.
     """
     environment = {**os.environ} if env is None else env
@@ -98,6 +101,13 @@ def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[A
     with start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as started:
         out, err = started.communicate()
     return subprocess.CompletedProcess(words, started.returncode, out, err)
+
+
+def run_script() -> None:
+    """Run the script that is named second, as an interpreter with its path would."""
+    del sys.argv[0]
+    sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def _function_of(words: Sequence[str]) -> tuple[str, str]:
