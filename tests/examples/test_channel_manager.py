@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support import forking
 from support.hooks import Hooks
 from support.receivers import LOCAL, wait_until
 from support.servers import Service, free_port, new_world
@@ -46,14 +46,14 @@ class Part:
     """A script of the example, as a process."""
 
     def __init__(self, script: str, *arguments: str, log: Path, **environment: str) -> None:
-        self._command = [sys.executable, str(FOLDER / script), *arguments]
+        self._words = [forking.SCRIPT, str(FOLDER / script), *arguments]
         self._environment = {**os.environ, **environment}
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: forking.Process | None = None
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+            self._process = forking.start(self._words, env=self._environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """Ends it as a power cut would; it must have been running."""

@@ -2,7 +2,9 @@
 
 A start loads a thousand modules, which is most of what it costs, and tests start processes by the hundred. What they
 look at comes after that. A fork is a process like any other: its memory, files, environment, signals and end are its
-own. Tests of the start itself begin with a new interpreter (`serving.COMMAND`).
+own. A fork whose command returns runs its exit handlers and writes what is left to write, and then ends at once: to
+take a thousand modules apart costs several times what a command does. Tests of the start and of the end itself begin
+with a new interpreter (`serving.COMMAND`).
 """
 
 import atexit
@@ -11,13 +13,14 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from threading import Thread
@@ -46,6 +49,7 @@ _LOADED = (
 _OF_INTERPRETER = ("PYTHON", "LANG", "LC_")
 """The beginnings of variables that an interpreter reads when it starts."""
 _COMMANDS = {"booking": "booking_cli.main:main", "uvicorn": "uvicorn.main:main"}
+SCRIPT = "support.forking:run_script"
 _MESSAGE_MAX = 1 << 18
 
 Output = IO[Any] | int | None
@@ -67,7 +71,8 @@ def start(
     """Start a command with arguments: as a fork, or as a new process where one would differ from it.
 
     Args:
-        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`.
+        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`; or
+            SCRIPT, and the second one is the path of a script.
         start_new_session: the process has no controlling terminal.
     """
     environment = {**os.environ} if env is None else env
@@ -96,6 +101,13 @@ def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[A
     with start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as started:
         out, err = started.communicate()
     return subprocess.CompletedProcess(words, started.returncode, out, err)
+
+
+def run_script() -> None:
+    """Run the script that is named second, as an interpreter with its path would."""
+    del sys.argv[0]
+    sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def _function_of(words: Sequence[str]) -> tuple[str, str]:
@@ -299,8 +311,36 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], 
     sys.argv = request["words"]
     sys.modules["__main__"] = ModuleType("__main__")  # processes that it spawns import that of theirs
     module, function = _function_of(sys.argv)
-    command: Callable[[], object] = getattr(importlib.import_module(module), function)
-    return command
+    return partial(_run, getattr(importlib.import_module(module), function))
+
+
+_exit_code: int | None = None
+"""Of the command of this fork, once it is known."""
+
+
+def _run(command: Callable[[], object]) -> object:
+    """Run the command, and return what `sys.exit` gets."""
+    global _exit_code
+    try:
+        returned = command()
+    except SystemExit as end:
+        returned = end.code
+    if returned is None or isinstance(returned, int):
+        _exit_code = returned or 0
+    return returned
+
+
+def _end_at_once() -> None:
+    """End this process as the last of its exit handlers, without its modules being taken apart.
+
+    What cannot be written is left to the interpreter, which has its own message and code for that.
+    """
+    if _exit_code is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_code & 0xFF)
 
 
 def _output(descriptor: int, like: Any) -> TextIOWrapper:
@@ -314,6 +354,7 @@ def _output(descriptor: int, like: Any) -> TextIOWrapper:
 
 
 def _main() -> None:
+    atexit.register(_end_at_once)  # the first one, which runs last
     for name in _LOADED:
         importlib.import_module(name)
     gc.freeze()

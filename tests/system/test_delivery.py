@@ -53,7 +53,7 @@ from booking_server.worker.slots import SLOTS
 
 # Everything at once ----------------------------------------------------------------------------------------------
 
-EVENTS = int(os.environ.get("BOOKING_TEST_EVENTS", "300"))
+EVENTS = int(os.environ.get("BOOKING_TEST_EVENTS", "200"))
 """5000 is the full run; it takes some minutes."""
 KILLS = 10 if EVENTS > 1000 else 4
 RECEIVERS = 3

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +14,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
-from support import databases, faults
+from support import databases, faults, forking
 from support.api import Api
 from support.faults import Breaking
 from support.refusals import refused
-from support.serving import ran
+from support.serving import environment
 from support.world import SECRET, FixedClock, make_world
 
 from booking_core.db.engine import Database
@@ -251,6 +252,10 @@ def explained(failed: Any) -> Any:
 
 
 ORGANIZATION = ("--slug", "x", "--name", "X", "--timezone", "UTC", "--currency", "EUR")
+
+
+def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProcess[Any]":
+    return forking.run(["booking", *argv], cwd=folder, env=environment(folder, **settings), text=True)
 
 
 def test_a_command_on_a_server_that_takes_no_writes_says_so_in_one_line(
