@@ -1,6 +1,7 @@
 """`booking demo --once`: the self-test over real HTTP, and how a failed step is reported."""
 
 import json
+import queue
 import shutil
 import threading
 from collections.abc import Callable
@@ -110,14 +111,29 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
     nothing_left()
 
 
+class Unheard(self_test.Receiver):
+    """A receiver to which nothing comes, and for which the time is over at once."""
+
+    class Nothing(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            assert self.empty()
+            assert timeout is not None
+            assert 0 < timeout <= 20
+            raise queue.Empty
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = self.Nothing()
+
+
 @pytest.mark.usefixtures("copied_schema")
 def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(self_test, "Receiver", Unheard)
     monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
     result = booking("demo", "--once")
     assert result.code == 1
-    assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
-    assert "deliver failed: no booking.created in 1 s" in result.err
+    assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 20 s", "false"]
+    assert "deliver failed: no booking.created in 20 s" in result.err
 
 
 @pytest.mark.usefixtures("copied_schema")
