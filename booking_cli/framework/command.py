@@ -53,8 +53,10 @@ def _show_version(ctx: Any, param: Any, value: Any) -> None:
         raise typer.Exit
 
 
-def _global_options() -> list[Any]:
-    return [
+@cache
+def _global_options() -> tuple[Any, ...]:
+    """Return the options of every command and group. They hold nothing of a call, and are the same objects in each."""
+    return (
         _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="Output format."),
         _global("--json", is_flag=True, help="Same as --output json."),
         _global("--fields", metavar="a,b.c", parse=_parse_fields, help="Output only these fields."),
@@ -75,7 +77,7 @@ def _global_options() -> list[Any]:
             callback=_show_version,
             help="Show the version and exit.",
         ),
-    ]
+    )
 
 
 def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:

@@ -296,22 +296,39 @@ def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
-def test_what_a_command_writes_in_the_json_modes_can_be_parsed(it: Everything, words: Words) -> None:
-    behind = HOW.get(words, lambda _: ())
-    # Logging in again needs a profile of its own: the key's file of the first one is in use.
-    one = it.booking(*words, *behind(it), *(("--profile", "one") if words == ("login",) else ()), "-o", "json")
-    many = it.booking(*words, *behind(it), *(("--profile", "many") if words == ("login",) else ()), "-o", "jsonl")
+def test_what_a_command_writes_can_be_parsed_and_has_the_fields_of_its_shape(it: Everything, words: Words) -> None:
+    def run(name: str, *options: str) -> Any:
+        # Logging in again needs a profile of its own: the key's file of the first one is in use.
+        profile = ("--profile", name) if words == ("login",) else ()
+        return it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, *options)
+
+    one, many = run("one", "-o", "json"), run("many", "-o", "jsonl")
     assert (one.code, one.err) == (0, "")
     assert (many.code, many.err) == (0, "")
-    whole = one.json
+    _assert_that_the_modes_agree(words, one.json, [json.loads(line) for line in many.out.splitlines()])
+    if shape := _declared(words).shape:
+        _assert_that_it_has(shape, one.json)
+        _assert_that_it_names_the_fields_of(shape, run("refused", "--fields", "nosuch", "-o", "json"))
+
+
+def _assert_that_the_modes_agree(words: Words, whole: Any, lines: list[Any]) -> None:
     assert isinstance(whole, dict)
-    lines = [json.loads(line) for line in many.out.splitlines()]
     if "data" in whole and words != ("api",) and isinstance(whole["data"], list):
         assert {"data", "has_more", "next_cursor"} <= whole.keys()
         assert all(isinstance(each, dict) for each in lines)
     else:
         (line,) = lines
         assert line.keys() == whole.keys()
+
+
+def _assert_that_it_has(shape: str, whole: Any) -> None:
+    items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
+    assert [path for path in set(paths_of(items)) if not output_fields.has_field(shape, path)] == []
+
+
+def _assert_that_it_names_the_fields_of(shape: str, refused: Any) -> None:
+    assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
+    assert set(output_fields.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))
 
 
 def test_every_command_that_takes_arguments_is_among_them() -> None:
@@ -365,18 +382,3 @@ def test_a_command_that_changes_something_declares_what_it_writes(words: Words) 
         'declare @command(..., shape="…", changes=True), or name it in READS'
     )
     assert declared.shape or not declared.changes
-
-
-@pytest.mark.parametrize("words", [words for words in _commands() if _declared(words).shape], ids=" ".join)
-def test_what_a_command_writes_has_the_fields_that_its_shape_names(it: Everything, words: Words) -> None:
-    shape = _declared(words).shape
-    assert shape
-    it.count = 1_000  # the database of these tests has the names of the ones above
-    profile = ("--profile", "one") if words == ("login",) else ()
-    whole = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "-o", "json").json
-    items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
-    written = set(paths_of(items))
-    assert [path for path in written if not output_fields.has_field(shape, path)] == []
-    refused = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "--fields", "nosuch", "-o", "json")
-    assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
-    assert set(output_fields.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -153,17 +154,23 @@ def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, runner:
 
 
 def test_a_cancelled_call_shows_nothing_secret() -> None:
-    async def run(url: str) -> BaseException:
-        async with AsyncBookingClient(KEY, base_url=url) as client:
-            task = asyncio.ensure_future(client.bookings.create(**ORDER))
-            await asyncio.sleep(0.2)
-            task.cancel()
-            (error,) = await asyncio.gather(task, return_exceptions=True)
-            assert isinstance(error, asyncio.CancelledError)
-            return error
+    async def run() -> BaseException:
+        asked, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    with scripted_server(lambda connection, _: drip(connection, b"")) as url:
-        assert_discreet(asyncio.run(run(url)))
+        def unanswered(connection: socket.socket, _: bytes) -> None:
+            loop.call_soon_threadsafe(asked.set)
+            connection.recv(1)
+
+        with scripted_server(unanswered) as url:
+            async with AsyncBookingClient(KEY, base_url=url) as client:
+                task = asyncio.ensure_future(client.bookings.create(**ORDER))
+                await asked.wait()
+                task.cancel()
+                (error,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(error, asyncio.CancelledError)
+        return error
+
+    assert_discreet(asyncio.run(run()))
 
 
 MISUSES: dict[str, Callable[[Any], object]] = {

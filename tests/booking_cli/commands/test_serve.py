@@ -49,7 +49,7 @@ def read_metrics(address: str) -> list[Sample]:
 
 
 def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
-    stored_on_both: Booking, new_process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
+    stored_on_both: Booking, process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
 ) -> None:
     several = 2 if fresh_database_url.startswith("postgresql") else 1
     names = {str(number) for number in range(several)}
@@ -58,7 +58,7 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
     def running(address: str) -> set[str]:
         return {sample.labels["process"] for sample in read_metrics(address) if sample.name == "booking_pool_size"}
 
-    with serving(new_process("serve", "--port", "0", "--no-worker", "--workers", str(several))) as (address, _):
+    with serving(process("serve", "--port", "0", "--no-worker", "--workers", str(several))) as (address, _):
         wait_until(lambda: running(address) == names, "all processes run")
         assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
         assert status(f"{address}/healthz") == 200
@@ -69,6 +69,7 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
     assert sum(each.value for each in found if each.labels["operation"] == "get_health") == 1
 
 
+@pytest.mark.usefixtures("upgraded")
 def test_the_effective_settings_are_logged_without_secrets(
     process: Process, environment: Callable[[str, str], None]
 ) -> None:
@@ -93,6 +94,7 @@ def remaining(url: str, forwarded_for: str) -> int:
         return int(answer.headers["X-RateLimit-Remaining"])
 
 
+@pytest.mark.usefixtures("upgraded")
 @pytest.mark.parametrize(
     ("trusted", "left"),
     [
@@ -117,6 +119,7 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
     )
 
 
+@pytest.mark.usefixtures("upgraded")
 def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
     environment("BOOKING_LOG_FORMAT", "console")
     with serving(process("serve", "--port", "0")) as (_, logged):
@@ -124,6 +127,7 @@ def test_the_log_is_for_people_when_they_ask(process: Process, environment: Call
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    booking\.serve  settings: ", logged[0])
 
 
+@pytest.mark.usefixtures("upgraded")
 def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
     with serving(process("serve", "--port", "0")):
         refused = booking("serve", "--port", "0", "-o", "json")

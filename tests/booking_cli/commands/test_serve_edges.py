@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.connections import Response, parsed
-from support.serving import ran, serving, started
+from support.serving import serving, started
 
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 
@@ -39,9 +39,17 @@ def address(folder: Path) -> Iterator[Address]:
 def api_key(address: Address, folder: Path) -> str:
     """Return an API key that can create bookings."""
     fjord = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
-    assert ran(folder, "orgs", "create", *fjord).returncode == 0
+    ran(folder, "orgs", "create", *fjord)
     made = ran(folder, "keys", "create", "--org", "fjord", "--name", "K", "--scope", "bookings:write", "-o", "json")
-    return str(json.loads(made.stdout)["key"])
+    return str(json.loads(made)["key"])
+
+
+def ran(folder: Path, *argv: str) -> str:
+    """Run `booking` there to its end, and return its output."""
+    with started(folder, *argv) as running:
+        out, err = running.communicate()
+    assert running.returncode == 0, err
+    return str(out)
 
 
 def connected(address: Address) -> Any:

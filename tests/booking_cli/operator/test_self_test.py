@@ -1,6 +1,8 @@
 """`booking demo --once`: the self-test over real HTTP, and how a failed step is reported."""
 
 import json
+import queue
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +36,15 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
         assert {thread.name for thread in set(threading.enumerate()) - before} == set()
 
     return check
+
+
+@pytest.fixture
+def copied_schema(new_database_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the self-test copy a database of this release, where it would run every revision."""
+    template = new_database_url("sqlite").removeprefix("sqlite:///")
+    monkeypatch.setattr(
+        "booking_core.db.migrate.upgrade", lambda url: shutil.copyfile(template, url.removeprefix("sqlite:///"))
+    )
 
 
 def test_every_step_passes_and_nothing_is_left(
@@ -74,6 +85,7 @@ def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_awa
     database.close()
 
 
+@pytest.mark.usefixtures("copied_schema")
 def test_a_catalogue_of_ones_own_plays_too(booking: Booking, tmp_path: Path) -> None:
     price = {"amount_minor": 25000, "currency": "CLP"}
     file = tmp_path / "own.json"
@@ -86,6 +98,7 @@ def test_a_catalogue_of_ones_own_plays_too(booking: Booking, tmp_path: Path) -> 
     assert ["book", "POST /bookings", "201 confirmed, 25000 CLP", "true"] in lines
 
 
+@pytest.mark.usefixtures("copied_schema")
 def test_a_delivery_that_does_not_verify_fails_the_self_test(
     booking: Booking, nothing_left: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,15 +111,32 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
     nothing_left()
 
 
+class Unheard(self_test.Receiver):
+    """A receiver to which nothing comes, and for which the time is over at once."""
+
+    class Nothing(queue.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            assert self.empty()
+            assert timeout is not None
+            assert 0 < timeout <= 20
+            raise queue.Empty
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = self.Nothing()
+
+
+@pytest.mark.usefixtures("copied_schema")
 def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(self_test, "Receiver", Unheard)
     monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
     result = booking("demo", "--once")
     assert result.code == 1
-    assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
-    assert "deliver failed: no booking.created in 1 s" in result.err
+    assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 20 s", "false"]
+    assert "deliver failed: no booking.created in 20 s" in result.err
 
 
+@pytest.mark.usefixtures("copied_schema")
 @pytest.mark.parametrize(
     ("raised", "shown"),
     [
@@ -127,6 +157,7 @@ def test_whatever_goes_wrong_is_marked_at_its_step(
     assert result.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
 
 
+@pytest.mark.usefixtures("copied_schema")
 def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("no more files")
@@ -138,12 +169,14 @@ def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch
     assert result.json["data"][-1]["answer"].startswith("no answer")
 
 
+@pytest.mark.usefixtures("copied_schema")
 def test_a_refusal_is_shown_with_its_code(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "_short_lived_key", lambda *_: "svc_" + "0" * 40)
     result = booking("demo", "--once", "-o", "json")
     assert result.json["data"][-1]["answer"] == "401 api_key_invalid"
 
 
+@pytest.mark.usefixtures("copied_schema")
 def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
     result = booking("demo", "--once", "-v")
     assert result.code == 0

@@ -47,7 +47,7 @@ def test_a_supervisor_that_is_killed_takes_its_processes_along(
             (response,) = parsed(b"".join(iter(lambda: client.recv(65_536), b"")))
             assert response.status == 401  # what had begun is answered
         supervisor.wait()
-        wait_until(lambda: not alive(processes), "its processes are gone", within_s=10)
+        wait_until(lambda: not alive(processes), "its processes are gone")
     with socket.create_server((host, int(port))):
         pass  # the port is free
 
