@@ -45,7 +45,7 @@ _MEMORY_WANTED = 4 * 2**30
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | None) -> Iterator[str]:
     """The URL of a running PostgreSQL server's maintenance database."""
     if url := os.environ.get("BOOKING_TEST_DATABASE_URL"):
         yield url
@@ -53,7 +53,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     # Not in pytest's own folder: another run changes its modes, and the server, which runs as another user, would lose
     # access to its data.
-    folder = Path(tempfile.mkdtemp(prefix="booking-postgres-"))
+    folder = Path(tempfile.mkdtemp(prefix="booking-postgres-", dir=memory))
     folder.chmod(0o755)
     server = _start_postgres(folder)
     _configure(server.get_uri())
@@ -89,11 +89,16 @@ def _configure(url: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def sqlite_folder() -> Iterator[Path]:
-    """A folder for the files of SQLite: in memory where that has room, since each commit waits for the disk."""
+def memory() -> Path | None:
+    """The folder for databases that are kept in memory, where that has room: the disk costs most of a new database."""
     memory = Path("/dev/shm")
-    has_room = memory.is_dir() and shutil.disk_usage(memory).free > _MEMORY_WANTED
-    with tempfile.TemporaryDirectory(prefix="booking-sqlite-", dir=memory if has_room else None) as folder:
+    return memory if memory.is_dir() and shutil.disk_usage(memory).free > _MEMORY_WANTED else None
+
+
+@pytest.fixture(scope="session")
+def sqlite_folder(memory: Path | None) -> Iterator[Path]:
+    """A folder for the files of SQLite."""
+    with tempfile.TemporaryDirectory(prefix="booking-sqlite-", dir=memory) as folder:
         yield Path(folder)
 
 
@@ -118,7 +123,7 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
         if backend == "sqlite":
             path = Path(tempfile.mkdtemp(dir=sqlite_folder)) / "booking.db"
             if backend not in template:
-                template[backend] = str(path.with_name("template.db"))
+                template[backend] = str(sqlite_folder / "template.db")
                 migrate.upgrade(f"sqlite:///{template[backend]}")
             shutil.copyfile(template[backend], path)
             path.chmod(0o600)
@@ -136,6 +141,23 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
     if "BOOKING_TEST_DATABASE_URL" in os.environ:  # our own server is deleted with its databases
         for name in made:
             run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def drop_database(postgres_server: str) -> Callable[[str], None]:
+    """A function that deletes a database of `new_database_url`: hundreds would fill the memory."""
+    import psycopg
+    from sqlalchemy.engine import make_url
+
+    def drop(url: str) -> None:
+        name = make_url(url).database
+        if url.startswith("sqlite"):
+            shutil.rmtree(Path(str(name)).parent, ignore_errors=True)
+            return
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")  # type: ignore[call-overload]
+
+    return drop
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
@@ -158,9 +180,13 @@ def shared_database_url(backend: str, new_database_url: Callable[[str], str], re
 
 
 @pytest.fixture
-def fresh_database_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+def fresh_database_url(
+    backend: str, new_database_url: Callable[[str], str], drop_database: Callable[[str], None]
+) -> Iterator[str]:
     """A database of this test's own."""
-    return new_database_url(backend)
+    url = new_database_url(backend)
+    yield url
+    drop_database(url)
 
 
 @pytest.fixture(scope="session")

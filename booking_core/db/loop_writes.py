@@ -55,6 +55,9 @@ async def write(database: Database, query: Query[T], decide: Callable[[Tx, T], R
     `decide` runs a statement, the transaction was in conflict with another one. So both may run more than once, as in
     `Database.write`. On SQLite, which has no server to wait for, and where statements are traced, it always does.
 
+    A caller that is cancelled does not learn the outcome: a COMMIT that was sent, or that the thread makes, is not
+    taken back, and may be done after this has ended.
+
     Raises:
         Unavailable: as `Database.write`.
     """

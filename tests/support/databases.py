@@ -8,6 +8,8 @@ from typing import Any, LiteralString
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
 
+_CACHE_KIB = 256 * 1024
+"""SQLite's own cache is smaller than the indexes, and rows with random ids would write each of their pages often."""
 _BUSY_S = 60
 """A test waits so long for a service that writes to the same file."""
 
@@ -44,6 +46,7 @@ def fill(url: str, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
     with connect(url) as connection:
         if is_sqlite(url):
             holes = ", ".join("?" * len(columns))
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute("BEGIN")
             connection.executemany(f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({holes})", values)
             connection.execute("COMMIT")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from functools import lru_cache
 from typing import Any
 
 from booking_core import outbox
@@ -54,23 +55,35 @@ class Mails:
 
     def read(self, kind: OutboxKind) -> EmailMessage:
         """Parse the mail."""
-        return message_from_bytes(self.raw(kind), policy=default)
+        return _parsed(self.raw(kind))
 
     def parse(self, row: dict[str, Any]) -> EmailMessage:
         """Parse the mail of a row."""
         sealed = self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
-        return message_from_bytes(sealed, policy=default)
+        return _parsed(sealed)
 
     def claim(self, **options: Any) -> list[ClaimedMail]:
         return due.claim_mails(self.world.database, self.world.installation, **options)
 
     def text(self, kind: OutboxKind) -> str:
         """Return the plain text of the mail, with line feeds."""
-        plain = self.read(kind).get_body(("plain",))
-        assert plain is not None
-        return str(plain.get_content()).replace("\r\n", "\n")
+        return _content(self.raw(kind), "plain").replace("\r\n", "\n")
 
     def html(self, kind: OutboxKind) -> str:
-        html = self.read(kind).get_body(("html",))
-        assert html is not None
-        return str(html.get_content())
+        return _content(self.raw(kind), "html")
+
+
+# A test looks at one mail several times, and the parser is slow.
+
+
+@lru_cache(maxsize=64)
+def _parsed(mail: bytes) -> EmailMessage:
+    return message_from_bytes(mail, policy=default)
+
+
+@lru_cache(maxsize=128)
+def _content(mail: bytes, subtype: str) -> str:
+    """Return the text of the first part of that subtype."""
+    part = _parsed(mail).get_body((subtype,))
+    assert part is not None
+    return str(part.get_content())

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,11 @@ from booking_core.errors import NotFound, Unavailable
 LAST = Statement(
     select(tables.counters.c.last_booking_number).where(tables.counters.c.organization_id == bindparam("o"))
 )
+LOCKED = Statement(
+    select(tables.counters.c.last_booking_number)
+    .where(tables.counters.c.organization_id == bindparam("o"))
+    .with_for_update()
+)
 BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 
 
@@ -31,6 +37,11 @@ def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
 
 def last(world: World) -> Query[int]:
     return Query(LAST, {"o": world.org}, lambda rows: int(rows[0][0]))
+
+
+def locked(world: World) -> Query[int]:
+    """Return what `last` reads, which waits for the end of every other transaction that has locked or changed it."""
+    return Query(LOCKED, {"o": world.org}, lambda rows: int(rows[0][0]))
 
 
 def bump(tx: Tx, world: World, by: int = 1) -> None:
@@ -138,7 +149,7 @@ def test_more_than_a_socket_takes_at_once_is_sent_and_read(alone: World) -> None
     assert written(alone, lambda _, read: read == long, query)
 
 
-def test_a_transaction_that_is_cancelled_leaves_nothing_behind(alone: World) -> None:
+def test_a_transaction_that_is_cancelled_at_its_commit_is_made_whole_or_not_at_all(alone: World) -> None:
     if alone.database.is_sqlite:
         pytest.skip("a thread cannot be cancelled")
 
@@ -149,17 +160,46 @@ def test_a_transaction_that_is_cancelled_leaves_nothing_behind(alone: World) -> 
             bump(tx, alone)
             began.set()
 
-        running = asyncio.create_task(loop_writes.write(alone.database, last(alone), decide))
+        running = asyncio.create_task(loop_writes.write(alone.database, locked(alone), decide))
         await began.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
+    assert is_on_loop(alone)
     asyncio.run(cancel())
-    assert number(alone) in (0, 1)  # the COMMIT may have been on its way
-    before = number(alone)
+    before = written(alone, lambda _, read: read, locked(alone))
+    assert before in (0, 1)  # the COMMIT was on its way
     written(alone, lambda tx, _: bump(tx, alone))
     assert number(alone) == before + 1
+
+
+def test_a_transaction_that_is_cancelled_before_its_decision_writes_nothing(
+    alone: World, fresh_database_url: str
+) -> None:
+    if alone.database.is_sqlite:
+        pytest.skip("a thread cannot be cancelled")
+    decided: list[int] = []
+
+    def decide(tx: Tx, read: int) -> None:
+        bump(tx, alone)
+        decided.append(read)
+
+    async def cancel() -> None:
+        running = asyncio.create_task(loop_writes.write(alone.database, locked(alone), decide))
+        await asyncio.sleep(0)  # the task has sent its first statement, and waits
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    assert is_on_loop(alone)
+    with closing(Database(fresh_database_url)) as other, other.writing() as holder:
+        holder.pipeline(locked(alone))
+        asyncio.run(cancel())
+    assert written(alone, lambda _, read: read, locked(alone)) == 0
+    assert decided == []
+    written(alone, lambda tx, _: bump(tx, alone))
+    assert number(alone) == 1
 
 
 def test_a_server_that_stays_silent_counts_as_away() -> None:
