@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import pty
-import shutil
 import struct
 import subprocess
 import termios
@@ -18,7 +17,6 @@ from typing import Any
 
 import pytest
 from support import forking
-from support.emptied_databases import EmptiedDatabases
 from support.reused_connections import reused_connections
 from support.servers import Service
 from support.serving import COMMAND
@@ -108,34 +106,9 @@ def stored(
 
 
 @pytest.fixture
-def upgraded(environment: Callable[[str, str], None], new_database_url: Callable[[str], str], tmp_path: Path) -> None:
-    """Put an empty database of this release where a command without settings looks for one."""
-    file = shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), tmp_path / "booking.db")
-    file.chmod(0o600)
-
-
-@pytest.fixture
 def fjord(stored: Booking) -> Booking:
     """Return the same with the organization fjord-tours."""
     return _with_fjord_tours(stored)
-
-
-@pytest.fixture(scope="session")
-def emptied_databases(new_database_url: Callable[[str], str]) -> EmptiedDatabases:
-    """Return the databases of PostgreSQL that the tests of the command line have one after the other."""
-    return EmptiedDatabases(lambda: new_database_url("postgresql"))
-
-
-@pytest.fixture
-def fresh_database_url(
-    backend: str, new_database_url: Callable[[str], str], emptied_databases: EmptiedDatabases
-) -> Iterator[str]:
-    """Return an empty database that is this test's own while it runs."""
-    if backend == "postgresql":
-        with emptied_databases.lend() as url:
-            yield url
-    else:
-        yield new_database_url(backend)
 
 
 @pytest.fixture
