@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import termios
@@ -103,6 +104,13 @@ def stored(
 ) -> Booking:
     """Return a function that runs `booking` on an empty SQLite database of this test."""
     return _on(booking, environment, new_database_url("sqlite"))
+
+
+@pytest.fixture
+def upgraded(environment: Callable[[str, str], None], new_database_url: Callable[[str], str], tmp_path: Path) -> None:
+    """Put an empty database of this release where a command without settings looks for one."""
+    file = shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), tmp_path / "booking.db")
+    file.chmod(0o600)
 
 
 @pytest.fixture

@@ -55,10 +55,13 @@ def new_database_url(new_database_url: Callable[[str], str], databases: Database
 
 @pytest.fixture(autouse=True)
 def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterator[None]:
-    """Set up first and so looked at last, when everything that the test had started is gone.
+    """Set up first and so looked at last, when everything that the test had started is gone, and before its database is
+    dropped.
 
     Of the database that all tests share, the test's own organization.
     """
+    if "fresh_database_url" in request.fixturenames:
+        request.getfixturevalue("fresh_database_url")
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
     yield
     used = databases.new()
