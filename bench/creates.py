@@ -20,10 +20,13 @@ ONE_STATEMENT = "one CTE statement, Starlette, psycopg in threads, 1 process"
 class Creating:
     """Bookings: ours, the one statement in threads, and as references asyncpg and pgbench where they are found."""
 
-    def __init__(self, organizations: int, processes: int, endpoints: int = ENDPOINTS) -> None:
+    def __init__(
+        self, organizations: int, processes: int, endpoints: int = ENDPOINTS, *, clients: int = CLIENTS
+    ) -> None:
         self._organizations = organizations
         self._processes = processes
         self._endpoints = endpoints
+        self._clients = clients
 
     def __call__(self, stage: Stage, stack: ExitStack) -> list[Side]:
         sides: list[Side] = list(self.served(stage, stack))
@@ -36,7 +39,7 @@ class Creating:
             script = floor_sql.book_pgbench(self._organizations, DEPARTURES // self._organizations)
             stage.floor(self._organizations)
             database = f"floor_{self._organizations}"
-            sides.append(PgbenchSide("pgbench", stage.postgres, program, database, script, CLIENTS))
+            sides.append(PgbenchSide("pgbench", stage.postgres, program, database, script, self._clients))
         return sides
 
     def served(self, stage: Stage, stack: ExitStack) -> list[HttpSide]:
@@ -45,13 +48,15 @@ class Creating:
         if stage.with_service:
             service, shops = stage.shops(self._organizations, self._endpoints)
             wanted = [request for shop in shops for request in shop.bookings()]
-            ours = [stage.side("service", stack.enter_context(service.serve(self._processes)), wanted, CREATED)]
+            server = stack.enter_context(service.serve(self._processes))
+            ours = [stage.side("service", server, wanted, CREATED, clients=self._clients)]
         return [*ours, self._floor(stage, stack, "one statement, psycopg", "book_threads", 1)]
 
     def _floor(self, stage: Stage, stack: ExitStack, name: str, factory: str, processes: int | None = None) -> HttpSide:
         url = stage.floor(self._organizations)
         server = floors.serve(factory, database_url=url, processes=processes or self._processes)
-        return stage.side(name, stack.enter_context(server), _floor_bookings(self._organizations), CREATED)
+        bookings = _floor_bookings(self._organizations)
+        return stage.side(name, stack.enter_context(server), bookings, CREATED, clients=self._clients)
 
 
 def _floor_bookings(organizations: int) -> Sequence[Request]:
@@ -76,5 +81,8 @@ ENTRIES = (
     Workload("create-64", "POST /bookings, 64 organizations, 1 process", ONE_STATEMENT, 0.6, Creating(64, 1)),
     Workload("create-64-2p", "POST /bookings, 64 organizations, 2 processes", ONE_STATEMENT, 0.8, Creating(64, 2)),
     Workload("create-1", "POST /bookings, 1 organization, 1 process", ONE_STATEMENT, 1.0, Creating(1, 1)),
+    Workload(
+        "create-alone", "POST /bookings, 64 organizations, 1 client", ONE_STATEMENT, 0.5, Creating(64, 1, clients=1)
+    ),
     Workload("create-1-2p", "POST /bookings, 1 organization, 2 processes", ONE_STATEMENT, 1.2, Creating(1, 2)),
 )

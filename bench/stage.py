@@ -106,9 +106,10 @@ class Stage:
         expected: frozenset[str] = frozenset({"200"}),
         *,
         database: bool = True,
+        clients: int = CLIENTS,
     ) -> HttpSide:
         """Return a server under the load client; `database` is true if the run's PostgreSQL works for it."""
-        plan = Plan(server.port, requests, CLIENTS)
+        plan = Plan(server.port, requests, clients)
         return HttpSide(name, plan, server.pid, self.postgres.pid if database else None, expected)
 
 
