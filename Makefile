@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run messages browser nginx pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
+.PHONY: install run messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -46,6 +46,12 @@ nginx:
 	@command -v nginx >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
 	    || { apt-get -qq update && RUNLEVEL=1 apt-get -qq install --no-install-recommends nginx-light >/dev/null; } \
 	    || echo "nginx could not be installed: its tests are skipped"
+
+# The other proxy of deploy/proxies. Its package must not start it.
+caddy:
+	@command -v caddy >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || { apt-get -qq update && RUNLEVEL=1 apt-get -qq install --no-install-recommends caddy >/dev/null; } \
+	    || echo "Caddy could not be installed: its tests are skipped"
 
 # The pooler that the service is tested behind, built from Debian's source where none is installed that is new enough.
 pgbouncer:
