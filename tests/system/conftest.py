@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass
 class Databases:
-    """Those that were made here, and how many of them some test has had."""
+    """The databases that were made for these tests, and the number of those that a test has had."""
 
     urls: list[str] = field(default_factory=list)
     had: int = 0
