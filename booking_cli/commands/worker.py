@@ -55,6 +55,7 @@ def run(settings: "Settings", health_address: tuple[str, int] | None = None) -> 
         from booking_server.worker.process import serve_forever
 
     service.raise_open_files_limit()
+    logs.log_crashes()
     if sys.platform == "win32":
         asyncio.run(serve_forever(settings, health_address))
         return

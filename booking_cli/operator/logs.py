@@ -1,5 +1,7 @@
 """Configure the log of the service: text on a terminal, JSON lines elsewhere."""
 
+import contextlib
+import faulthandler
 import json
 import logging
 import sys
@@ -35,6 +37,16 @@ def log_settings(log: logging.Logger, settings: "Settings") -> None:
     log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
     for warning in settings.warnings():
         log.warning("%s", warning)
+
+
+def log_crashes() -> None:
+    """Write the Python stack of every thread to standard error if the interpreter or a native library crashes.
+
+    The signal ends the process as before, and without this leaves nothing that says where.
+    """
+    if not faulthandler.is_enabled():
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # standard error is closed or is no file
+            faulthandler.enable()
 
 
 def config(log_format: str | None) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
+from booking_cli.operator import logs
+
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp
@@ -28,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 def create_app() -> "FastAPI":
     """Return the FastAPI application."""
-    end_with_parent()
+    _prepare_process()
     from booking_server import app
 
     return app.create_app()
@@ -36,7 +38,7 @@ def create_app() -> "FastAPI":
 
 def create_app_with_worker() -> "FastAPI":
     """Return the FastAPI application with the delivery worker."""
-    end_with_parent()
+    _prepare_process()
     from booking_server import app
 
     return app.create_app_with_worker()
@@ -44,7 +46,7 @@ def create_app_with_worker() -> "FastAPI":
 
 def create_cells_app() -> "ASGIApp":
     """Return the application of several cells."""
-    end_with_parent()
+    _prepare_process()
     from booking_server import cells
 
     return cells.create_app()
@@ -52,10 +54,15 @@ def create_cells_app() -> "ASGIApp":
 
 def create_cells_app_with_worker() -> "ASGIApp":
     """Return the application of several cells with their delivery workers."""
-    end_with_parent()
+    _prepare_process()
     from booking_server import cells
 
     return cells.create_app_with_worker()
+
+
+def _prepare_process() -> None:
+    logs.log_crashes()
+    end_with_parent()
 
 
 def end_with_parent() -> None:

@@ -138,6 +138,7 @@ def run_server(
     import uvicorn
 
     raise_open_files_limit()
+    logs.log_crashes()
     log_config = logs.config(settings.log_format)
     logging.config.dictConfig(log_config)
     logs.log_settings(log, settings)

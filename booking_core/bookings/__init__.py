@@ -1,7 +1,15 @@
 """Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
 from booking_core.bookings.attendance import check_in, record_no_show
-from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, LockWait, create_many
+from booking_core.bookings.batch import (
+    CreateRequest,
+    CreateResult,
+    Deferred,
+    LockWait,
+    create_many,
+    decide_many,
+    first_queries,
+)
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
     CANCELLING,
@@ -66,9 +74,11 @@ __all__ = [
     "create",
     "create_many",
     "create_once",
+    "decide_many",
     "find",
     "find_departures",
     "find_moves",
+    "first_queries",
     "get",
     "get_departure",
     "get_refundable",

@@ -616,9 +616,9 @@ class Database:
                     connection.rollback()
                 raise
 
-    def idle_writer(self) -> AbstractContextManager[Connection | None]:
-        """Lend a connection of the writes that is open and idle; None where that would take a wait."""
-        return self._writers.idle_connection()
+    def idle_writer(self, lane: Pool | None = None) -> AbstractContextManager[Connection | None]:
+        """Lend a connection of the writes, or of a lane, that is open and idle; None where that would take a wait."""
+        return (lane or self._writers).idle_connection()
 
     def traced(self, connection: Connection, pool: Pool) -> Connection:
         """Return the connection as its statements are to be run: as it is where nothing is traced."""

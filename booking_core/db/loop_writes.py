@@ -8,16 +8,21 @@ for less, and waits for the database as for any socket (decisions/0068).
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from booking_core.db.driver import Connection, LoopConnection, Step
-from booking_core.db.engine import Database, Query, Tx
+from booking_core.db.engine import Database, Pool, Query, Tx
 from booking_core.db.statements import Row
 from booking_core.errors import Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class NotOnLoop(Exception):
+    """The loop cannot make a transaction without a wait: it is to be made in a thread. Nothing was done, unless the
+    connection was lost at the COMMIT."""
 
 
 class _StatementNeeded(Exception):
@@ -37,9 +42,8 @@ class _CollectingTx(Tx):
     def __init__(self, database: Database) -> None:
         super().__init__(database, cast(Connection, _NoStatements()))
 
-    def first_step(self, query: Query[Any]) -> Step:
-        assert query.statement is not None
-        return self._ready(query.statement, query.parameters)
+    def first_steps(self, queries: Sequence[Query[Any]]) -> list[Step]:
+        return [self._ready(query.statement, query.parameters) for query in queries if query.statement]
 
     def last_step(self) -> Step | None:
         return self._last_step()
@@ -61,23 +65,59 @@ async def write(database: Database, query: Query[T], decide: Callable[[Tx, T], R
     Raises:
         Unavailable: as `Database.write`.
     """
-    if not database.is_sqlite and not database.tracer and sys.platform != "win32":  # its loop waits for no other socket
-        with database.translating_errors(), database.idle_writer() as connection:
-            if connection is not None:
-                try:
-                    return await _on_loop(database, cast(LoopConnection, connection), query, decide)
-                except Exception as error:
-                    if not (isinstance(error, _StatementNeeded) or database.driver.is_retryable(error)):
-                        raise
+    with contextlib.suppress(NotOnLoop):
+        return await write_on_loop(database, (query,), lambda tx, found: decide(tx, found[0]))
     return await asyncio.to_thread(database.write, lambda tx: decide(tx, tx.pipeline(query)[0]))
 
 
-async def _on_loop(database: Database, connection: LoopConnection, query: Query[T], decide: Callable[[Tx, T], R]) -> R:
+async def write_on_loop(
+    database: Database,
+    queries: Sequence[Query[Any]],
+    decide: Callable[[Tx, list[Any]], R],
+    *,
+    lane: Pool | None = None,
+) -> R:
+    """Return what `decide` makes of the results of the queries, as `write` does, but never in a thread.
+
+    Args:
+        queries: are run in order, each sees what was committed when it begins.
+        lane: as for `Database.write`.
+
+    Raises:
+        NotOnLoop: the transaction is to be made in a thread.
+        Unavailable: as `Database.write`.
+    """
+    if not is_possible(database):
+        raise NotOnLoop
+    with database.translating_errors(), database.idle_writer(lane) as connection:
+        if connection is None:
+            raise NotOnLoop
+        try:
+            return await _on_loop(database, cast(LoopConnection, connection), queries, decide)
+        except Exception as error:
+            if isinstance(error, _StatementNeeded) or database.driver.is_retryable(error):
+                raise NotOnLoop from error
+            raise
+
+
+def is_possible(database: Database) -> bool:
+    """Return whether a loop can make transactions of the database at all."""
+    # The loop of Windows waits for no socket that is not its own.
+    return not database.is_sqlite and database.tracer is None and sys.platform != "win32"
+
+
+async def _on_loop(
+    database: Database,
+    connection: LoopConnection,
+    queries: Sequence[Query[Any]],
+    decide: Callable[[Tx, list[Any]], R],
+) -> R:
     tx = _CollectingTx(database)
     connection.begin()
     try:
-        connection.send_first(tx.first_step(query))
-        result = decide(tx, query.read(await _arrived(connection)))
+        connection.send_first(*tx.first_steps(queries))
+        found = iter(await _arrived(connection))
+        result = decide(tx, [query.read(next(found) if query.statement else []) for query in queries])
         connection.send_last(tx.last_step())
         await _arrived(connection)
     except BaseException:
@@ -90,14 +130,14 @@ async def _on_loop(database: Database, connection: LoopConnection, query: Query[
     return result
 
 
-async def _arrived(connection: LoopConnection) -> list[Row]:
-    """Return the rows of what was sent, once they have arrived.
+async def _arrived(connection: LoopConnection) -> list[list[Row]]:
+    """Return the rows of each statement that was sent, once they have arrived.
 
     Raises:
         Unavailable: there was no response in time, or the server is frozen.
     """
     loop = asyncio.get_running_loop()
-    rows: asyncio.Future[list[Row]] = loop.create_future()
+    rows: asyncio.Future[list[list[Row]]] = loop.create_future()
     socket = connection.socket
 
     def advance() -> None:
@@ -126,7 +166,7 @@ async def _arrived(connection: LoopConnection) -> list[Row]:
     return rows.result()
 
 
-async def _in_time(connection: LoopConnection, rows: "asyncio.Future[list[Row]]") -> None:
+async def _in_time(connection: LoopConnection, rows: "asyncio.Future[list[list[Row]]]") -> None:
     waited_s = 0.0
     while not (await asyncio.wait((rows,), timeout=connection.silence_s))[0]:
         waited_s += connection.silence_s

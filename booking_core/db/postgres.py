@@ -101,6 +101,8 @@ class _Sent:
 
     names: list[bytes | None]
     """By result the name of the statement that it has prepared; None: it is that of a statement or command."""
+    statements: list[int]
+    """The positions of the statements' results, in their order."""
     results: list[Any]
     is_partial: bool
 
@@ -209,10 +211,10 @@ class PostgresConnection:
         """Return True while a part of what was sent is still to be written, when the socket takes it."""
         return self._sent is not None and self._sent.is_partial
 
-    def send_first(self, step: Step) -> None:
-        """Send what begins the transaction, and its first statement; `arrived` returns the rows."""
+    def send_first(self, *steps: Step) -> None:
+        """Send what begins the transaction, and its first statements; `arrived` returns the rows."""
         discard = [b"DISCARD PLANS"] if self._are_plans_due() else []
-        self._send_at_once(*self._first(), *discard, step)
+        self._send_at_once(*self._first(), *discard, *steps)
 
     def send_last(self, step: Step | None) -> None:
         """Send the last statement of the transaction, if there is one, and the COMMIT."""
@@ -220,7 +222,7 @@ class PostgresConnection:
 
     def _send_at_once(self, *steps: Step | bytes) -> None:
         """Send statements and commands; what is new to the connection is prepared before it in the same round trip."""
-        libpq, names = self._libpq, list[bytes | None]()
+        libpq, names, statements = self._libpq, list[bytes | None](), list[int]()
         libpq.enter_pipeline_mode()
         for step in steps:
             if isinstance(step, bytes):
@@ -228,9 +230,10 @@ class PostgresConnection:
             else:
                 names += self._send_prepare(step[0].text)
                 self._send(self._bound(*step, is_prepared=True))
+                statements.append(len(names))
             names.append(None)
         libpq.pipeline_sync()
-        self._sent = _Sent(names, [], is_partial=bool(libpq.flush()))
+        self._sent = _Sent(names, statements, [], is_partial=bool(libpq.flush()))
 
     def _send_prepare(self, text: str) -> list[bytes]:
         name = statement_name(text)
@@ -239,8 +242,8 @@ class PostgresConnection:
         self._libpq.send_prepare(name, text.encode())
         return [name]
 
-    def arrived(self) -> list[Row] | None:
-        """Return the rows of the last statement that was sent, once all results have arrived; None before."""
+    def arrived(self) -> list[list[Row]] | None:
+        """Return the rows of each statement that was sent, once all results have arrived; None before."""
         libpq, sent = self._libpq, self._sent
         assert sent is not None
         if sent.is_partial:
@@ -255,14 +258,14 @@ class PostgresConnection:
             sent.results.append(result)
         return None
 
-    def _all_arrived(self, sent: "_Sent") -> list[Row]:
+    def _all_arrived(self, sent: "_Sent") -> list[list[Row]]:
         self._sent = None
         self._libpq.exit_pipeline_mode()
         for name, result in zip(sent.names, sent.results, strict=True):
             self._checked(result)
             if name is not None:
                 self._prepared.add(name)
-        return self._loaded(sent.results[-1])[0]
+        return [self._loaded(sent.results[each])[0] for each in sent.statements]
 
     silence_s = SILENCE_S
 

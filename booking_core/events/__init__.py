@@ -1,11 +1,23 @@
 """Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
-from booking_core.events.publish import NewEvent, append, lock_sequences, publish, try_lock_sequences, updated
+from booking_core.events.publish import (
+    NewEvent,
+    Sequences,
+    advance,
+    append,
+    lock_sequences,
+    publish,
+    sequences_query,
+    try_lock_sequences,
+    updated,
+)
 from booking_core.events.service import FeedPage, find, get, organizations_before, purge
 
 __all__ = [
     "FeedPage",
     "NewEvent",
+    "Sequences",
+    "advance",
     "append",
     "find",
     "get",
@@ -13,6 +25,7 @@ __all__ = [
     "organizations_before",
     "publish",
     "purge",
+    "sequences_query",
     "try_lock_sequences",
     "updated",
 ]

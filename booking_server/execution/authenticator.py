@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from booking_core import keys
 from booking_core.context import Caller, Installation
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.errors import (
     ApiKeyInvalid,
     ApiKeyMissing,
@@ -80,6 +80,44 @@ class Authenticator:
         self._count(requests, found)
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
+    def last_caller(self, credentials: Credentials) -> Caller | None:
+        """Return the caller of a key when it was last looked up, however long ago that is.
+
+        What is prepared for it while the key is looked up again serves if the caller is still the same. None for a key
+        that was not seen, and for one whose next request is one too many or is counted by a store that is to be asked.
+        """
+        latest = self._shared.latest(credentials.key()) if self.known_organization(credentials) else None
+        if latest is None or self._rate_limit is None:
+            return latest[1] if latest else None
+        bucket = _key_bucket(latest[1].key.id)
+        if self.limiter.is_remote:
+            return latest[1] if credentials.counted == bucket else None
+        return None if self.limiter.peek(bucket, self._rate_limit).retry_after_s else latest[1]
+
+    def look_up_query(self, credentials: Credentials) -> Query[Caller | BookingError]:
+        """Return the query that looks up a key, whose result `admit` takes.
+
+        Raises:
+            ApiKeyMissing, ApiKeyInvalid: there is no key.
+        """
+        return keys.identify_query(credentials.key(), self._installation)
+
+    def admit(self, credentials: Credentials, found: Caller | BookingError, begun_s: float) -> Caller:
+        """Count a request whose key was looked up, and return its caller.
+
+        Args:
+            begun_s: monotonic seconds at which the look-up began.
+
+        Raises:
+            BookingError: the key is not valid, the request is one too many, or the organization has no access.
+        """
+        self._remember(credentials.key(), found, begun_s)
+        self._count((credentials,), (found,))
+        admitted = self._admit(credentials, found)
+        if isinstance(admitted, Exception):
+            raise admitted
+        return admitted
+
     def known_organization(self, credentials: Credentials) -> str | None:
         """Return the organization of a key that was valid when it was last looked up; none for any other key."""
         try:
@@ -144,12 +182,15 @@ class Authenticator:
         """Look up keys with one statement, and remember which of them are valid."""
         callers = keys.identify_many(tx, texts, self._installation)
         for text, caller in zip(texts, callers, strict=True):
-            if isinstance(caller, Caller):
-                self.seen_keys.note(text, caller.organization.id, caller.key.id)
-                self._shared.note(text, caller, begun_s)
-            else:
-                self.seen_keys.note(text, None)
+            self._remember(text, caller, begun_s)
         return callers
+
+    def _remember(self, text: str, caller: Caller | BookingError, begun_s: float) -> None:
+        if isinstance(caller, Caller):
+            self.seen_keys.note(text, caller.organization.id, caller.key.id)
+            self._shared.note(text, caller, begun_s)
+        else:
+            self.seen_keys.note(text, None)
 
     def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
         """Count all requests of a batch at once, except those that their address was refused for, and those that were

@@ -1,16 +1,16 @@
 """The lanes of bookings: a batch that waits for no lock, and threads that may wait.
 
-One thread books everything that waits in one transaction, for all organizations, and so it waits for nothing. Requests
-whose departure or numbers another transaction has locked go to the second lane, where a batch has requests of one
-organization that wait for the same lock, and where one organization has a part of the threads. A lock that is not free
-after three seconds is refused (decision R4), with nothing done.
+A request that comes alone is booked by the event loop (`lone_creations`). Of others, one thread books everything that
+waits in one transaction, for all organizations, and so it waits for nothing. Requests whose departure or numbers
+another transaction has locked go to the second lane, where a batch has requests of one organization that wait for the
+same lock, and where one organization has a part of the threads. A lock that is not free after three seconds is refused
+(decision R4), with nothing done.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest, Deferred, LockWait
@@ -19,7 +19,9 @@ from booking_core.db.engine import Database
 from booking_core.errors import Unavailable, is_outage
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.creation import Creation
 from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
+from booking_server.execution.lone_creations import LoneCreations
 from booking_server.execution.queues import Place, SeparateQueue
 
 log = logging.getLogger("booking.http")
@@ -38,26 +40,6 @@ _ALMOST_S = 0.05
 """Requests whose wait ends so soon are refused together."""
 
 Result = Answer | Exception | Retry | HandOver
-
-
-@dataclass(slots=True)
-class Creation:
-    """A booking that waits for its batch."""
-
-    credentials: Credentials
-    prepare: Callable[[Caller], CreateRequest]
-    """Makes the booking of a request, after the checks that come after its key."""
-    traceparent: str | None = None
-    """The trace context (W3C) of the request."""
-    caller: Caller | Exception | None = None
-    """The caller or its refusal; none while its key is not looked up."""
-    create: CreateRequest | None = None
-    """The prepared booking; none before its first batch."""
-    refusal: Exception | None = None
-    """The refusal of a request that becomes no booking."""
-    tries: int = 0
-    locked_since_s: float = 0.0
-    """The time of its handing over to the lane that may wait."""
 
 
 class Creations:
@@ -94,8 +76,9 @@ class Creations:
         self.batches: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
         )
+        self._lone = LoneCreations(database, authenticator, self.batches, self._batch_lane)
 
-    def create(
+    async def create(
         self,
         credentials: Credentials,
         prepare: Callable[[Caller], CreateRequest],
@@ -103,15 +86,19 @@ class Creations:
         organization_id: str | None = None,
         caller: Caller | None = None,
         traceparent: str | None = None,
-    ) -> "asyncio.Future[Answer]":
-        """Create a booking in a batch with others that wait; its answer is to be awaited.
+    ) -> Answer:
+        """Create a booking: in a batch with others that wait, or on the event loop when it comes alone.
 
         Args:
             organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
             traceparent: the trace context (W3C) of the request.
         """
-        return self.batches.submit(Creation(credentials, prepare, traceparent, caller), Place(organization_id))
+        creation = Creation(credentials, prepare, traceparent, caller)
+        # The transaction goes on when the client hangs up, as one in a thread does.
+        if (alone := self._lone.begin(creation)) and (answer := await asyncio.shield(alone)):
+            return answer
+        return await self.batches.submit(creation, Place(organization_id))
 
     def close(self) -> None:
         """Finish what waits."""
@@ -136,7 +123,7 @@ class Creations:
             for creation, caller in zip(unknown, callers, strict=True):
                 creation.caller = caller
         for each in creations:
-            _prepare(each)
+            each.make()
 
     def _decided(self, creation: Creation) -> Exception | HandOver | None:
         """Return the result of a request without a booking, or the place of one behind a lock that others wait for."""
@@ -209,16 +196,6 @@ def _requests(creations: Sequence[Creation]) -> list[CreateRequest]:
 def _group(create: CreateRequest, departure_id: str | None) -> Hashable:
     """Return the group of requests that wait for a departure, or for what all bookings of the organization need."""
     return create.organization_id, departure_id
-
-
-def _prepare(creation: Creation) -> None:
-    try:
-        if not isinstance(creation.caller, Caller):
-            raise creation.caller or AssertionError("a booking without a caller")
-        create = creation.prepare(creation.caller)
-        creation.create = replace(create, traceparent=creation.traceparent) if creation.traceparent else create
-    except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-        creation.refusal = error
 
 
 def _is_locked(error: Exception) -> bool:

@@ -143,6 +143,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self._waiting: JobQueue[QueuedJob[JobT, ResultT]] = MixedQueue() if waiting is None else waiting
         self._load = Load(threads, batch, clock)
         self._idle = 0
+        """Threads that wait to be woken, less one while `occupy` has its place."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         """Wakes one idle thread for each item."""
         self._is_closing = False
@@ -388,6 +389,41 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 waited += jobs
         if waited:
             self._refuse(waited, outage)
+
+    # Batches of one that the event loop runs itself -----------------------------------------------------------------
+
+    def occupy(self) -> bool:
+        """Take the place of the one thread, for a batch of one job that the caller runs, until `vacate`.
+
+        Return False where jobs wait, run or are expected: the job is to be submitted then. Those that are submitted
+        meanwhile wait as they wait for a batch.
+        """
+        if self._expected > 1:  # the usual case under load, for which no lock is taken
+            return False
+        with self._lock:
+            if self._is_closing or len(self._waiting) or self._idle < len(self._threads):
+                return False
+            self._idle -= 1
+        self._load.begin()
+        return True
+
+    def vacate(self, *, has_run: bool = False) -> None:
+        """Give the place of `occupy` back, and let the thread run what has come meanwhile.
+
+        Args:
+            has_run: the job was run, as a batch of one.
+        """
+        if has_run:
+            self.observe(1, 0.0)
+            if self._coalesce:
+                self._update_expected(1)
+            self._load.end()
+        else:
+            self._load.forget()
+        with self._lock:
+            self._rest()
+            if self._is_closing:
+                self._wake_all()
 
     def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
         """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""

@@ -59,3 +59,23 @@ def test_they_are_given_less_than_a_second() -> None:
 def test_a_process_that_nobody_started_watches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_app.threading, "Thread", lambda **_: pytest.fail("there is nobody to watch"))
     server_app.end_with_parent()
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_process_that_crashes_shows_the_stacks_of_its_threads(
+    command: str, new_database_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    settings = {"BOOKING_DATABASE_URL": new_database_url("postgresql"), "BOOKING_SECRET_KEY": SECRET}
+    options = ["--port", "0", "--no-worker"] if command == "serve" else []
+    with started(tmp_path, command, *options, **settings) as process:
+        assert process.stderr is not None
+        ready = "Application startup complete" if command == "serve" else "settings: "
+        log = iter(process.stderr)
+        assert any(ready in line for line in log)
+        if command == "worker":
+            wait_until(lambda: len(psutil.Process(process.pid).threads()) > 1, "it has begun to work")
+        process.send_signal(signal.SIGSEGV)
+        shown = "".join(log)
+        assert process.wait() == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in shown
+    assert "most recent call first" in shown

@@ -142,6 +142,25 @@ def test_a_conflict_with_another_transaction_is_retried(alone: World) -> None:
     assert number(alone) == 1
 
 
+def test_several_queries_are_answered_together_and_one_without_a_statement_is_known(alone: World) -> None:
+    known: Query[str] = Query(None, {}, lambda _: "known")
+
+    async def run() -> Any:
+        return await loop_writes.write_on_loop(alone.database, (last(alone), known, locked(alone)), decide)
+
+    def decide(tx: Tx, found: list[Any]) -> list[Any]:
+        bump(tx, alone)
+        return found
+
+    if alone.database.is_sqlite:
+        with pytest.raises(loop_writes.NotOnLoop):
+            asyncio.run(run())
+    else:
+        assert is_on_loop(alone)
+        assert asyncio.run(run()) == [0, "known", 0]
+        assert number(alone) == 1
+
+
 def test_more_than_a_socket_takes_at_once_is_sent_and_read(alone: World) -> None:
     echo = Statement(select(bindparam("long").label("long")))
     long = "x" * 4_000_000

@@ -2,31 +2,31 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from support.creating import create
 from support.databases import connect, departure_held, numbers_held
-from support.world import SECRET, World
+from support.lanes import Client, running, statuses, until, url_of
+from support.world import World
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest
 from booking_core.db import sqlite, tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress, Unavailable
 from booking_core.idempotency import Answer
-from booking_core.settings import Settings
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION, Creation
+from booking_server.execution.creation import Creation
+from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION
 from booking_server.execution.executor import HandOver
 from booking_server.execution.queues import Place
 from booking_server.execution.service import Service
 
 LONG_S, SHORT_S = 60.0, 0.2
-Book = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
@@ -39,53 +39,6 @@ def neighbour(new_world: Callable[..., World]) -> World:
 def no_sqlite(world: World) -> None:
     if world.database.is_sqlite:
         pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
-
-
-class Client:
-    """Books for one organization, through the lanes of a process."""
-
-    def __init__(self, service: Service, world: World) -> None:
-        self.world = world
-        self._service = service
-        self._headers = [(b"authorization", f"Bearer {world.key()}".encode())]
-
-    def book(self, departure_id: str, key: str, **over: Any) -> Awaitable[Any]:
-        """Begin a booking, and return its answer or refusal."""
-        return asyncio.ensure_future(self._book(create(self.world, departure_id, key, **over)))
-
-    async def _book(self, request: CreateRequest) -> Any:
-        try:
-            return await self._service.creations.create(
-                Credentials(self._headers, "192.0.2.1"), lambda _: request, organization_id=self.world.org
-            )
-        except Exception as error:  # noqa: BLE001 - compared by the test
-            return error
-
-
-@asynccontextmanager
-async def running(world: World) -> AsyncIterator[Service]:
-    """Run the executors of a process."""
-    settings = Settings(database_url=url_of(world), secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-    service = Service(settings, Database(url_of(world), clock=world.clock))
-    try:
-        yield service
-    finally:
-        await asyncio.to_thread(service.close)
-
-
-def url_of(world: World) -> str:
-    """Return the URL of the database."""
-    return str(world.database.url.render_as_string(hide_password=False))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition is true; the event loop goes on meanwhile."""
-    while not condition():
-        await asyncio.sleep(0)
-
-
-def statuses(results: Sequence[Any]) -> list[int]:
-    return [each.status for each in results if isinstance(each, Answer)]
 
 
 class Observed:

@@ -76,6 +76,55 @@ def test_waiting_jobs_run_together_in_order_up_to_the_batch_size(handler: Handle
     assert handler.batches == [[0], list(range(1, 33)), list(range(33, 65)), list(range(65, 71))]
 
 
+def test_a_caller_takes_the_place_of_an_idle_thread_and_others_wait_meanwhile(handler: Handler) -> None:
+    sizes: list[int] = []
+
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            opened.observe = lambda size, _: sizes.append(size)
+            assert await opened.submit(1) == 2
+            assert opened.occupy()
+            assert not opened.occupy()
+            assert opened.busy_threads == 1
+            waiting = [opened.submit(job) for job in (2, 3)]
+            opened.vacate(has_run=True)
+            assert await asyncio.gather(*waiting) == [4, 6]
+            assert opened.occupy()
+            opened.vacate()
+            assert opened.busy_threads == 0
+
+    asyncio.run(scenario())
+    assert handler.batches == [[1], [2, 3]]
+    assert sizes == [1, 1, 2]  # what `occupy` has not run is not counted
+
+
+def test_no_place_is_taken_while_jobs_run_or_wait(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            futures = await blocked_executor(opened, handler, [1])
+            assert not opened.occupy()
+            handler.free.set()
+            await asyncio.gather(*futures)
+
+    asyncio.run(scenario())
+
+
+def test_an_executor_that_closes_waits_for_a_place_that_is_taken(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            await opened.submit(1)
+            assert opened.occupy()
+            closing = asyncio.create_task(asyncio.to_thread(opened.close))
+            while not opened._is_closing:
+                await asyncio.sleep(0)
+            assert not closing.done()
+            opened.vacate(has_run=True)
+            await closing
+            assert not opened.occupy()
+
+    asyncio.run(scenario())
+
+
 def test_a_thread_takes_only_its_share_of_the_queue(handler: Handler) -> None:
     """Each of two threads takes half of the queue, so that neither is idle while the other has all jobs."""
 

@@ -1,0 +1,149 @@
+"""The booking of a request that comes alone: a transaction of the event loop, with two round trips.
+
+A batch in a thread serves many requests at once. One that comes alone has nothing to share, and pays for it: two
+hand-overs between threads, and a round trip each for its key and for the numbers. Here the key is looked up in the
+transaction of the booking, beside what is locked and read for the caller that the key had last. When it has another one
+by now, or when the loop would have to wait for anything but these two responses, the request goes to the batch
+(decisions/0076).
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from booking_core import bookings
+from booking_core.bookings import CreateRequest, Deferred
+from booking_core.context import Caller
+from booking_core.db import loop_writes
+from booking_core.db.engine import Database, Pool, Query, Tx
+from booking_core.errors import BookingError, Unavailable
+from booking_core.idempotency import Answer
+from booking_server.execution.authenticator import Authenticator
+from booking_server.execution.creation import Creation
+from booking_server.execution.executor import BatchExecutor
+
+
+class _NotAlone(Exception):
+    """Ends a transaction whose request is to be decided in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A booking that is prepared for the caller that its key had last."""
+
+    creation: Creation
+    create: CreateRequest
+    key: tuple[Query[Caller | BookingError], ...]
+    """The query that looks the key up; none where it was looked up already."""
+    begun_s: float
+
+    def queries(self, database: Database) -> list[Query[Any]]:
+        return [*self.key, *bookings.first_queries(database.dialect, (self.create,))]
+
+
+class LoneCreations:
+    """Creates bookings on the event loop while no others wait, run or are expected.
+
+    Args:
+        batches: the executor of all other bookings, whose place each of these takes.
+        lane: the connections of the batches.
+    """
+
+    def __init__(
+        self, database: Database, authenticator: Authenticator, batches: BatchExecutor[Creation, Answer], lane: Pool
+    ) -> None:
+        self._database = database
+        self._authenticator = authenticator
+        self._batches = batches
+        self._lane = lane
+        self._running: set[asyncio.Task[Answer | None]] = set()
+
+    def begin(self, creation: Creation) -> "asyncio.Task[Answer | None] | None":
+        """Begin a booking, and return the task of its answer; None where the request is to be submitted to the batches,
+        which a task that returns None leaves to its caller too.
+
+        The task raises the refusal of the request.
+        """
+        if not loop_writes.is_possible(self._database) or not self._batches.occupy():
+            return None
+        attempt = self._prepared(creation)
+        if attempt is None:
+            self._batches.vacate()
+            return None
+        running = asyncio.ensure_future(self._run(attempt))
+        self._running.add(running)
+        running.add_done_callback(self._ended)
+        return running
+
+    def _ended(self, task: "asyncio.Task[Answer | None]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # of a client that has hung up, nothing else asks for it
+
+    def _prepared(self, creation: Creation) -> _Attempt | None:
+        """Prepare a booking for the last caller of its key; None without one, and if it is to be refused."""
+        authenticator, credentials, caller = self._authenticator, creation.credentials, creation.caller
+        key: tuple[Query[Caller | BookingError], ...] = ()
+        try:
+            if caller is None:
+                caller = authenticator.last_caller(credentials)
+                key = (authenticator.look_up_query(credentials),)
+            if not isinstance(caller, Caller):
+                return None
+            create = creation.made_for(caller)
+        except Exception:  # noqa: BLE001 - the batch refuses it, after a look-up of its key
+            return None
+        has_hold = create.hold_key is not None  # which takes more statements
+        return None if has_hold else _Attempt(creation, create, key, time.monotonic())
+
+    async def _run(self, attempt: _Attempt) -> Answer | None:
+        is_left = False
+        try:
+            answer = await self._answer(attempt)
+            is_left = answer is None
+            return answer
+        finally:
+            self._batches.vacate(has_run=not is_left)
+
+    async def _answer(self, attempt: _Attempt) -> Answer | None:
+        """Return the answer, or raise the refusal; None where the request is left to the batches."""
+        try:
+            return await loop_writes.write_on_loop(
+                self._database,
+                attempt.queries(self._database),
+                lambda tx, found: self._decide(attempt, tx, found),
+                lane=self._lane,
+            )
+        except (_NotAlone, loop_writes.NotOnLoop):
+            return None
+        except Unavailable as error:
+            if error.is_locked:
+                return None
+            raise
+
+    def _decide(self, attempt: _Attempt, tx: Tx, found: Sequence[Any]) -> Answer:
+        create = attempt.create
+        if attempt.key:
+            create = self._admitted(attempt, found[0])
+            found = found[1:]
+        (result,) = bookings.decide_many(tx, (create,), found)
+        if isinstance(result, Deferred):
+            raise _NotAlone
+        if isinstance(result, BookingError):
+            raise result
+        return result
+
+    def _admitted(self, attempt: _Attempt, found: Caller | BookingError) -> CreateRequest:
+        """Return the booking for the caller of the key, as it is now.
+
+        Raises:
+            BookingError: the key or the organization is refused.
+            _NotAlone: the booking was prepared for a caller that differs.
+        """
+        creation, prepared = attempt.creation, attempt.create.caller
+        caller = creation.caller = self._authenticator.admit(creation.credentials, found, attempt.begun_s)
+        if (caller.organization, caller.key) != (prepared.organization, prepared.key):
+            raise _NotAlone
+        return replace(attempt.create, caller=caller)

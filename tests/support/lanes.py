@@ -1,0 +1,72 @@
+"""Bookings through the lanes of a process, without HTTP."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from booking_core.bookings import CreateRequest
+from booking_core.context import Caller
+from booking_core.db.engine import Database
+from booking_core.idempotency import Answer
+from booking_core.settings import RateLimit, Settings
+from booking_server.execution.authenticator import Credentials
+from booking_server.execution.service import Service
+from support.creating import create
+from support.world import SECRET, World
+
+
+class Client:
+    """Books for one organization, through the lanes of a process."""
+
+    def __init__(self, service: Service, world: World) -> None:
+        self.world = world
+        self.key = world.key()
+        self.prepared: list[str] = []
+        """The thread of each preparation of a booking: that of the loop for one that comes alone."""
+        self._service = service
+        self._headers = [(b"authorization", f"Bearer {self.key}".encode())]
+
+    def book(self, departure_id: str, key: str, **over: Any) -> Awaitable[Any]:
+        """Begin a booking, and return its answer or refusal."""
+        return asyncio.ensure_future(self._book(create(self.world, departure_id, key, **over)))
+
+    async def _book(self, request: CreateRequest) -> Any:
+        def prepare(caller: Caller) -> CreateRequest:
+            self.prepared.append(threading.current_thread().name)
+            return replace(request, caller=caller)
+
+        try:
+            return await self._service.creations.create(
+                Credentials(self._headers, "192.0.2.1"), prepare, organization_id=self.world.org
+            )
+        except Exception as error:  # noqa: BLE001 - compared by the test
+            return error
+
+
+@asynccontextmanager
+async def running(world: World, rate_limit: RateLimit | None = None) -> AsyncIterator[Service]:
+    """Run the executors of a process."""
+    settings = Settings(database_url=url_of(world), secret_key=SECRET, secret_key_check="warn", rate_limit=rate_limit)
+    service = Service(settings, Database(url_of(world), clock=world.clock))
+    try:
+        yield service
+    finally:
+        await asyncio.to_thread(service.close)
+
+
+def url_of(world: World) -> str:
+    """Return the URL of the database."""
+    return str(world.database.url.render_as_string(hide_password=False))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when the condition is true; the event loop goes on meanwhile."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def statuses(results: Sequence[Any]) -> list[int]:
+    return [each.status for each in results if isinstance(each, Answer)]
