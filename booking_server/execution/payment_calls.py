@@ -65,6 +65,10 @@ class PaymentCalls:
             if not self._in_flight[organization_id]:
                 del self._in_flight[organization_id]
 
+    async def open(self) -> None:
+        """Prepare for calls, as the first one does otherwise."""
+        await self._intents.open()
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._intents.aclose()
