@@ -163,12 +163,24 @@ class Conflict(BookingError):
 
 
 class RateLimited(BookingError):
+    """More requests came than the limit allows (429).
+
+    Args:
+        free_at_s: monotonic seconds before which every request with the key is refused; none where the limit is that of
+            an address.
+        headers: that tell the state of the limit.
+    """
+
     code = ErrorCode.RATE_LIMITED
     message = "Too many requests; see the x-ratelimit-* headers."
 
-    def __init__(self, retry_after_s: int) -> None:
+    def __init__(
+        self, retry_after_s: int, *, free_at_s: float | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
         super().__init__()
         self.retry_after_s = retry_after_s
+        self.free_at_s = free_at_s
+        self.headers = tuple(headers)
 
 
 class Unavailable(BookingError):

@@ -42,6 +42,7 @@ _GET = Statement(
         stripe_accounts.c.organization_id == bindparam("organization_id", type_=Id)
     )
 )
+_ANY = Statement(select(stripe_accounts.c.organization_id).limit(1))
 _LOCK = Statement(
     select(stripe_accounts.c.created_at)
     .where(stripe_accounts.c.organization_id == bindparam("organization_id", type_=Id))
@@ -73,6 +74,11 @@ def find(tx: Tx, keys: SecretKeys, organization_id: str) -> StripeAccount | None
 def exists(tx: Tx, organization_id: str) -> bool:
     """Return whether the organization has an account."""
     return tx.first(_GET, organization_id=organization_id) is not None
+
+
+def has_any(tx: Tx) -> bool:
+    """Return whether any organization has an account."""
+    return tx.first(_ANY) is not None
 
 
 def not_configured() -> Conflict:

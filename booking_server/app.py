@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from booking_core import secret_keys
+from booking_core import secret_keys, stripe_accounts
 from booking_core.db import replica, revisions
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
 from booking_core.db.revisions import SchemaState
-from booking_core.errors import Unavailable
+from booking_core.errors import BookingError, Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning, interpreter
@@ -164,12 +164,25 @@ async def of_service(
             stack.push_async_callback(asyncio.to_thread, tracing.close)
         stack.push_async_callback(asyncio.to_thread, service.close)
         stack.push_async_callback(service.payment_calls.aclose)
+        if await asyncio.to_thread(_takes_cards, service):
+            await service.payment_calls.open()
         await stack.enter_async_context(monitor.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))
         if worker:
             await stack.enter_async_context(_worker_of(service, monitor, tracing))
         await stack.enter_async_context(_notifier_of(service))
         yield
+
+
+def _takes_cards(service: Service) -> bool:
+    """Return whether calls of Stripe are to be expected. Their library is imported before the first request: later its
+    modules would take the interpreter from the requests of all organizations."""
+    if service.settings.stripe_api_key:
+        return True
+    try:
+        return service.database.read(stripe_accounts.has_any)
+    except BookingError:  # the database is away, and the first call will import it
+        return False
 
 
 def _check_schema(database: Database) -> None:

@@ -1,7 +1,7 @@
 """PaymentIntents at Stripe: made, looked up and canceled, on the event loop and within a bounded time.
 
-The key belongs to the organization, so it comes with each call. The library is imported with the first call, since an
-installation without card payments should not pay for it.
+The key belongs to the organization, so it comes with each call. The library is imported when it is opened, or with the
+first call: an installation without card payments should not pay for it.
 """
 
 import asyncio
@@ -90,6 +90,10 @@ class StripeIntents:
         self._timeout_s = timeout_s
         self._http: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> None:
+        """Import the library and open the HTTP client, as the first call does otherwise."""
+        await self._open()
 
     async def create(self, request: IntentRequest) -> Intent:
         """Make the intent of a booking, or return the one that was made for it.
@@ -221,7 +225,9 @@ def _open_http(timeout_s: float) -> Any:
 
     # The library logs the bodies of responses, which hold client secrets, and each request.
     logging.getLogger("stripe").setLevel(logging.WARNING)
-    return stripe.HTTPXClient(timeout=timeout_s)
+    http = stripe.HTTPXClient(timeout=timeout_s)
+    assert stripe.StripeClient("sk_of_nobody", http_client=http).v1.payment_intents  # imported when it is first used
+    return http
 
 
 def _update(intent: Any) -> IntentUpdate:

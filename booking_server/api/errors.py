@@ -89,12 +89,14 @@ def respond_with(error: BookingError, request_id: str) -> Response:
 
 
 def note(request: Request, error: BookingError) -> None:
-    """Note the reason of a refusal with 503, for the metrics and the request log, and a refusal by a queue for the
-    admission of the next requests."""
+    """Note the reason of a refusal with 503, for the metrics and the request log; and a refusal by a queue, or by the
+    rate limit of the key, for the admission of the next requests."""
+    is_repeatable = isinstance(error, errors.RateLimited) and error.free_at_s is not None
     if isinstance(error, errors.Unavailable):
         request.scope[REASON] = error.reason
-        if error.reason == "queue" and REFUSALS in request.scope:
-            request.scope[REFUSALS].append(error)
+        is_repeatable = error.reason == "queue"
+    if is_repeatable and REFUSALS in request.scope:
+        request.scope[REFUSALS].append(error)
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------

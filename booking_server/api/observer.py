@@ -19,7 +19,7 @@ WITHDRAWN = "booking.withdrawn"
 """The key in the scope of a request that is refused in another scope, since its body is invalid."""
 
 REFUSALS = "booking.refusals"
-"""The key in the scope of a list that takes the refusal of the request by a queue."""
+"""The key in the scope of a list that takes the refusal of the request by a queue or by the rate limit of its key."""
 
 _CODE = re.compile(rb'"code":"([a-z0-9_]+)"')
 """The code in the body of an error. Quotation marks in the text before it are escaped."""

@@ -211,8 +211,9 @@ class Authenticator:
 
     def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
         try:
-            if credentials.reading and credentials.reading.retry_after_s:
-                raise RateLimited(credentials.reading.retry_after_s)
+            reading = credentials.reading
+            if reading and reading.retry_after_s:
+                raise reading.refusal_of_key() if isinstance(caller, Caller) else RateLimited(reading.retry_after_s)
             if isinstance(caller, Caller):
                 self._key_usage.note(caller)
                 check_access(caller)
@@ -244,7 +245,7 @@ async def counted(credentials: Credentials, coming: "asyncio.Future[Reading]") -
     """
     credentials.reading = await coming
     if credentials.reading.retry_after_s:
-        raise RateLimited(credentials.reading.retry_after_s)
+        raise credentials.reading.refusal_of_key()
 
 
 async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", result: Awaitable[T]) -> T:
@@ -260,11 +261,11 @@ async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", re
         if credentials.reading is None:  # else its key is invalid, and it was counted against its address
             credentials.reading = reading
             if reading.retry_after_s:
-                raise RateLimited(reading.retry_after_s) from None
+                raise reading.refusal_of_key() from None
         raise
     credentials.reading = reading
     if reading.retry_after_s:
-        raise RateLimited(reading.retry_after_s)
+        raise reading.refusal_of_key()
     return found
 
 

@@ -12,9 +12,10 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from booking_core.errors import RateLimited
 from booking_core.settings import RateLimit
 from booking_server.execution.clients import network_of
 
@@ -22,6 +23,9 @@ log = logging.getLogger("booking.rate_limit")
 
 ANONYMOUS = RateLimit(60, 60)
 """Requests without a valid key, for each client address."""
+
+RATE = "rate"
+"""The reason of refusals by the limit of a key that are repeated before the application."""
 
 _BUCKETS_MAX = 100_000
 _AHEAD_MAX = 128
@@ -43,6 +47,8 @@ class Reading:
     """Unix seconds at which the bucket is full again."""
     retry_after_s: int = 0
     """More than 0: this request is one too many."""
+    free_at_s: float = field(default=0.0, compare=False)
+    """Monotonic seconds before which the bucket has no token, where this request is one too many."""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -51,6 +57,10 @@ class Reading:
             (b"x-ratelimit-remaining", b"%d" % self.remaining),
             (b"x-ratelimit-reset", b"%d" % self.reset),
         ]
+
+    def refusal_of_key(self) -> RateLimited:
+        """Return the refusal of a request whose key is over its limit."""
+        return RateLimited(self.retry_after_s, free_at_s=self.free_at_s, headers=self.headers)
 
 
 Ask = tuple[str, RateLimit]
@@ -93,8 +103,11 @@ class Limiter(Protocol):
 def _reading(limit: RateLimit, tokens: float, now: float, taken: bool) -> Reading:
     per_second = limit.requests / limit.seconds
     full_in = (limit.requests - tokens) / per_second
-    wait = 0 if taken else max(1, math.ceil((1 - tokens) / per_second))
-    return Reading(limit.requests, int(tokens), math.ceil(now + full_in), wait)
+    reset = math.ceil(now + full_in)
+    if taken:
+        return Reading(limit.requests, int(tokens), reset)
+    wait_s = (1 - tokens) / per_second
+    return Reading(limit.requests, int(tokens), reset, max(1, math.ceil(wait_s)), time.monotonic() + wait_s)
 
 
 class MemoryLimiter:

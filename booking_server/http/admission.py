@@ -13,6 +13,10 @@ rules decide, and both look only at the requests in flight of an organization:
 An organization with few requests in flight is refused by neither, whatever others do. Requests whose key this process
 has not seen to be valid share one part, and so do those without a key.
 
+A third rule is for one key. When the rate limit has refused it an operation, it gets the same answer again for that
+operation until its bucket has a token, at most for a second: an answer that follows from the clock alone needs neither
+a thread nor a look-up of the key, which other organizations wait for.
+
 A refusal is sent at once while there are few. In a flood of them, a client that asks again over the same connection
 before its `Retry-After` is over gets the next one when it is over, a second later at most. So a connection costs one
 refusal a second, however impatient its client is.
@@ -21,13 +25,15 @@ refusal a second, however impatient its client is.
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core.errors import Unavailable
+from booking_core.errors import RateLimited, Unavailable
 from booking_server.execution.executor import busy
+from booking_server.execution.rate_limit import RATE
 from booking_server.http.framing import RequestHead
 
 log = logging.getLogger("booking.http")
@@ -46,6 +52,9 @@ LOG_S = 10.0
 """The seconds between two lines about refusals."""
 LATE = "late"
 """The reason of refusals while the event loop is late."""
+LIMITED_MAX_S = 1.0
+"""The longest time for which the refusal of a key is repeated before the limiter and the database are asked again: the
+key may have been revoked, or the bucket be forgotten."""
 AT_ONCE = 50
 """Refusals in a tick that are sent at once; from then on clients that do not wait have to."""
 DELAY_MAX_S = 1.0
@@ -108,6 +117,8 @@ class Admission:
         self._active = 0
         """Owners with requests in flight."""
         self._holds: dict[tuple[Owner, Operation], Hold] = {}
+        self._limited: dict[tuple[int, Operation], tuple[float, RateLimited]] = {}
+        """Until when an operation is refused a key by its rate limit, and the refusal."""
         self._places: int | None = None
         """None without a bound."""
         self._late_since_s: float | None = None
@@ -136,7 +147,21 @@ class Admission:
         self._refused_of[owner.name] += 1
         return found
 
-    def next_refusal_s(self, refusal: Unavailable) -> float:
+    def of_rate_limit(self, head: RequestHead) -> RateLimited | None:
+        """Return the refusal of a request whose key is known to have no token of its rate limit."""
+        place = hash(head.authorization), operation_of(head)
+        found = self._limited.get(place)
+        if found is None:
+            return None
+        (until_s, refusal), now_s = found, self._clock()
+        if now_s >= until_s:
+            del self._limited[place]
+            return None
+        self._refused[RATE] += 1
+        self._refused_in_tick += 1
+        return RateLimited(max(1, math.ceil((refusal.free_at_s or 0) - now_s)), headers=refusal.headers)
+
+    def next_refusal_s(self, refusal: Unavailable | RateLimited) -> float:
         """Return the time from which on a client that gets this refusal now is refused again without a delay."""
         return self._clock() + min(refusal.retry_after_s, DELAY_MAX_S)
 
@@ -154,19 +179,22 @@ class Admission:
         owner.in_flight += 1
         return owner
 
-    def end(self, owner: Owner, head: RequestHead, refusals: Sequence[Unavailable] = ()) -> None:
+    def end(self, owner: Owner, head: RequestHead, refusals: Sequence[Unavailable | RateLimited] = ()) -> None:
         """Note that a request is no longer in flight.
 
         Args:
-            refusals: the refusal by a queue, if that was the response.
+            refusals: the refusal by a queue, or by the rate limit of the key, if that was the response.
         """
         owner.in_flight -= 1
         if not owner.in_flight:
             self._active -= 1
         if owner is self._unknown:
             self._recognize(head.authorization)
-        elif refusals and owner is not self._without_key:
-            self._hold(refusals[0], owner, head)
+        for refusal in refusals:
+            if isinstance(refusal, RateLimited):
+                self._limit(refusal, head)
+            elif owner is not self._unknown and owner is not self._without_key:
+                self._hold(refusal, owner, head)
 
     def _held(self, owner: Owner, head: RequestHead) -> Unavailable | None:
         if not self._holds:
@@ -205,6 +233,13 @@ class Admission:
         self._holds[owner, operation_of(head)] = Hold(above, below, refusal, until_s)
         self.is_pressed = True
 
+    def _limit(self, refusal: RateLimited, head: RequestHead) -> None:
+        """Refuse the key that operation until it has a token. Only what was refused before: a path that does not exist
+        is never refused for the limit."""
+        until_s = min(refusal.free_at_s or 0.0, self._clock() + LIMITED_MAX_S)
+        self._limited[hash(head.authorization), operation_of(head)] = until_s, refusal
+        self.is_pressed = True
+
     # Each tick -------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
@@ -231,7 +266,9 @@ class Admission:
         self._adapt(now_s, lag_s)
         if self._holds:
             self._holds = {key: hold for key, hold in self._holds.items() if hold.until_s > now_s}
-        self.is_pressed = self._places is not None or bool(self._holds)
+        if self._limited:
+            self._limited = {key: each for key, each in self._limited.items() if each[0] > now_s}
+        self.is_pressed = self._places is not None or bool(self._holds) or bool(self._limited)
         refused, self._refused, self._refused_in_tick = self._refused, Counter(), 0
         for reason, count in refused.items():
             self.observe(reason, count)

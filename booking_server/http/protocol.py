@@ -15,14 +15,14 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from booking_core.errors import BookingError, Malformed, Unavailable
+from booking_core.errors import BookingError, Malformed
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_server.api.observer import REFUSALS, WITHDRAWN
 from booking_server.cells.routing import GUEST_PAGES
 from booking_server.execution.clients import unmapped
 from booking_server.http.admission import STATE, Admission, Owner
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
-from booking_server.http.refusals import PreparedRefusals, refusing, refusing_unobserved
+from booking_server.http.refusals import PreparedRefusals, Refusal, refusing, refusing_unobserved
 from booking_server.http.response_heads import known_length_head
 
 LINGER_BYTES_MAX = 64 * 1024 * 1024
@@ -97,7 +97,7 @@ class RequestCycle(RequestResponseCycle):
         if admission is None or head is None:
             await super().run_asgi(app)
             return
-        refusals: list[Unavailable] = []
+        refusals: list[Refusal] = []
         self.scope[REFUSALS] = refusals  # type: ignore[literal-required]
         try:
             await super().run_asgi(app)
@@ -148,7 +148,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.client = unmapped(self.client[0]), self.client[1]
         self._reader = RequestReader(self)
         self._admission: Admission | None = self.app_state.get(STATE)
-        self._refused: tuple[RequestHead, Unavailable] | None = None
+        self._refused: tuple[RequestHead, Refusal] | None = None
         """The current request and its refusal. Its body is read and dropped."""
         self._told: tuple[bytes, float] = b"", 0.0
         """The key that was refused last, and the time before which its next refusal may be delayed."""
@@ -198,7 +198,7 @@ class HttpProtocol(HttpToolsProtocol):
     def request_started(self, head: RequestHead) -> None:
         self._send_delayed()
         if self._admission is not None and self._admission.is_pressed and self._is_plain(head):
-            refusal = self._admission.refusal(head)
+            refusal = self._admission.of_rate_limit(head) or self._admission.refusal(head)
             if refusal is not None:
                 self._refused = head, refusal
                 return
@@ -281,7 +281,7 @@ class HttpProtocol(HttpToolsProtocol):
         has_short_body = head.body_length is not None and head.body_length <= REQUEST_BODY_BYTES_MAX
         return is_next and has_short_body and head.keep_alive and not head.expects_continue and not self._is_stopping
 
-    def _send_refusal_in_time(self, head: RequestHead, refusal: Unavailable) -> None:
+    def _send_refusal_in_time(self, head: RequestHead, refusal: Refusal) -> None:
         """Send a refusal, later if the client was told to wait, did not, and is one of many."""
         assert self._admission is not None
         key, next_refusal_s = self._told
@@ -302,7 +302,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._delayed.cancel()
             self._delayed = None
 
-    def _send_refusal(self, head: RequestHead, refusal: Unavailable) -> None:
+    def _send_refusal(self, head: RequestHead, refusal: Refusal) -> None:
         """Send a refusal that is prepared."""
         assert self._admission is not None
         self._refused = None

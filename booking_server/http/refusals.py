@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from booking_core.errors import BookingError, Unavailable
+from booking_core.errors import BookingError, RateLimited, Unavailable
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware, context_headers, request_id_of
 from booking_server.cells.routing import GUEST_PAGES
@@ -17,7 +17,10 @@ from booking_server.http.framing import Field
 _ID = "req_000000000000000000000000"
 """Stands in a prepared response for the request's id."""
 _KINDS_MAX = 64
-"""Prepared responses that are kept: by message and `Retry-After`."""
+"""Prepared responses that are kept: by message, `Retry-After` and the state of the rate limit."""
+
+Refusal = Unavailable | RateLimited
+"""A refusal before the application."""
 
 
 class PreparedRefusals:
@@ -25,9 +28,9 @@ class PreparedRefusals:
 
     def __init__(self) -> None:
         self._defaults: Sequence[Field] = ()
-        self._prepared: dict[tuple[str, int], tuple[bytes, bytes]] = {}
+        self._prepared: dict[tuple[str, int, Sequence[Field]], tuple[bytes, bytes]] = {}
 
-    def response(self, error: Unavailable, method: str, headers: Iterable[Field], defaults: Sequence[Field]) -> bytes:
+    def response(self, error: Refusal, method: str, headers: Iterable[Field], defaults: Sequence[Field]) -> bytes:
         """Return the whole response to a request.
 
         Args:
@@ -36,10 +39,11 @@ class PreparedRefusals:
         """
         if defaults is not self._defaults or len(self._prepared) > _KINDS_MAX:
             self._defaults, self._prepared = defaults, {}
-        kind = str(error), error.retry_after_s
+        added = error.headers if isinstance(error, RateLimited) else ()
+        kind = str(error), error.retry_after_s, added
         found = self._prepared.get(kind)
         if found is None:
-            found = self._prepared[kind] = _prepare(error, defaults)
+            found = self._prepared[kind] = _prepare(error, defaults, added)
         head, body = found
         request_id = request_id_of(headers).encode()
         content = body % {b"id": request_id}
@@ -47,11 +51,11 @@ class PreparedRefusals:
         return head % {b"id": request_id, b"length": len(content)} + sent
 
 
-def _prepare(error: BookingError, defaults: Iterable[Field]) -> tuple[bytes, bytes]:
+def _prepare(error: BookingError, defaults: Iterable[Field], added: Iterable[Field]) -> tuple[bytes, bytes]:
     """Return the head and the body of a refusal, with `%(id)b` and `%(length)d` in the places of what differs."""
     response = errors.respond_with(error, _ID)
     context = context_headers({"booking.request_id": _ID}, response.raw_headers)
-    lines = (*defaults, *response.raw_headers, *context)
+    lines = (*defaults, *response.raw_headers, *added, *context)
     head = b"".join(
         b"%b: %b\r\n" % (name, b"%(length)d" if name == b"content-length" else _escaped(value)) for name, value in lines
     )

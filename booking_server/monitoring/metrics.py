@@ -23,6 +23,7 @@ from prometheus_client.utils import floatToGoString
 from starlette.types import Scope
 
 from booking_core.db.engine import Database
+from booking_server.execution.rate_limit import RATE
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -141,9 +142,11 @@ class Metrics:
         self._stripe[outcome] += 1
 
     def observe_refusals(self, reason: str, count: int) -> None:
-        """Count requests that were answered 503 at once, before the application."""
-        self._refused.labels(reason).inc(count)
-        status = HTTPStatus.SERVICE_UNAVAILABLE.value
+        """Count requests that were answered at once, before the application: 429 by the rate limit, else 503."""
+        status = HTTPStatus.TOO_MANY_REQUESTS.value
+        if reason != RATE:
+            self._refused.labels(reason).inc(count)
+            status = HTTPStatus.SERVICE_UNAVAILABLE.value
         requests = self._requests.get((None, status)) or self._new_requests({}, None, status)
         requests.count += count
         requests.durations.counts[0] += count

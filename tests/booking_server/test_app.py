@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from support.checkouts import configure
 from support.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core.db import tables
@@ -24,6 +25,22 @@ def test_a_start_opens_one_connection(shared_database_url: str, monkeypatch: pyt
         monkeypatch.setattr("booking_server.app.Database", lambda url: database)
         create_app(settings)
         assert len(opened) == 1
+
+
+@pytest.mark.parametrize("has_account", [False, True])
+def test_a_start_opens_the_client_of_stripe_where_cards_are_taken(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch, *, has_account: bool
+) -> None:
+    """Later its library would be imported beside the requests of all organizations."""
+    opened: list[float] = []
+    monkeypatch.setattr("booking_server.adapters.stripe_intents._open_http", opened.append)
+    with closing(Database(fresh_database_url)) as database:
+        world = make_world(database, FixedClock())
+        if has_account:
+            configure(world)
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET)
+    with TestClient(create_app(settings)):
+        assert len(opened) == has_account
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ Each run draws guests and faults from a seed. BOOKING_TEST_CHECKOUTS draws from 
 import asyncio
 import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -345,3 +346,32 @@ def test_a_stripe_that_hangs_for_one_organization_delays_no_other(api: Api, runn
     busy = [each for each in refused if "Too many" in each.json()["error"]]
     assert len(busy) >= 3, "those beyond the limit are refused at once"
     assert all(each.headers["retry-after"] for each in refused)
+
+
+def test_checkouts_beyond_those_that_may_wait_for_stripe_write_nothing(
+    api: Api, running: Ledger, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when all of them come before the first one waits for Stripe: their writes would be in others' way."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    checkouts.configure(world)
+    body = checkout_body(world.departure(world.experience(), seats=20), 1)
+    service, begin = checkouts.service_of(api.client), threading.Event()
+    write, written = service.write, list[Any]()
+
+    async def write_later(*arguments: Any, **options: Any) -> Any:
+        written.append(arguments)
+        await asyncio.to_thread(begin.wait, 30)
+        return await write(*arguments, **options)
+
+    with checkouts.calling(api.client, running, of_one_max=3), ThreadPoolExecutor(12) as pool:
+        monkeypatch.setattr(service, "write", write_later)
+        sent = [pool.submit(api.post, "/checkouts", body) for _ in range(12)]
+        try:
+            wait_until(lambda: len(written) + sum(each.done() for each in sent) == 12, "each is refused, or writes")
+            assert len(written) == 3
+        finally:
+            begin.set()
+        statuses = Counter(each.result().status_code for each in sent)
+    assert statuses == {201: 3, 503: 9}
+    assert len(world.rows(tables.bookings)) == 3

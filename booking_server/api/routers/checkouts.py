@@ -62,13 +62,12 @@ async def create_checkout(
     `checkout_expired`, `external_reference_taken`, `hold_ended`, `hold_of_another_departure`, or one of `POST
     /bookings`."""
 
-    # Or seats would be kept for guests who cannot pay, by a write for each of them.
-    service.payment_calls.require_place(caller.organization.id)
-
     async def finish(answer: Answer) -> Answer:
         return await _with_payment(service, caller, answer)
 
-    return await command.write_then(caller, lambda tx: Answer(_CREATED, checkouts.create(tx, caller, body)), finish)
+    # Before the write, or seats would be kept for guests who cannot pay.
+    with service.payment_calls.place(caller.organization):
+        return await command.write_then(caller, lambda tx: Answer(_CREATED, checkouts.create(tx, caller, body)), finish)
 
 
 async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Answer:

@@ -1,10 +1,11 @@
 """Requests above what a process can do are refused before the application, and never those of a quiet organization."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,12 +13,16 @@ import orjson
 import pytest
 import uvicorn
 from support.connections import Connection, SteppedLoop, echo, stepped_loop
+from support.world import SECRET, FixedClock, make_world
 
 from booking_core import keys
-from booking_core.errors import Unavailable
-from booking_core.settings import Settings
+from booking_core.clock import system_clock
+from booking_core.db.engine import Database
+from booking_core.errors import RateLimited, Unavailable
+from booking_core.settings import RateLimit, Settings
 from booking_server.api.observer import REFUSALS
 from booking_server.app import create_app
+from booking_server.execution.rate_limit import ANONYMOUS
 from booking_server.http import admission as rules
 from booking_server.http.admission import PLACES_MAX, STATE, Admission, Owner
 from booking_server.http.framing import RequestHead
@@ -269,6 +274,46 @@ def test_ticks_go_on_when_a_refusal_cannot_be_reported(traffic: Traffic, monkeyp
                 await asyncio.wait_for(reported.wait(), 30)
 
     asyncio.run(run())
+
+
+# Rate limits ---------------------------------------------------------------------------------------------------------
+
+
+def over_limit(key: str, traffic: Traffic, free_in_s: float) -> RateLimited:
+    """Let the rate limit refuse a request of the key, and return the refusal."""
+    refusal = RateLimited(7, free_at_s=traffic.at + free_in_s, headers=[(b"x-ratelimit-remaining", b"0")])
+    owner, head = traffic.begin(a_request(key))
+    traffic.admission.end(owner, head, [refusal])
+    return refusal
+
+
+def test_a_key_over_its_limit_is_refused_that_operation_until_it_has_a_token(traffic: Traffic) -> None:
+    headers = over_limit("A", traffic, 0.5).headers
+    assert traffic.admission.is_pressed
+    repeated = traffic.admission.of_rate_limit(a_request("A"))
+    assert repeated is not None
+    assert (repeated.retry_after_s, repeated.headers) == (1, headers)
+    for other in (a_request("A2"), a_request("A", method="GET"), a_request("A", "/api/v1/nothing"), a_request("B")):
+        assert traffic.admission.of_rate_limit(other) is None
+        assert traffic.refusal(other) is None
+    traffic.at += 0.5
+    assert traffic.admission.of_rate_limit(a_request("A")) is None
+    traffic.admission.tick(ON_TIME_S)
+    assert not traffic.admission.is_pressed
+    assert traffic.reported == {"rate": 1}
+
+
+def test_a_key_over_its_limit_is_looked_up_again_after_a_second(traffic: Traffic) -> None:
+    over_limit("A", traffic, 30.0)
+    traffic.at += rules.LIMITED_MAX_S / 2
+    traffic.admission.tick(ON_TIME_S)
+    repeated = traffic.admission.of_rate_limit(a_request("A"))
+    assert repeated is not None
+    assert repeated.retry_after_s == 30
+    traffic.at += rules.LIMITED_MAX_S / 2
+    traffic.admission.tick(ON_TIME_S)
+    assert traffic.admission.of_rate_limit(a_request("A")) is None
+    assert not traffic.admission.is_pressed
 
 
 # Impatient clients ---------------------------------------------------------------------------------------------------
@@ -666,3 +711,104 @@ def test_a_refusal_by_a_queue_is_noted_for_the_admission(
 
     asyncio.run(run())
     assert refusals == [FULL]
+
+
+class Client:
+    """A client of the service that keeps its connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def get(self, path: str, key: str) -> tuple[int, dict[str, str], dict[str, Any]]:
+        """Return the status, the headers and the body of the response."""
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        body = await self._reader.readexactly(int(headers["content-length"]))
+        return int(status.split()[1]), headers, orjson.loads(body)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def clients(app: Any, count: int) -> AsyncIterator[list[Client]]:
+    """Serve the application, and connect so many clients."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, lifespan="on", log_level="warning"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        made = [Client(*await asyncio.open_connection(*listener.getsockname())) for _ in range(count)]
+        yield made
+        for client in made:
+            await client.close()
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture
+def limited(fresh_database_url: str) -> Any:
+    """An application that allows three requests an hour with a key."""
+    limit = RateLimit(3, 3600)
+    return create_app(
+        Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=limit)
+    )
+
+
+def without_id(answer: tuple[int, dict[str, str], dict[str, Any]]) -> Any:
+    """Return an answer without what differs between two that are the same."""
+    status, headers, body = answer
+    own = {"x-request-id", "retry-after", "date"}
+    return status, [each for each in headers.items() if each[0] not in own], {**body, "request_id": ""}
+
+
+def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
+    limited: Any, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refusals pass through no lane, where other organizations would wait behind them."""
+    looked_up: list[str] = []
+    identify_many = keys.identify_many
+
+    def counting(tx: Any, texts: Sequence[str], *others: Any) -> Any:
+        looked_up.extend(texts)
+        return identify_many(tx, texts, *others)
+
+    monkeypatch.setattr(keys, "identify_many", counting)
+    monkeypatch.setattr(rules, "LIMITED_MAX_S", 3600.0)
+    with contextlib.closing(Database(fresh_database_url)) as database:
+        offender, neighbour = (make_world(database, FixedClock(system_clock())).key() for _ in range(2))
+
+    async def run() -> None:
+        async with clients(limited, 2) as (flood, other):
+            assert [(await flood.get("/api/v1/me", offender))[0] for _ in range(3)] == [200] * 3
+            made = await flood.get("/api/v1/me", offender)
+            before = len(looked_up)
+            repeated = [await flood.get("/api/v1/me", offender) for _ in range(rules.AT_ONCE)]
+            assert len(looked_up) == before
+            assert [without_id(each) for each in repeated] == [without_id(made)] * len(repeated)
+            assert (made[0], made[2]["code"], made[1]["x-ratelimit-remaining"]) == (429, "rate_limited", "0")
+            assert all(1000 < int(headers["retry-after"]) <= 1200 for _, headers, _ in (made, *repeated))
+            assert len({headers["x-request-id"] for _, headers, _ in repeated}) == len(repeated)
+            assert (await flood.get("/api/v1/nothing", offender))[0] == 404
+            for client in (other, flood):
+                assert (await client.get("/api/v1/me", neighbour))[0] == 200
+
+    asyncio.run(run())
+    limited.state.admission.tick(ON_TIME_S)
+    counted = limited.state.monitor.metrics.registry.get_sample_value
+    assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "429"}) == rules.AT_ONCE
+    assert counted("booking_http_unavailable_total", {"reason": "rate"}) is None
+
+
+def test_the_limit_of_an_address_is_not_repeated_for_a_key(limited: Any) -> None:
+    """The key may be valid, and be used from another address."""
+
+    async def run() -> None:
+        async with clients(limited, 1) as (client,):
+            statuses = [(await client.get("/api/v1/me", "svc_x"))[0] for _ in range(ANONYMOUS.requests + 5)]
+            assert set(statuses) == {401, 429}
+            assert not limited.state.admission.is_pressed
+
+    asyncio.run(run())
