@@ -19,7 +19,7 @@ from support.receivers import Receivers, plain, wait_until
 from support.world import SECRET, FixedClock, make_world
 
 import webhook_verify
-from booking_core.clock import HOUR
+from booking_core.clock import HOUR, system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import Unavailable
@@ -336,7 +336,7 @@ def test_a_delivery_is_traced_to_the_receiver_and_no_span_has_what_was_sent(fres
     app = create_app(settings, worker=True, tracer_provider=provider_of(exporter))
     with Receivers() as receivers, TestClient(app) as client:
         receiver = receivers.open(lambda _: plain(200, body=b"canary-said"))
-        traced = Traced(app.state.service.database, FixedClock(), client, exporter)
+        traced = Traced(app.state.service.database, FixedClock(system_clock()), client, exporter)
         hook = {"url": f"{receiver.url}/canary-path?token=canary", "event_types": ["booking.created"]}
         endpoint = traced.api.post("/webhooks", hook, key=fresh_key()).json()
         guest = {"name": "Canary Guest", "email": "canary@example.com", "phone": "+47 900 canary"}
