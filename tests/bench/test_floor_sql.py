@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -13,6 +14,9 @@ from support.api import Api
 from support.world import DAY
 
 from bench import floor_sql
+
+FAR = 20_000 * DAY
+"""The floor asks the database's clock whether a departure is to come, and the service of the tests one that stands."""
 
 
 @pytest.fixture
@@ -57,20 +61,21 @@ def test_the_reads_parse_on_the_tables_of_the_service(connection: psycopg.Connec
 def test_the_floors_answer_as_the_service(api: Api, shared_database_url: str, backend: str) -> None:
     if backend != "postgresql":
         pytest.skip("the floors run on PostgreSQL")
-    world = api.world
+    world, begin = api.world, api.world.clock() + FAR
     plain = world.experience(price_from_minor=89000)
     tiers = world.experience(price_tiers="[]")
     for day, experience, price in ((30, plain, None), (31, plain, 1), (32, tiers, None), (33, tiers, 50000)):
-        starts_at = world.clock() + day * DAY
+        starts_at = begin + day * DAY
         departure = world.departure(experience, starts_at=starts_at, price_minor=price)
         if experience == plain:
             assert api.book(departure).status_code == 201
-    midnight, zone = world.clock(), world.organization.timezone
-    arguments = {"org": world.org, "limit": 10, "from": midnight, "until": midnight + 90 * DAY}
+    zone, first = world.organization.timezone, datetime.fromtimestamp(begin / 1_000_000, UTC).date()
+    arguments = {"org": world.org, "limit": 10, "from": begin, "until": begin + 90 * DAY}
     with psycopg.connect(**_libpq(shared_database_url), autocommit=True) as opened:
         bookings = opened.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()  # type: ignore[arg-type]
         departures = opened.execute(floor_sql.AVAILABILITY.sql, arguments).fetchall()  # type: ignore[arg-type]
     listed = [booking | {"manage_url": None} for booking in api.get("/bookings", limit=10).json()["data"]]
     assert orjson.loads(floor_sql.BOOKINGS.page(bookings, zone, 10))["data"] == listed
-    shown = api.get("/availability", **{"from": "2026-11-22", "to": "2027-02-20"}).json()["data"]
+    dates = {"from": first.isoformat(), "to": (first + timedelta(days=90)).isoformat()}
+    shown = api.get("/availability", **dates).json()["data"]
     assert orjson.loads(floor_sql.AVAILABILITY.page(departures, zone))["data"] == shown

@@ -141,8 +141,12 @@ def _literal(value: object) -> str:
 
 
 @contextmanager
-def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]]:
-    """Gives the plans of the statements that a function of a transaction runs; what it writes is taken back."""
+def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]]:
+    """Gives the plans of the statements that a function of a transaction runs; what it writes is taken back.
+
+    Args:
+        at: the instant of the transaction, by default the present one.
+    """
     database = Database(url)
     connection = _Sqlite(url) if database.is_sqlite else _Postgres(url)
 
@@ -153,6 +157,7 @@ def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]
             if not database.is_sqlite:  # plans are read between two statements, which takes long on a busy machine
                 connection.command("SET LOCAL idle_in_transaction_session_timeout = 0")
             tx = Tx(database, connection)
+            tx.instant = at
             act(tx)
             tx.flush()
         finally:

@@ -75,7 +75,7 @@ def filled(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Fil
     _fill_around(url, world)
     key = world.key()
     analyze(url)
-    with explaining(url) as plans_of:
+    with explaining(url, at=NOON) as plans_of:
         yield Filled(url, world, plans_of, experience, key)
     database.close()
 
