@@ -352,8 +352,9 @@ def test_a_delivery_is_traced_to_the_receiver_and_no_span_has_what_was_sent(fres
     attempt = traced.named("deliver booking.created")
     assert receipt.headers["traceparent"] == f"00-{TRACE_ID}-{attempt.context.span_id:016x}-01"
     hidden = ["canary", traced.api.key[12:], endpoint["secret"], booking["manage_url"].rpartition("/")[2], SECRET]
-    hidden += ["127.0.0.1", "testserver", "Canary", str(receiver.port), "manage_token"]
+    hidden += ["127.0.0.1", "testserver", "Canary", "manage_token"]
     assert not [each for each in hidden if each in found]
+    assert not re.search(rf"(?<![0-9a-f]){receiver.port}(?![0-9a-f])", found)  # in an id its digits mean nothing
     assert {each.name.partition(" ")[0] for each in traced.spans} >= {"GET", "POST", "batch", "transaction", "deliver"}
 
 
