@@ -7,7 +7,7 @@ from typing import Any
 from booking_core import tokens
 from booking_core.clock import Zone
 from booking_core.context import ApiKey, Caller, Installation, Organization
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Query, Row, Tx
 from booking_core.errors import ApiKeyInvalid, BookingError, NotFound
 from booking_core.keys import rules, store
 from booking_core.models.base import is_id
@@ -23,12 +23,12 @@ def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> l
 def identify_query(text: str, installation: Installation) -> Query[Caller | BookingError]:
     """Return the query of `identify_many` for one key text, for a pipeline with other queries."""
     key_hash = tokens.hash_api_key(text)
-
-    def read(found: list[store.Found]) -> Caller | BookingError:
-        return _caller(key_hash, {each.key_hash: each for each in found}, installation)
-
     query = store.by_hash_query(key_hash)
-    return Query(query.statement, query.parameters, lambda rows: read(query.read(rows)))
+
+    def read(rows: list[Row]) -> Caller | BookingError:
+        return _caller(key_hash, {each.key_hash: each for each in query.read(rows)}, installation)
+
+    return Query(query.statement, query.parameters, read)
 
 
 def _caller(key_hash: str | None, found: dict[str, store.Found], installation: Installation) -> Caller | BookingError:

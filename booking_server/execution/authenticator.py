@@ -86,13 +86,13 @@ class Authenticator:
         What is prepared for it while the key is looked up again serves if the caller is still the same. None for a key
         that was not seen, and for one whose next request is one too many or is counted by a store that is to be asked.
         """
-        latest = self._shared.latest(credentials.key()) if self.known_organization(credentials) else None
-        if latest is None or self._rate_limit is None:
-            return latest[1] if latest else None
-        bucket = _key_bucket(latest[1].key.id)
+        caller = self._shared.latest(credentials.key()) if self.known_organization(credentials) else None
+        if caller is None or self._rate_limit is None:
+            return caller
+        bucket = _key_bucket(caller.key.id)
         if self.limiter.is_remote:
-            return latest[1] if credentials.counted == bucket else None
-        return None if self.limiter.peek(bucket, self._rate_limit).retry_after_s else latest[1]
+            return caller if credentials.counted == bucket else None
+        return None if self.limiter.peek(bucket, self._rate_limit).retry_after_s else caller
 
     def look_up_query(self, credentials: Credentials) -> Query[Caller | BookingError]:
         """Return the query that looks up a key, whose result `admit` takes.

@@ -31,9 +31,9 @@ class SharedLookUps:
         begun_s, caller = self._found.get(tokens.hash_api_key(key), _NONE)
         return caller if begun_s >= max(arrived_s, now_s - SHARED_S) else None
 
-    def latest(self, key: str) -> tuple[float, Caller] | None:
-        """Return when the key was last looked up and was valid, and its caller then; None if that is forgotten."""
-        return self._found.get(tokens.hash_api_key(key))
+    def latest(self, key: str) -> Caller | None:
+        """Return the caller of a key when it was last looked up and was valid; None if that is forgotten."""
+        return self._found.get(tokens.hash_api_key(key), _NONE)[1]
 
     def note(self, key: str, caller: Caller, begun_s: float) -> None:
         """Remember the caller that was found by a look-up which began then."""
