@@ -90,7 +90,7 @@ def respond_with(error: BookingError, request_id: str) -> Response:
 
 def note(request: Request, error: BookingError) -> None:
     """Note the reason of a refusal with 503, for the metrics and the request log; and a refusal by a queue, or by the
-    rate limit of the key, for the admission of the next requests."""
+    rate limit of the key or the address, for the admission of the next requests."""
     is_repeatable = isinstance(error, errors.RateLimited) and error.free_at_s is not None
     if isinstance(error, errors.Unavailable):
         request.scope[REASON] = error.reason

@@ -171,11 +171,12 @@ class Creates:
             if mark in service.running:
                 return respond(await service.reads.read_for(credentials, refuse, is_list=False))
             with service.marked(mark):
-                return respond(await service.create_booking(credentials, prepare))
+                return respond(await service.create_booking(credentials, prepare, size=len(body)))
 
     async def finish(self, request: Request, operate: Operate) -> Response:
-        create = operate({})
-        return respond(await service_of(request).create_booking(credentials_of(request), lambda _: create))
+        create, size = operate({}), len(await request.body())
+        service, credentials = service_of(request), credentials_of(request)
+        return respond(await service.create_booking(credentials, lambda _: create, size=size))
 
 
 def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | Creates:

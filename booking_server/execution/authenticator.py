@@ -213,7 +213,7 @@ class Authenticator:
         try:
             reading = credentials.reading
             if reading and reading.retry_after_s:
-                raise reading.refusal_of_key() if isinstance(caller, Caller) else RateLimited(reading.retry_after_s)
+                raise reading.refusal(of_address=not isinstance(caller, Caller))
             if isinstance(caller, Caller):
                 self._key_usage.note(caller)
                 check_access(caller)
@@ -227,7 +227,7 @@ class Authenticator:
         reading = self.limiter.peek(anonymous_bucket(credentials.address), ANONYMOUS)
         if reading.retry_after_s:
             credentials.reading = reading
-            raise RateLimited(reading.retry_after_s)
+            raise reading.refusal(of_address=True)
 
     def _take(self, credentials: Credentials, bucket: str, limit: RateLimit | None) -> None:
         if limit is None:
@@ -245,7 +245,7 @@ async def counted(credentials: Credentials, coming: "asyncio.Future[Reading]") -
     """
     credentials.reading = await coming
     if credentials.reading.retry_after_s:
-        raise credentials.reading.refusal_of_key()
+        raise credentials.reading.refusal()
 
 
 async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", result: Awaitable[T]) -> T:
@@ -261,11 +261,11 @@ async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", re
         if credentials.reading is None:  # else its key is invalid, and it was counted against its address
             credentials.reading = reading
             if reading.retry_after_s:
-                raise reading.refusal_of_key() from None
+                raise reading.refusal() from None
         raise
     credentials.reading = reading
     if reading.retry_after_s:
-        raise reading.refusal_of_key()
+        raise reading.refusal()
     return found
 
 

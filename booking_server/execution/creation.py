@@ -15,6 +15,8 @@ class Creation:
     credentials: Credentials
     prepare: Callable[[Caller], CreateRequest]
     """Makes the booking of a request, after the checks that come after its key."""
+    size: int = 0
+    """The bytes of the request's body."""
     traceparent: str | None = None
     """The trace context (W3C) of the request."""
     caller: Caller | Exception | None = None

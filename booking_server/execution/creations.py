@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
+from itertools import accumulate
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest, Deferred, LockWait
@@ -27,6 +28,9 @@ from booking_server.execution.queues import Place, SeparateQueue
 log = logging.getLogger("booking.http")
 
 BATCH = 32
+BATCH_BYTES_MAX = 32 * 1024
+"""No other booking joins a batch whose bodies have more bytes together. A long text is checked, and stored and
+compressed in several rows, and every booking of its batch, and of the next one, waits for that."""
 LOCK_WAIT_S = 3.0
 """The longest wait for locks, from the time when they were found locked."""
 BATCH_LOCK_TIMEOUT_MS = 50
@@ -83,6 +87,7 @@ class Creations:
         credentials: Credentials,
         prepare: Callable[[Caller], CreateRequest],
         *,
+        size: int,
         organization_id: str | None = None,
         caller: Caller | None = None,
         traceparent: str | None = None,
@@ -90,11 +95,12 @@ class Creations:
         """Create a booking: in a batch with others that wait, or on the event loop when it comes alone.
 
         Args:
+            size: the bytes of the request's body.
             organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
             traceparent: the trace context (W3C) of the request.
         """
-        creation = Creation(credentials, prepare, traceparent, caller)
+        creation = Creation(credentials, prepare, size, traceparent, caller)
         # The transaction goes on when the client hangs up, as one in a thread does.
         if (alone := self._lone.begin(creation)) and (answer := await asyncio.shield(alone)):
             return answer
@@ -108,6 +114,7 @@ class Creations:
     # In the thread of the batch --------------------------------------------------------------------------------------
 
     def _create_batch(self, creations: Sequence[Creation]) -> list[Result]:
+        creations = _within_bytes(creations)
         self._prepare([each for each in creations if each.create is None])
         decided = [self._decided(each) for each in creations]
         chosen = [creation for creation, result in zip(creations, decided, strict=True) if result is None]
@@ -187,6 +194,12 @@ class Creations:
         """Refuse a request whose time is over; one that came later waits on."""
         left_s = creation.locked_since_s + LOCK_WAIT_S - self._clock()
         return error if left_s < _ALMOST_S else RETRY
+
+
+def _within_bytes(creations: Sequence[Creation]) -> Sequence[Creation]:
+    """Return the first of the requests: as many as a batch has, at least one."""
+    sizes = accumulate(each.size for each in creations)
+    return creations[: 1 + sum(size <= BATCH_BYTES_MAX for size in sizes)]
 
 
 def _requests(creations: Sequence[Creation]) -> list[CreateRequest]:

@@ -244,8 +244,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
 
     def _run(self) -> None:
         retried: list[QueuedJob[JobT, ResultT]] = []
+        put_back: list[QueuedJob[JobT, ResultT]] = []
         is_idle = False
-        while taken := self._next_batch(retried, is_idle=is_idle):
+        while taken := self._next_batch(retried, is_idle=is_idle, is_full=bool(put_back)):
             on_time = self._refuse_late(taken)
             results = self._run_batch(on_time) if on_time else []
             begun, put_back = on_time[: len(results)], on_time[len(results) :]
@@ -254,17 +255,20 @@ class BatchExecutor(Generic[JobT, ResultT]):
             is_idle = self._end_batch(taken[0], ended, put_back, is_retried=bool(retried))
             self._settle(begun, results)
 
-    def _next_batch(self, retried: list[QueuedJob[JobT, ResultT]], *, is_idle: bool) -> list[QueuedJob[JobT, ResultT]]:
+    def _next_batch(
+        self, retried: list[QueuedJob[JobT, ResultT]], *, is_idle: bool, is_full: bool
+    ) -> list[QueuedJob[JobT, ResultT]]:
         """Return the next batch, once a job is ready: retried jobs first, then this thread's share of the queue. Return
         an empty one when the executor is closing and no job is left.
 
         Args:
             is_idle: the thread counts as idle already, and goes on when it is woken.
+            is_full: more jobs wait than a batch has time for, so that none is waited for.
         """
         while True:
             if is_idle:
                 self._wake.get()
-            if self._coalesce:
+            if self._coalesce and not is_full:
                 self._wait_for_more(len(retried))
             with self._lock:
                 if retried or self._is_ready():

@@ -25,7 +25,7 @@ ANONYMOUS = RateLimit(60, 60)
 """Requests without a valid key, for each client address."""
 
 RATE = "rate"
-"""The reason of refusals by the limit of a key that are repeated before the application."""
+"""The reason of refusals by the limit of a key or of an address that are repeated before the application."""
 
 _BUCKETS_MAX = 100_000
 _AHEAD_MAX = 128
@@ -58,9 +58,10 @@ class Reading:
             (b"x-ratelimit-reset", b"%d" % self.reset),
         ]
 
-    def refusal_of_key(self) -> RateLimited:
-        """Return the refusal of a request whose key is over its limit."""
-        return RateLimited(self.retry_after_s, free_at_s=self.free_at_s, headers=self.headers)
+    def refusal(self, *, of_address: bool = False) -> RateLimited:
+        """Return the refusal of a request whose key, or else its address, is over its limit."""
+        retry_after_s, free_at_s = self.retry_after_s, self.free_at_s
+        return RateLimited(retry_after_s, free_at_s=free_at_s, headers=self.headers, of_address=of_address)
 
 
 Ask = tuple[str, RateLimit]

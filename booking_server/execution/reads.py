@@ -22,7 +22,7 @@ import orjson
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
 from booking_core.db.replica import PAUSED, Position, ReadFromPrimary, Replica
-from booking_core.errors import BookingError, Unavailable
+from booking_core.errors import ApiKeyInvalid, BookingError, Unavailable
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
@@ -38,6 +38,9 @@ _KEY_THREADS = 2
 _KEY_BATCH = 32
 """Reads of keys that are answered together. Each costs one row at most, and one statement looks up all their keys."""
 _LIST_BATCH = 4
+WRONG_KEY_PAUSE_S = 0.001
+"""The pause of the lane for new keys after each wrong one. Keys that are guessed on many connections cost the processor
+time of a third of the process otherwise, before the limits of their addresses end it."""
 
 
 @dataclass(slots=True)
@@ -73,11 +76,15 @@ class Reads:
         *,
         read_url: str | None = None,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._database = database
         self._authenticator = authenticator
         self.replica = Replica(database, read_url, size=database.driver.readers_max) if read_url else None
         self._clock = clock
+        self._pause = pause
+        self._new_keys_free_s = 0.0
+        """The time before which the lane for new keys pauses."""
         driver = database.driver
         threads = driver.readers_max
         self._keys = database.open_readers(_KEY_THREADS + 1, name="keys")
@@ -95,7 +102,7 @@ class Reads:
             "key", self._run_keyed, threads=_KEY_THREADS, batch=_KEY_BATCH, overflow=self.lists, clock=clock
         )
         self._new_keys: BatchExecutor[Read, Any] = BatchExecutor(
-            "new-key", self._run_keyed, threads=1, batch=_KEY_BATCH, overflow=self.lists, clock=clock
+            "new-key", self._run_new_keys, threads=1, batch=_KEY_BATCH, overflow=self.lists, clock=clock
         )
 
     def close(self) -> None:
@@ -188,6 +195,16 @@ class Reads:
         """Look up the callers of a batch, answer what costs one row, and hand the lists over."""
         with self._keys.reading() as tx:
             return [self._answer(tx, each, caller) for each, caller in self._with_callers(tx, reads)]
+
+    def _run_new_keys(self, reads: Sequence[Read]) -> list[Any]:
+        """Run reads as `_run_keyed`, after the pause for the wrong keys of the batch before."""
+        pause_s = self._new_keys_free_s - self._clock()
+        if pause_s > 0:
+            self._pause(pause_s)
+        results = self._run_keyed(reads)
+        wrong = sum(isinstance(result, ApiKeyInvalid) for result in results)
+        self._new_keys_free_s = self._clock() + wrong * WRONG_KEY_PAUSE_S
+        return results
 
     def _with_callers(self, tx: Tx, reads: Sequence[Read]) -> list[tuple[Read, Exception | None]]:
         """Look up the keys of a batch with one statement, and return each read with the refusal of its key."""

@@ -176,8 +176,14 @@ class Service:
         self._note_commit()
         return result
 
-    async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
-        """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
+    async def create_booking(
+        self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest], *, size: int
+    ) -> Answer:
+        """Authenticate and create a booking in a batch with others that wait, and wake the worker.
+
+        Args:
+            size: the bytes of the request's body.
+        """
         # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
         organization_id, caller = self.authenticator.known_organization(credentials), None
         if organization_id is None:
@@ -186,7 +192,12 @@ class Service:
         elif coming := self.authenticator.count_ahead(credentials):
             await counted(credentials, coming)
         answer = await self.creations.create(
-            credentials, prepare, organization_id=organization_id, caller=caller, traceparent=self._traceparent()
+            credentials,
+            prepare,
+            size=size,
+            organization_id=organization_id,
+            caller=caller,
+            traceparent=self._traceparent(),
         )
         self._note_commit()
         return answer

@@ -13,9 +13,10 @@ rules decide, and both look only at the requests in flight of an organization:
 An organization with few requests in flight is refused by neither, whatever others do. Requests whose key this process
 has not seen to be valid share one part, and so do those without a key.
 
-A third rule is for one key. When the rate limit has refused it an operation, it gets the same answer again for that
-operation until its bucket has a token, at most for a second: an answer that follows from the clock alone needs neither
-a thread nor a look-up of the key, which other organizations wait for.
+A third rule is for one key, and for all requests of an address whose keys were not seen to be valid. When the rate
+limit has refused them an operation, they get the same answer again for that operation until the bucket has a token, at
+most for a second: an answer that follows from the clock alone needs neither a thread nor a look-up of the key, which
+other organizations wait for.
 
 A refusal is sent at once while there are few. In a flood of them, a client that asks again over the same connection
 before its `Retry-After` is over gets the next one when it is over, a second later at most. So a connection costs one
@@ -53,8 +54,8 @@ LOG_S = 10.0
 LATE = "late"
 """The reason of refusals while the event loop is late."""
 LIMITED_MAX_S = 1.0
-"""The longest time for which the refusal of a key is repeated before the limiter and the database are asked again: the
-key may have been revoked, or the bucket be forgotten."""
+"""The longest time for which the refusal of a key or an address is repeated before the limiter and the database are
+asked again: the key may have been revoked, or the bucket be forgotten."""
 AT_ONCE = 50
 """Refusals in a tick that are sent at once; from then on clients that do not wait have to."""
 DELAY_MAX_S = 1.0
@@ -64,6 +65,10 @@ PROBES = frozenset({b"/healthz", b"/readyz", b"/metrics"})
 
 _KEYS_MAX = 20_000
 
+Client = tuple[str, bytes]
+"""The host of the connection, and the X-Forwarded-For of the request where proxies are trusted."""
+Subject = int | Client
+"""The hash of a key's header, or a client without a valid key: that which a rate limit is for."""
 Operation = tuple[str, int, bytes]
 """The method, the number of parts of the path, and the first ones. It tells lists from single resources."""
 
@@ -117,8 +122,8 @@ class Admission:
         self._active = 0
         """Owners with requests in flight."""
         self._holds: dict[tuple[Owner, Operation], Hold] = {}
-        self._limited: dict[tuple[int, Operation], tuple[float, RateLimited]] = {}
-        """Until when an operation is refused a key by its rate limit, and the refusal."""
+        self._limited: dict[tuple[Subject, Operation], tuple[float, RateLimited]] = {}
+        """Until when an operation is refused by a rate limit, and the refusal."""
         self._places: int | None = None
         """None without a bound."""
         self._late_since_s: float | None = None
@@ -147,10 +152,16 @@ class Admission:
         self._refused_of[owner.name] += 1
         return found
 
-    def of_rate_limit(self, head: RequestHead) -> RateLimited | None:
-        """Return the refusal of a request whose key is known to have no token of its rate limit."""
-        place = hash(head.authorization), operation_of(head)
+    def of_rate_limit(self, head: RequestHead, client: Client) -> RateLimited | None:
+        """Return the refusal of a request whose key is known to have no token of its rate limit, or whose client, where
+        its key was not seen to be valid."""
+        if not self._limited:
+            return None
+        place: tuple[Subject, Operation] = hash(head.authorization), operation_of(head)
         found = self._limited.get(place)
+        if found is None and self._organization_of(head.authorization) is None:
+            place = client, place[1]
+            found = self._limited.get(place)
         if found is None:
             return None
         (until_s, refusal), now_s = found, self._clock()
@@ -159,7 +170,8 @@ class Admission:
             return None
         self._refused[RATE] += 1
         self._refused_in_tick += 1
-        return RateLimited(max(1, math.ceil((refusal.free_at_s or 0) - now_s)), headers=refusal.headers)
+        retry_after_s = max(1, math.ceil((refusal.free_at_s or 0) - now_s))
+        return RateLimited(retry_after_s, headers=refusal.headers, of_address=refusal.of_address)
 
     def next_refusal_s(self, refusal: Unavailable | RateLimited) -> float:
         """Return the time from which on a client that gets this refusal now is refused again without a delay."""
@@ -179,11 +191,13 @@ class Admission:
         owner.in_flight += 1
         return owner
 
-    def end(self, owner: Owner, head: RequestHead, refusals: Sequence[Unavailable | RateLimited] = ()) -> None:
+    def end(
+        self, owner: Owner, head: RequestHead, client: Client, refusals: Sequence[Unavailable | RateLimited] = ()
+    ) -> None:
         """Note that a request is no longer in flight.
 
         Args:
-            refusals: the refusal by a queue, or by the rate limit of the key, if that was the response.
+            refusals: the refusal by a queue, or by a rate limit, if that was the response.
         """
         owner.in_flight -= 1
         if not owner.in_flight:
@@ -192,7 +206,7 @@ class Admission:
             self._recognize(head.authorization)
         for refusal in refusals:
             if isinstance(refusal, RateLimited):
-                self._limit(refusal, head)
+                self._limit(refusal, client if refusal.of_address else hash(head.authorization), head)
             elif owner is not self._unknown and owner is not self._without_key:
                 self._hold(refusal, owner, head)
 
@@ -233,11 +247,11 @@ class Admission:
         self._holds[owner, operation_of(head)] = Hold(above, below, refusal, until_s)
         self.is_pressed = True
 
-    def _limit(self, refusal: RateLimited, head: RequestHead) -> None:
-        """Refuse the key that operation until it has a token. Only what was refused before: a path that does not exist
+    def _limit(self, refusal: RateLimited, subject: Subject, head: RequestHead) -> None:
+        """Refuse that operation until the subject has a token. Only what was refused before: a path that does not exist
         is never refused for the limit."""
         until_s = min(refusal.free_at_s or 0.0, self._clock() + LIMITED_MAX_S)
-        self._limited[hash(head.authorization), operation_of(head)] = until_s, refusal
+        self._limited[subject, operation_of(head)] = until_s, refusal
         self.is_pressed = True
 
     # Each tick -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,17 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;[\t -~\x80-\xff]*)?)\r\n")
 _CHUNK_LINE_MAX = 16 + CHUNK_EXTENSION_BYTES_MAX + 2
 _TRAILER = re.compile(rb"(" + _TOKEN + rb"):[\t -~\x80-\xff]*\r\n")
 _NOT_IN_TRAILERS = (b"host", b"content-length", b"transfer-encoding")
-_KEPT_FIELDS = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect", b"authorization"})
+_KEPT_FIELDS = frozenset(
+    {
+        b"host",
+        b"connection",
+        b"content-length",
+        b"transfer-encoding",
+        b"expect",
+        b"authorization",
+        b"x-forwarded-for",
+    }
+)
 _VERSIONS = {b"0": "1.0", b"1": "1.1"}
 _PARSER_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
@@ -67,6 +77,8 @@ class RequestHead(NamedTuple):
     """The client waits for "100 Continue" before it sends the body."""
     authorization: bytes = b""
     """The value of the first Authorization field."""
+    forwarded_for: bytes = b""
+    """The values of all X-Forwarded-For fields."""
 
 
 class RequestHandler(Protocol):
@@ -318,8 +330,17 @@ def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestH
     length = _body_length(version, found.get(b"content-length", ()), found.get(b"transfer-encoding", ()))
     keep_alive = version == "1.1" and not _closes(found.get(b"connection", ()))
     expects_continue = version == "1.1" and b"100-continue" in map(bytes.lower, found.get(b"expect", ()))
-    authorization = found.get(b"authorization", (b"",))[0]
-    return RequestHead(method, target, version, fields.headers, length, keep_alive, expects_continue, authorization)
+    return RequestHead(
+        method,
+        target,
+        version,
+        fields.headers,
+        length,
+        keep_alive,
+        expects_continue,
+        authorization=found.get(b"authorization", (b"",))[0],
+        forwarded_for=b",".join(found.get(b"x-forwarded-for", ())),
+    )
 
 
 def _closes(connection: Sequence[bytes]) -> bool:

@@ -15,12 +15,12 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from booking_core.errors import BookingError, Malformed
+from booking_core.errors import BookingError, Malformed, RateLimited
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_server.api.observer import REFUSALS, WITHDRAWN
 from booking_server.cells.routing import GUEST_PAGES
 from booking_server.execution.clients import unmapped
-from booking_server.http.admission import STATE, Admission, Owner
+from booking_server.http.admission import STATE, Admission, Client, Owner
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 from booking_server.http.refusals import PreparedRefusals, Refusal, refusing, refusing_unobserved
 from booking_server.http.response_heads import known_length_head
@@ -89,6 +89,7 @@ class RequestCycle(RequestResponseCycle):
     owner: Owner
     head: RequestHead | None = None
     """None for a request that is not valid."""
+    client: Client = ("", b"")
     admission: Admission | None = None
     """Counts the request as in flight until the application returns."""
 
@@ -102,7 +103,7 @@ class RequestCycle(RequestResponseCycle):
         try:
             await super().run_asgi(app)
         finally:
-            admission.end(self.owner, head, refusals)
+            admission.end(self.owner, head, self.client, refusals)
 
     async def send(self, message: Any) -> None:
         """Send a message as uvicorn does, and the head of an ordinary response at once."""
@@ -150,8 +151,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._admission: Admission | None = self.app_state.get(STATE)
         self._refused: tuple[RequestHead, Refusal] | None = None
         """The current request and its refusal. Its body is read and dropped."""
-        self._told: tuple[bytes, float] = b"", 0.0
-        """The key that was refused last, and the time before which its next refusal may be delayed."""
+        self._told: tuple[bytes | Client, float] = b"", 0.0
+        """The key or the client that was refused last, and the time before which its next refusal may be delayed."""
         self._delayed: asyncio.TimerHandle | None = None
         """Sends the refusal of the current request."""
         self._is_discarding = False
@@ -198,7 +199,7 @@ class HttpProtocol(HttpToolsProtocol):
     def request_started(self, head: RequestHead) -> None:
         self._send_delayed()
         if self._admission is not None and self._admission.is_pressed and self._is_plain(head):
-            refusal = self._admission.of_rate_limit(head) or self._admission.refusal(head)
+            refusal = self._admission.of_rate_limit(head, self._client_of(head)) or self._admission.refusal(head)
             if refusal is not None:
                 self._refused = head, refusal
                 return
@@ -263,6 +264,7 @@ class HttpProtocol(HttpToolsProtocol):
             refusal = admission.refusal(head) if admission.is_pressed else None
             if refusal is None:
                 cycle.admission, cycle.owner = admission, admission.begin(head)
+                cycle.client = self._client_of(head)
             else:
                 app = refusing_unobserved(refusal)
         super()._start_asgi_task(cycle, app)
@@ -284,8 +286,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _send_refusal_in_time(self, head: RequestHead, refusal: Refusal) -> None:
         """Send a refusal, later if the client was told to wait, did not, and is one of many."""
         assert self._admission is not None
-        key, next_refusal_s = self._told
-        delay_s = self._admission.delay_s(next_refusal_s) if key == head.authorization else 0.0
+        subject, next_refusal_s = self._told
+        delay_s = self._admission.delay_s(next_refusal_s) if subject == self._subject(head, refusal) else 0.0
         if delay_s:
             self._delayed = self.loop.call_later(delay_s, self._send_delayed)
         else:
@@ -297,6 +299,16 @@ class HttpProtocol(HttpToolsProtocol):
             self._forget_delayed()
             self._send_refusal(*self._refused)
 
+    def _subject(self, head: RequestHead, refusal: Refusal) -> bytes | Client:
+        """Return the key, or the client, that is refused."""
+        is_client = isinstance(refusal, RateLimited) and refusal.of_address
+        return self._client_of(head) if is_client else head.authorization
+
+    def _client_of(self, head: RequestHead) -> Client:
+        """Return the client of a request as the connection and its proxies name it."""
+        host = self.client[0] if self.client else ""
+        return host, head.forwarded_for if self.config.proxy_headers else b""
+
     def _forget_delayed(self) -> None:
         if self._delayed is not None:
             self._delayed.cancel()
@@ -306,7 +318,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Send a refusal that is prepared."""
         assert self._admission is not None
         self._refused = None
-        self._told = head.authorization, self._admission.next_refusal_s(refusal)
+        self._told = self._subject(head, refusal), self._admission.next_refusal_s(refusal)
         defaults = self.server_state.default_headers
         self._output.write(self._prepared.response(refusal, head.method, head.headers, defaults))
         self.on_response_complete()

@@ -98,10 +98,19 @@ class Connection:
         *,
         peer: tuple[object, ...] | None = None,
         state: dict[str, Any] | None = None,
+        proxy_headers: bool = False,
     ) -> None:
         self.loop = loop
         self.peer = peer
-        config = uvicorn.Config(app, http=HttpProtocol, lifespan="off", log_config=None, timeout_keep_alive=75)
+        config = uvicorn.Config(
+            app,
+            http=HttpProtocol,
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=75,
+            proxy_headers=proxy_headers,
+            forwarded_allow_ips="*",
+        )
         config.load()
         self.protocol = HttpProtocol(config=config, server_state=ServerState(), app_state=state or {}, _loop=loop)
         self.transport = Transport(self)

@@ -40,7 +40,10 @@ class Client:
 
         try:
             return await self._service.creations.create(
-                Credentials(self._headers, "192.0.2.1"), prepare, organization_id=self.world.org
+                Credentials(self._headers, "192.0.2.1"),
+                prepare,
+                size=len(request.request.model_dump_json()),
+                organization_id=self.world.org,
             )
         except Exception as error:  # noqa: BLE001 - compared by the test
             return error

@@ -21,7 +21,7 @@ from booking_core.idempotency import Answer
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.creation import Creation
-from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION
+from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION
 from booking_server.execution.executor import HandOver
 from booking_server.execution.queues import Place
 from booking_server.execution.service import Service
@@ -218,6 +218,32 @@ def test_a_request_that_fails_its_batch_hurts_only_itself(
     assert max(times for key, times in poison.tried.items() if key.startswith("hostile")) <= 3
     assert max(times for key, times in poison.tried.items() if key.startswith("quiet")) <= 2
     assert world.examine() == neighbour.examine() == []
+
+
+def test_long_notes_leave_a_neighbour_in_a_short_batch(
+    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[str]] = []
+    create_many = bookings.create_many
+
+    def recorded(tx: Tx, creates: Sequence[CreateRequest], **named: Any) -> Any:
+        batches.append([each.organization_id for each in creates])
+        return create_many(tx, creates, **named)
+
+    monkeypatch.setattr(bookings, "create_many", recorded)
+    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+    note = "n" * 2000
+    most = 1 + BATCH_BYTES_MAX // len(note)
+
+    async def scenario() -> list[Any]:
+        async with running(world) as service:
+            hostile, quiet = Client(service, world), Client(service, neighbour)
+            results = [hostile.book(departure, f"hostile-{n:03}", note=note) for n in range(60)]
+            return await asyncio.gather(*results, quiet.book(elsewhere, "quiet-01"))
+
+    assert statuses(asyncio.run(scenario())) == [201] * 61
+    assert max(map(len, batches)) <= most < BATCH
+    assert any(neighbour.org in batch for batch in batches[:2])
 
 
 @pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 5)])

@@ -165,7 +165,7 @@ class Pauses:
 
 
 async def with_coalescing_executor(
-    handler: Handler, scenario: Callable[[BatchExecutor[int, int], Pauses], Awaitable[None]]
+    handler: Callable[[Sequence[int]], Any], scenario: Callable[[BatchExecutor[int, int], Pauses], Awaitable[None]]
 ) -> None:
     pauses = Pauses(asyncio.get_running_loop(), lambda: opened)
     opened: BatchExecutor[int, int] = BatchExecutor("test", handler, threads=1, batch=4, coalesce=True, pause=pauses)
@@ -230,6 +230,24 @@ def test_coalescing_takes_no_more_than_a_batch(handler: Handler) -> None:
         assert handler.batches == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
 
     asyncio.run(with_coalescing_executor(handler, scenario))
+
+
+def test_jobs_for_which_a_batch_had_no_time_wait_for_no_others() -> None:
+    batches: list[list[int]] = []
+    handler = Handler()
+
+    def handle(jobs: Sequence[int]) -> Any:
+        batches.append(list(jobs))
+        return handler(jobs)[:1]
+
+    async def scenario(opened: BatchExecutor[int, int], pauses: Pauses) -> None:
+        futures = await blocked_executor(opened, handler, [1, 2, 3])
+        handler.free.set()
+        assert await asyncio.gather(*futures) == [0, 2, 4, 6]
+        assert batches == [[0], [1, 2, 3], [2, 3], [3]]
+        assert pauses.count == executor.COALESCE_PAUSES  # for a fourth job, and for none later
+
+    asyncio.run(with_coalescing_executor(handle, scenario))
 
 
 def test_an_exception_goes_only_to_the_future_of_its_job(handler: Handler) -> None:

@@ -279,7 +279,7 @@ def test_a_caller_that_was_looked_up_before_is_not_looked_up_again(world: World,
     async def scenario(service: Service, client: Client) -> None:
         request = create(world, departure, "looked-up-1")
         answer = await service.creations.create(
-            Credentials((), "192.0.2.1"), lambda _: request, organization_id=world.org, caller=world.caller()
+            Credentials((), "192.0.2.1"), lambda _: request, size=9, organization_id=world.org, caller=world.caller()
         )
         assert (answer.status, client.prepared) == (201, [])
 

@@ -25,6 +25,7 @@ from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.execution import reads as reads_module
 from booking_server.execution.authenticator import Credentials
+from booking_server.execution.reads import Reads
 from booking_server.execution.service import Service
 
 MANY = 12
@@ -251,7 +252,7 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
             for n in range(200)
         ]
         booked = asyncio.ensure_future(
-            service.create_booking(credentials("svc_wrong", "192.0.2.1"), lambda _: pytest.fail("no caller"))
+            service.create_booking(credentials("svc_wrong", "192.0.2.1"), lambda _: pytest.fail("no caller"), size=9)
         )
         await held.wait_for(1)
         answers = [await read() for read in (neighbour.me, neighbour.get, neighbour.list) for _ in range(10)]
@@ -262,6 +263,40 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
     answers, refusals = asyncio.run(scenario())
     assert len(answers) == 30
     assert {type(each) for each in refusals} == {ApiKeyInvalid}
+
+
+def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_world: Callable[..., World]) -> None:
+    at_s, paused = [100.0], []
+
+    def pause(seconds: float) -> None:
+        paused.append(round(seconds, 6))
+        at_s[0] += seconds
+
+    reads = Reads(service.database, service.authenticator, clock=lambda: at_s[0], pause=pause)
+    each_s = reads_module.WRONG_KEY_PAUSE_S
+
+    async def ask(*keys: str) -> list[type]:
+        asked = (reads.authenticate(credentials(key)) for key in keys)
+        return [type(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+
+    async def scenario() -> None:
+        assert await ask("svc_wrong") == [ApiKeyInvalid]
+        assert paused == []  # the first one is answered at once
+        assert await ask(new_world().key()) == [Caller]
+        assert paused == [each_s]  # who comes next waits for it
+        assert await ask(new_world().key()) == [Caller]
+        assert paused == [each_s]  # a valid key costs no pause
+        assert await ask("svc_wrong") == [ApiKeyInvalid]
+        at_s[0] += each_s
+        assert await ask("svc_wrong") == [ApiKeyInvalid]
+        assert paused == [each_s]  # guesses that are as rare cost none either
+        refused = await ask(*(f"svc_wrong{n}" for n in range(200)))
+        assert refused == [ApiKeyInvalid] * 200
+
+    asyncio.run(scenario())
+    reads.close()
+    # All but those of the last batch, each of which has at most as many as a batch has.
+    assert 200 - 32 <= round(sum(paused[1:]) / each_s) <= 201
 
 
 def test_a_list_that_takes_too_long_is_ended_and_refused_with_the_reason(

@@ -22,7 +22,7 @@ from booking_core.errors import RateLimited, Unavailable
 from booking_core.settings import RateLimit, Settings
 from booking_server.api.observer import REFUSALS
 from booking_server.app import create_app
-from booking_server.execution.rate_limit import ANONYMOUS
+from booking_server.execution import authenticator
 from booking_server.http import admission as rules
 from booking_server.http.admission import PLACES_MAX, STATE, Admission, Owner
 from booking_server.http.framing import RequestHead
@@ -33,6 +33,7 @@ Admitted = tuple[Owner, RequestHead]
 LATE_S = rules.LATE_FOR_S
 ON_TIME_S = 0.0
 FULL = Unavailable(retry_after_s=3, reason="queue")
+CLIENT = ("192.0.2.1", b"")
 
 
 def a_request(authorization: str, path: str = "/api/v1/bookings", method: str = "POST") -> RequestHead:
@@ -69,7 +70,7 @@ class Traffic:
 
     def end(self, *admitted: Admitted, by_queue: bool = False) -> None:
         for owner, head in admitted:
-            self.admission.end(owner, head, [FULL] if by_queue else [])
+            self.admission.end(owner, head, CLIENT, [FULL] if by_queue else [])
 
 
 @pytest.fixture
@@ -279,25 +280,26 @@ def test_ticks_go_on_when_a_refusal_cannot_be_reported(traffic: Traffic, monkeyp
 # Rate limits ---------------------------------------------------------------------------------------------------------
 
 
-def over_limit(key: str, traffic: Traffic, free_in_s: float) -> RateLimited:
+def over_limit(key: str, traffic: Traffic, free_in_s: float, *, of_address: bool = False) -> RateLimited:
     """Let the rate limit refuse a request of the key, and return the refusal."""
-    refusal = RateLimited(7, free_at_s=traffic.at + free_in_s, headers=[(b"x-ratelimit-remaining", b"0")])
+    headers = [(b"x-ratelimit-remaining", b"0")]
+    refusal = RateLimited(7, free_at_s=traffic.at + free_in_s, headers=headers, of_address=of_address)
     owner, head = traffic.begin(a_request(key))
-    traffic.admission.end(owner, head, [refusal])
+    traffic.admission.end(owner, head, CLIENT, [refusal])
     return refusal
 
 
 def test_a_key_over_its_limit_is_refused_that_operation_until_it_has_a_token(traffic: Traffic) -> None:
     headers = over_limit("A", traffic, 0.5).headers
     assert traffic.admission.is_pressed
-    repeated = traffic.admission.of_rate_limit(a_request("A"))
+    repeated = traffic.admission.of_rate_limit(a_request("A"), CLIENT)
     assert repeated is not None
     assert (repeated.retry_after_s, repeated.headers) == (1, headers)
     for other in (a_request("A2"), a_request("A", method="GET"), a_request("A", "/api/v1/nothing"), a_request("B")):
-        assert traffic.admission.of_rate_limit(other) is None
+        assert traffic.admission.of_rate_limit(other, CLIENT) is None
         assert traffic.refusal(other) is None
     traffic.at += 0.5
-    assert traffic.admission.of_rate_limit(a_request("A")) is None
+    assert traffic.admission.of_rate_limit(a_request("A"), CLIENT) is None
     traffic.admission.tick(ON_TIME_S)
     assert not traffic.admission.is_pressed
     assert traffic.reported == {"rate": 1}
@@ -307,12 +309,28 @@ def test_a_key_over_its_limit_is_looked_up_again_after_a_second(traffic: Traffic
     over_limit("A", traffic, 30.0)
     traffic.at += rules.LIMITED_MAX_S / 2
     traffic.admission.tick(ON_TIME_S)
-    repeated = traffic.admission.of_rate_limit(a_request("A"))
+    repeated = traffic.admission.of_rate_limit(a_request("A"), CLIENT)
     assert repeated is not None
     assert repeated.retry_after_s == 30
     traffic.at += rules.LIMITED_MAX_S / 2
     traffic.admission.tick(ON_TIME_S)
-    assert traffic.admission.of_rate_limit(a_request("A")) is None
+    assert traffic.admission.of_rate_limit(a_request("A"), CLIENT) is None
+    assert not traffic.admission.is_pressed
+
+
+def test_an_address_over_its_limit_is_refused_whatever_key_it_guesses(traffic: Traffic) -> None:
+    headers = over_limit("guessed-1", traffic, 0.5, of_address=True).headers
+    for key in ("guessed-1", "guessed-2", ""):
+        repeated = traffic.admission.of_rate_limit(a_request(key), CLIENT)
+        assert repeated is not None
+        assert (repeated.retry_after_s, repeated.headers, repeated.of_address) == (1, headers, True)
+    assert traffic.admission.of_rate_limit(a_request("guessed-1", method="GET"), CLIENT) is None
+    assert traffic.admission.of_rate_limit(a_request("A"), CLIENT) is None  # its key was seen to be valid
+    for other in (("192.0.2.2", b""), (CLIENT[0], b"198.51.100.1")):
+        assert traffic.admission.of_rate_limit(a_request("guessed-1"), other) is None
+    traffic.at += 0.5
+    assert traffic.admission.of_rate_limit(a_request("guessed-2"), CLIENT) is None
+    traffic.admission.tick(ON_TIME_S)
     assert not traffic.admission.is_pressed
 
 
@@ -406,8 +424,10 @@ class Turnstile(Admission):
         self.asked += 1
         return FULL if head.target.startswith((b"/refused", b"/manage/")) else None
 
-    def end(self, owner: Owner, head: RequestHead, refusals: Sequence[Unavailable] = ()) -> None:
-        super().end(owner, head, refusals)
+    def end(
+        self, owner: Owner, head: RequestHead, client: rules.Client, refusals: Sequence[Unavailable | RateLimited] = ()
+    ) -> None:
+        super().end(owner, head, client, refusals)
         self.ended += 1
 
 
@@ -595,6 +615,37 @@ def test_another_key_on_the_same_connection_does_not_wait(flooded: Connection) -
     assert len(flooded.responses) == 2
 
 
+class OfAddress(Flooded):
+    """Refuses each client that asks for `/refused` by the limit of its address."""
+
+    def __init__(self, loop: SteppedLoop) -> None:
+        super().__init__(loop)
+        self.clients: list[rules.Client] = []
+
+    def of_rate_limit(self, head: RequestHead, client: rules.Client) -> RateLimited | None:
+        self.clients.append(client)
+        return RateLimited(1, of_address=True) if head.target == b"/refused" else None
+
+
+@pytest.mark.parametrize("trusts_proxies", [False, True])
+def test_a_client_that_guesses_keys_waits_whatever_the_next_key_is(loop: SteppedLoop, *, trusts_proxies: bool) -> None:
+    turnstile = OfAddress(loop)
+    connection = Connection(loop, echo, state={STATE: turnstile}, proxy_headers=trusts_proxies)
+
+    def guess(key: bytes, client: bytes = b"198.51.100.1") -> bytes:
+        fields = b"Authorization: Bearer %b\r\nX-Forwarded-For: %b\r\n" % (key, client)
+        return GET.replace(b"\r\n\r\n", b"\r\n" + fields + b"\r\n")
+
+    connection.send(guess(b"one"), guess(b"two"))
+    assert [each.status for each in connection.responses] == [429]
+    connection.pass_time(1.0)
+    assert [each.status for each in connection.responses] == [429] * 2
+    # Behind a proxy that is trusted, another client on the same connection is another one.
+    connection.send(guess(b"three", b"198.51.100.2"))
+    assert len(connection.responses) == (3 if trusts_proxies else 2)
+    assert turnstile.clients[-1][1] == (b"198.51.100.2" if trusts_proxies else b"")
+
+
 def test_what_follows_a_refusal_that_waits_is_answered_after_it(flooded: Connection) -> None:
     flooded.send(GET, GET)
     assert len(flooded.responses) == 1
@@ -671,7 +722,7 @@ def test_a_late_service_refuses_before_a_key_is_looked_up(
             assert looked_up == []
             assert (await exchanged(port, request % b"/healthz"))[0].startswith(b"HTTP/1.1 200 ")
             for owner, head in zip(owners, flood, strict=True):
-                admission.end(owner, head)
+                admission.end(owner, head, CLIENT)
             assert (await exchanged(port, request % b"/api/v1/me"))[0].startswith(b"HTTP/1.1 401 ")
             assert len(looked_up) == 1
             server.should_exit = True
@@ -802,13 +853,26 @@ def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
     assert counted("booking_http_unavailable_total", {"reason": "rate"}) is None
 
 
-def test_the_limit_of_an_address_is_not_repeated_for_a_key(limited: Any) -> None:
-    """The key may be valid, and be used from another address."""
+def test_an_address_over_its_limit_costs_no_look_up_and_its_valid_keys_are_admitted(
+    limited: Any, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses beyond the limit pass through no lane, and a key that was seen to be valid is used beside them."""
+    monkeypatch.setattr(authenticator, "ANONYMOUS", RateLimit(3, 3600))
+    monkeypatch.setattr(rules, "LIMITED_MAX_S", 3600.0)
+    with contextlib.closing(Database(fresh_database_url)) as database:
+        valid = make_world(database, FixedClock(system_clock())).key()
 
     async def run() -> None:
-        async with clients(limited, 1) as (client,):
-            statuses = [(await client.get("/api/v1/me", "svc_x"))[0] for _ in range(ANONYMOUS.requests + 5)]
-            assert set(statuses) == {401, 429}
-            assert not limited.state.admission.is_pressed
+        async with clients(limited, 2) as (guessing, other):
+            assert (await other.get("/api/v1/me", valid))[0] == 200
+            assert [(await guessing.get("/api/v1/me", f"svc_x{n}"))[0] for n in range(3)] == [401] * 3
+            made = await guessing.get("/api/v1/me", "svc_y")
+            with monkeypatch.context() as patch:
+                patch.setattr(limited.state.service.reads, "_submit", pytest.fail)
+                repeated = [await guessing.get("/api/v1/me", f"svc_y{n}") for n in range(5)]
+            assert [without_id(each) for each in repeated] == [without_id(made)] * 5
+            assert (made[0], made[2]["code"], made[1]["x-ratelimit-limit"]) == (429, "rate_limited", "3")
+            assert (await other.get("/api/v1/me", valid))[0] == 200
+            assert (await guessing.get("/api/v1/me", valid))[0] == 200
 
     asyncio.run(run())
