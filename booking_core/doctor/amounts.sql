@@ -4,8 +4,8 @@
 -- name: gift_card_balances
 -- Select gift cards whose balance is not their face value and their ledger.
 -- Cost: one pass over the ledger, grouped by card.
-SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' of ' || g.initial_minor || ', ledger '
-       || coalesce(l.moved, 0)
+SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' minor ' || g.currency || ' of '
+       || g.initial_minor || ' minor ' || g.currency || ', ledger ' || coalesce(l.moved, 0) || ' minor ' || g.currency
   FROM gift_cards g
   LEFT JOIN (SELECT n.organization_id, n.gift_card_id, sum(n.amount_minor) AS moved
                FROM gift_card_entries n WHERE [n] GROUP BY n.organization_id, n.gift_card_id) l
@@ -17,8 +17,8 @@ SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' of ' || g.ini
 -- Select ledger entries whose amount, less what changes of the party restored, or whose currency is not that of their
 -- booking.
 -- Cost: one pass over the ledger, with a look-up of its booking and of its restored parts for each entry.
-SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking says ' || b.gift_card_minor
-       || ' in ' || b.currency
+SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ' minor ' || g.currency || ', the booking says '
+       || b.gift_card_minor || ' minor ' || b.currency
   FROM gift_card_entries n
   JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
   JOIN gift_cards g ON g.organization_id = n.organization_id AND g.id = n.gift_card_id
@@ -31,7 +31,8 @@ SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking say
 -- name: redemptions_without_entry
 -- Select bookings paid by a gift card that have no entry in its ledger.
 -- Cost: one pass over the bookings, and a look-up for each that a card paid for.
-SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken without a ledger entry' FROM bookings b
+SELECT b.organization_id, b.id, b.gift_card_minor || ' minor ' || b.currency || ' were taken without a ledger entry'
+  FROM bookings b
  WHERE [b] AND b.booking_number IS NOT NULL AND b.gift_card_minor > 0
    AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
                     WHERE n.organization_id = b.organization_id AND n.booking_id = b.id
@@ -40,8 +41,8 @@ SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken without a ledg
 -- name: gift_card_restorations
 -- Select redemptions that were not restored exactly once when their booking was cancelled.
 -- Cost: one pass over the ledger, with a look-up of its booking and its counterpart for each entry.
-SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor
-       || ', restored '  || coalesce(r.amount_minor, 0)
+SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor || ' minor '
+       || b.currency || ', restored ' || coalesce(r.amount_minor, 0) || ' minor ' || b.currency
   FROM gift_card_entries n
   JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
   LEFT JOIN gift_card_entries r ON r.organization_id = n.organization_id AND r.booking_id = n.booking_id
@@ -49,8 +50,9 @@ SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken 
  WHERE [n] AND n.kind = 'redeem'
    AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN b.gift_card_minor ELSE 0 END
 UNION ALL
-SELECT r.organization_id, '' || r.id, r.amount_minor || ' were restored, but never taken'
+SELECT r.organization_id, '' || r.id, r.amount_minor || ' minor ' || g.currency || ' were restored, but never taken'
   FROM gift_card_entries r
+  JOIN gift_cards g ON g.organization_id = r.organization_id AND g.id = r.gift_card_id
  WHERE [r] AND r.kind = 'restore'
    AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
                     WHERE n.organization_id = r.organization_id AND n.booking_id = r.booking_id
@@ -64,8 +66,8 @@ SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' 
 -- Select payments that do not fit their booking, and card bookings without one payment. A payment that was refunded in part
 -- at the gateway may be larger than its booking, whose party was made smaller then: by no more than was refunded.
 -- Cost: one pass over the payments, with a look-up of its booking for each; and over the bookings by card.
-SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' ' || p.currency || ' of '
-       || b.total_minor || ' ' || b.currency || ', source ' || b.payment_source
+SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' minor ' || p.currency || ' of '
+       || b.total_minor || ' minor ' || b.currency || ', source ' || b.payment_source
   FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
  WHERE [p] AND (p.currency <> b.currency
                 OR (p.amount_minor > b.total_minor
@@ -87,8 +89,9 @@ SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' |
 -- name: recorded_payments
 -- Select bookings whose recorded payments, less what was released for guests who left, do not add up.
 -- Cost: one pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
-SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', the booking says '
-       || b.recorded_minor || ', the payment ' || coalesce(p.amount_minor, 0)
+SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ' minor ' || b.currency
+       || ', the booking says ' || b.recorded_minor || ' minor ' || b.currency || ', the payment '
+       || coalesce(p.amount_minor, 0) || ' minor ' || b.currency
   FROM bookings b
   LEFT JOIN payments p ON p.organization_id = b.organization_id AND p.booking_id = b.id
    AND b.payment_source <> 'stripe'
@@ -120,8 +123,8 @@ SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking 
 -- Select refunds that do not fit their payment or their booking. The refund of a cancellation has the number 0, and is
 -- of the payment; those of changes of the party are of what the payment released.
 -- Cost: one pass over the refunds, with a look-up of its payment and booking for each.
-SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' ' || r.currency || ' of '
-       || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
+SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' minor ' || r.currency || ' of '
+       || p.amount_minor || ' minor ' || p.currency || ', the booking is ' || b.status || ', by '
        || b.payment_source
   FROM refunds r
   JOIN payments p ON p.organization_id = r.organization_id AND p.id = r.payment_id
@@ -138,7 +141,8 @@ SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' ||
 -- name: released_payments
 -- Select payments that changes of the party have released less of than was refunded for them.
 -- Cost: one pass over the refunds of changes of the party, grouped by payment, with a look-up of it for each group.
-SELECT p.organization_id, p.id, 'released ' || p.released_minor || ', refunds of it are ' || coalesce(s.refunds, 0)
+SELECT p.organization_id, p.id, 'released ' || p.released_minor || ' minor ' || p.currency || ', refunds of it are '
+       || coalesce(s.refunds, 0) || ' minor ' || p.currency
   FROM payments p
   LEFT JOIN (SELECT r.organization_id, r.payment_id, sum(r.amount_minor) AS refunds FROM refunds r
               WHERE [r] AND r.number > 0 GROUP BY r.organization_id, r.payment_id) s
@@ -149,9 +153,9 @@ SELECT p.organization_id, p.id, 'released ' || p.released_minor || ', refunds of
 -- Select payments whose refunded amount is not that of their refund and of what was refunded elsewhere.
 -- Cost: one pass over the payments, with a look-up of its refund and intent for each; and over the refunds, with one of its
 -- booking.
-SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ', its refund is '
-       || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
-       || ', and refunded elsewhere were ' || coalesce(i.returned_minor, 0)
+SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ' minor ' || p.currency || ', its refund is '
+       || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor) || ' minor ' || r.currency, 'none')
+       || ', and refunded elsewhere were ' || coalesce(i.returned_minor, 0) || ' minor ' || p.currency
   FROM payments p
   LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0
   LEFT JOIN payment_intents i ON i.organization_id = p.organization_id AND i.booking_id = p.booking_id
@@ -170,7 +174,8 @@ SELECT r.organization_id, r.id, r.status || ', and the money was taken by hand'
 -- name: settled_refunds
 -- Select refunds whose columns about a settlement by hand contradict their status.
 -- Cost: one pass over the refunds.
-SELECT r.organization_id, r.id, r.status || ', settled ' || coalesce('' || r.settled_minor, 'no amount')
+SELECT r.organization_id, r.id, r.status || ', settled '
+       || coalesce(r.settled_minor || ' minor ' || r.currency, 'no amount')
        || ' at ' || coalesce('' || r.settled_at, 'no time')
   FROM refunds r
  WHERE [r] AND ((r.status = 'settled') <> (r.settled_minor IS NOT NULL)

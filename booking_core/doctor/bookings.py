@@ -25,7 +25,7 @@ def validate_lines(row: list[Any]) -> str | None:
     if number is None and not lines:
         return None
     if amount != subtotal:
-        return f"subtotal is {subtotal}, its lines come to {amount}"
+        return f"subtotal is {subtotal} minor {currency}, its lines come to {amount} minor {currency}"
     if currencies - {currency}:
         return f"is in {currency}, its lines in {', '.join(sorted(map(str, currencies)))}"
     return None

@@ -92,8 +92,9 @@ SELECT t.organization_id, t.id, 'number ' || t.booking_number || ' has event ' |
 -- name: totals
 -- Select bookings whose total is not subtotal less discount and gift card.
 -- Cost: one pass over the bookings.
-SELECT b.organization_id, b.id, 'total ' || b.total_minor || ' of subtotal ' || b.subtotal_minor
-       || ', discount ' || b.discount_minor || ', gift card ' || b.gift_card_minor
+SELECT b.organization_id, b.id, 'total ' || b.total_minor || ' minor ' || b.currency || ' of subtotal '
+       || b.subtotal_minor || ' minor ' || b.currency || ', discount ' || b.discount_minor || ' minor ' || b.currency
+       || ', gift card ' || b.gift_card_minor || ' minor ' || b.currency
   FROM bookings b
  WHERE [b] AND (b.total_minor <> b.subtotal_minor - b.discount_minor - b.gift_card_minor
                 OR b.total_minor < 0 OR b.discount_minor < 0 OR b.gift_card_minor < 0)

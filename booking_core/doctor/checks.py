@@ -13,7 +13,7 @@ from booking_core import parked
 from booking_core.clock import DAY, END_OF_TIME, HOUR, MINUTE, SECOND, to_datetime
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
-from booking_core.models import limits
+from booking_core.models import limits, money
 
 FINDINGS_MAX = 1000
 """The most findings that one check returns."""
@@ -23,6 +23,8 @@ _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 _ALIAS = re.compile(r"\[(\w+)\]")
 _INSTANT = re.compile(r"\b(at|from|since|until) (\d{15,17})\b", re.ASCII)
 """A timestamp in a message, in microseconds."""
+_AMOUNT = re.compile(r"(-?\d+) minor ([A-Z]{3})\b", re.ASCII)
+"""An amount in a message, in the minor unit of its currency."""
 _AHEAD = "SELECT id FROM organizations WHERE clock_offset IS NOT NULL AND clock_offset > 0"
 """The sandboxes whose clocks are ahead."""
 
@@ -33,6 +35,14 @@ Opener = Callable[[str, tuple[str, ...]], object]
 
 def _utc(at: int) -> str:
     return to_datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _readable(message: str) -> str:
+    """Return a message with its timestamps and amounts as people read them. A currency that does not exist stays."""
+    message = _INSTANT.sub(lambda match: f"{match[1]} {_utc(int(match[2]))}", message)
+    return _AMOUNT.sub(
+        lambda match: money.formatted(int(match[1]), match[2]) if match[2] in money.CURRENCIES else match[0], message
+    )
 
 
 class FindingKind(StrEnum):
@@ -172,10 +182,9 @@ class FindingTemplate:
     ) -> Finding:
         """Return the finding about one subject."""
         slug = context.slugs.get(organization_id)
-        message = _INSTANT.sub(lambda match: f"{match[1]} {_utc(int(match[2]))}", message)
         values = {"org": slug, "subject": subject, "since": _utc(since)}
         remedy = self.remedy and self.remedy.format_map(values)
-        return Finding(self.invariant, organization_id, subject, message, remedy, self.kind, slug)
+        return Finding(self.invariant, organization_id, subject, _readable(message), remedy, self.kind, slug)
 
 
 class Check:

@@ -5,14 +5,14 @@
 -- Count the refunds that need a review, by currency.
 -- Cost: one pass over the refunds.
 SELECT r.organization_id, max('' || r.id), 'refunds that need a review: ' || count(*) || ', together '
-       || sum(r.amount_minor) || ' minor units of ' || r.currency || ', the newest is ' || max('' || r.id)
+       || sum(r.amount_minor) || ' minor ' || r.currency || ', the newest is ' || max('' || r.id)
   FROM refunds r WHERE [r] AND r.status = 'needs_review' GROUP BY r.organization_id, r.currency
 
 -- name: failed_refunds
 -- Count the refunds that failed, by currency.
 -- Cost: one pass over the refunds.
 SELECT r.organization_id, max('' || r.id), 'refunds that failed: ' || count(*) || ', together '
-       || sum(r.amount_minor) || ' minor units of ' || r.currency || ', the newest is ' || max('' || r.id)
+       || sum(r.amount_minor) || ' minor ' || r.currency || ', the newest is ' || max('' || r.id)
   FROM refunds r WHERE [r] AND r.status = 'failed' GROUP BY r.organization_id, r.currency
 
 -- name: payments_to_review

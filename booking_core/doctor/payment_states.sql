@@ -5,7 +5,7 @@
 -- Select bookings whose payment status does not fit their payment method.
 -- Cost: one pass over the bookings, with a look-up for each that is not cancelled and refunded.
 SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
-       || '), ' || b.payment_status || ', total ' || b.total_minor || CASE WHEN b.invoice_due
+       || '), ' || b.payment_status || ', total ' || b.total_minor || ' minor ' || b.currency || CASE WHEN b.invoice_due
        THEN ', invoice due' ELSE '' END
   FROM bookings b
  WHERE [b] AND b.booking_number IS NOT NULL
@@ -65,7 +65,7 @@ SELECT t.organization_id, '' || t.booking_id, 'the timeline says ' || t.kind || 
 -- of its timeline entry, policy and departure. Left out are bookings whose policy or start may have changed since,
 -- bookings whose refund staff declined (by the timeline entry), and amounts too small for a refund by the gateway.
 SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.cancel_reason || '), '
-       || p.amount_minor || ' ' || p.currency || ' was paid, and no refund is queued'
+       || p.amount_minor || ' minor ' || p.currency || ' was paid, and no refund is queued'
   FROM payments p
   JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
   JOIN organizations o ON o.id = p.organization_id

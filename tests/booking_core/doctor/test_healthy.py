@@ -53,6 +53,15 @@ def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> 
     assert other.examine() == []
 
 
+def test_a_finding_shows_times_and_amounts_as_people_read_them() -> None:
+    context = checks.CheckContext("an-organization", {})
+    template = checks.FindingTemplate("an invariant")
+    message = "since 1798764000000000: took -178000 minor NOK of 25000 minor CLP and 7 minor ZZZ"
+    assert template.finding(context, "an-organization", "a-subject", message).message == (
+        "since 2027-01-01T00:40:00Z: took -1,780.00 NOK of 25,000 CLP and 7 minor ZZZ"
+    )
+
+
 def test_a_row_scan_reads_only_the_given_organization(history: Any) -> None:
     other = make_world(history.world.database, history.world.clock)
     customer = history.world.rows(tables.customers)[0]["id"]

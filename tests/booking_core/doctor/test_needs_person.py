@@ -151,7 +151,7 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     (found,) = findings_for_person(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
-    assert found.message.startswith("refunds that need a review: 3, together 267000 minor units of NOK")
+    assert found.message.startswith("refunds that need a review: 3, together 2,670.00 NOK")
     assert found.remedy is not None
     assert f"booking refunds list --org {world.organization.slug} --status needs_review" in found.remedy
 
@@ -163,7 +163,7 @@ def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
     (found,) = findings_for_person(world).values()
     assert found.invariant == REFUSED
-    assert found.message.startswith("refunds that failed: 2, together 178000 minor units of NOK")
+    assert found.message.startswith("refunds that failed: 2, together 1,780.00 NOK")
     assert "--status failed" in str(found.remedy)
 
 
