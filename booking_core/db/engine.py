@@ -384,6 +384,15 @@ class Pool:
             self._permits.release()
             raise
 
+    def open_one(self) -> None:
+        """Open a connection, unless one is idle, and keep it for the next one to use.
+
+        Raises:
+            Unavailable: no connection was returned in time.
+        """
+        with self.connection():
+            pass
+
     def take_back(self, connection: Connection) -> None:
         """Keep a connection that was lent for the next one to use, or discard it if it is broken."""
         try:

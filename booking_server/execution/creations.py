@@ -62,7 +62,8 @@ class Creations:
         threads = 1 if database.is_sqlite else WAITING_THREADS
         # Apart from other reads, of which one that is slow would hold all bookings.
         self._key_readers = database.open_readers(1, name="booking_keys")
-        self._batch_lane = database.open_lane(1, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
+        # The second connection is for a request that overtakes the batches.
+        self._batch_lane = database.open_lane(2, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads, name="locked_bookings")
         self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
         """The requests that wait for locks."""
@@ -102,7 +103,7 @@ class Creations:
         """
         creation = Creation(credentials, prepare, size, traceparent, caller)
         # The transaction goes on when the client hangs up, as one in a thread does.
-        if (alone := self._lone.begin(creation)) and (answer := await asyncio.shield(alone)):
+        if (alone := self._lone.begin(creation, organization_id)) and (answer := await asyncio.shield(alone)):
             return answer
         return await self.batches.submit(creation, Place(organization_id))
 

@@ -40,6 +40,8 @@ RETRY_AFTER_MAX_S = 30
 SLOW_S = 0.01
 """Seconds after which a batch counts as waiting for the database. One that waits for the interpreter gets it much
 sooner (`interpreter.SWITCH_S`)."""
+RUSH = 8
+"""The number of jobs of one owner from which on another owner's job may overtake them."""
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -146,6 +148,10 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """Threads that wait to be woken, less one while `occupy` has its place."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         """Wakes one idle thread for each item."""
+        self._series: tuple[Hashable, int] = None, 0
+        """The owner of all jobs of the last batches, and the number of these jobs."""
+        self._overtaking = threading.Lock()
+        """Held while a job overtakes the batches."""
         self._is_closing = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
@@ -234,6 +240,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._wake_all()
         for thread in self._threads:
             thread.join()
+        with self._overtaking:
+            pass  # no job overtakes any more
 
     def _wake_all(self) -> None:
         for _ in range(self._idle):
@@ -273,6 +281,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
             with self._lock:
                 if retried or self._is_ready():
                     taken = self._waiting.take(self._batch, first=retried, threads=len(self._threads))
+                    self._series = _continued(self._series, taken)
                     self._wake_one()
                     return taken
                 if self._is_closing and not len(self._waiting):
@@ -429,6 +438,37 @@ class BatchExecutor(Generic[JobT, ResultT]):
             if self._is_closing:
                 self._wake_all()
 
+    def overtake(self, owner: Hashable) -> bool:
+        """Begin a job beside the batches, which the caller runs, until `end_overtaking`.
+
+        Return False unless all jobs that wait or run are those of a rush of one other owner, and none overtakes them
+        already: the job is to be submitted then. Jobs of many owners cost least, and wait least, in a batch together.
+        """
+        if self._waiting.owners > 1:  # as in `occupy`
+            return False
+        with self._lock:
+            if self._is_closing or self._waiting.count(owner) or not self._is_rush_of_another(owner):
+                return False
+            return self._overtaking.acquire(blocking=False)
+
+    def _is_rush_of_another(self, owner: Hashable) -> bool:
+        """Return whether one other owner has many jobs, or had in the last batches, and all that are there since."""
+        jobs = self._waiting.of_only_owner
+        if jobs >= RUSH:
+            return True
+        rushing, jobs_before = self._series
+        return jobs_before >= RUSH and rushing != owner and jobs == self._waiting.count(rushing)
+
+    def end_overtaking(self, *, has_run: bool = False) -> None:
+        """Let another job overtake.
+
+        Args:
+            has_run: the job was run, as a batch of one.
+        """
+        if has_run:
+            self.observe(1, 0.0)
+        self._overtaking.release()
+
     def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
         """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""
         refused = []
@@ -451,6 +491,15 @@ class BatchExecutor(Generic[JobT, ResultT]):
 def busy(wait_s: float, reason: str = "queue") -> Unavailable:
     """Return the refusal of a request that would wait for so long."""
     return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason=reason)
+
+
+def _continued(series: tuple[Hashable, int], taken: Sequence[QueuedJob[Any, Any]]) -> tuple[Hashable, int]:
+    """Return the owner of all jobs of the last batches and their number, with those of the next batch."""
+    owner, jobs = series
+    first = taken[0].place.owner
+    if any(each.place.owner != first for each in taken):
+        return None, 0
+    return first, len(taken) + (jobs if first == owner else 0)
 
 
 def _ignore(_size: int, _waited_s: float) -> None:

@@ -67,6 +67,11 @@ class JobQueue(Protocol[JobT]):
         """Return the number of owners with jobs, waiting or running."""
         ...
 
+    @property
+    def of_only_owner(self) -> int:
+        """Return the number of all jobs, waiting and running, where one owner has all of them, and else 0."""
+        ...
+
     def count(self, owner: Hashable) -> int:
         """Return the number of the owner's jobs, waiting and running."""
         ...
@@ -90,6 +95,10 @@ class _ByOwner(Generic[JobT]):
     @property
     def owners(self) -> int:
         return len(self._held)
+
+    @property
+    def of_only_owner(self) -> int:
+        return next(iter(self._held.values())) if len(self._held) == 1 else 0
 
     def count(self, owner: Hashable) -> int:
         return self._held.get(owner, 0)

@@ -22,7 +22,7 @@ import orjson
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
 from booking_core.db.replica import PAUSED, Position, ReadFromPrimary, Replica
-from booking_core.errors import ApiKeyInvalid, BookingError, Unavailable
+from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, BookingError, Unavailable
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
@@ -39,8 +39,8 @@ _KEY_BATCH = 32
 """Reads of keys that are answered together. Each costs one row at most, and one statement looks up all their keys."""
 _LIST_BATCH = 4
 WRONG_KEY_PAUSE_S = 0.001
-"""The pause of the lane for new keys after each wrong one. Keys that are guessed on many connections cost the processor
-time of a third of the process otherwise, before the limits of their addresses end it."""
+"""The pause of the lane for new keys after each request with a wrong one, or none. Guesses on many connections take the
+interpreter from all other requests otherwise, before the limits of their addresses end it."""
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Reads:
         if pause_s > 0:
             self._pause(pause_s)
         results = self._run_keyed(reads)
-        wrong = sum(isinstance(result, ApiKeyInvalid) for result in results)
+        wrong = sum(isinstance(result, (ApiKeyInvalid, ApiKeyMissing)) for result in results)
         self._new_keys_free_s = self._clock() + wrong * WRONG_KEY_PAUSE_S
         return results
 

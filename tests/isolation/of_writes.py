@@ -12,9 +12,10 @@ from support.receivers import hang, wait_until
 from isolation import bulk, processes
 from isolation.measuring import Misbehaviour
 from isolation.operations import READS
-from isolation.processes import FRESH
+from isolation.processes import FRESH, request
 from isolation.world import SECRET, Scene, held
 
+_KEYS = 32
 _FRESH = FRESH.decode()
 
 
@@ -47,6 +48,20 @@ def _rush(scene: Scene) -> Iterator[None]:
 @contextmanager
 def _steady_load(scene: Scene) -> Iterator[None]:
     with scene.crowd(_book(scene, 8), 64):
+        yield
+
+
+@contextmanager
+def _many_keys(scene: Scene) -> Iterator[None]:
+    """Read and book with a key for each client, so that no rate limit ends it."""
+    requests = []
+    for number, key in enumerate(scene.offender.world.key() for _ in range(_KEYS)):
+        departure = scene.offender.departures[number % 8]
+        requests += [
+            request("GET", "/api/v1/bookings?limit=100", key),
+            request("POST", "/api/v1/bookings", key, booking(departure)),
+        ]
+    with scene.crowd(requests, _KEYS):
         yield
 
 
@@ -208,6 +223,7 @@ def _moves(scene: Scene) -> Iterator[None]:
 MISBEHAVIOURS = (
     Misbehaviour("rush", "500 clients book one departure at the same moment", _rush),
     Misbehaviour("steady-load", "64 clients book without a pause", _steady_load),
+    Misbehaviour("many-keys", "32 clients read and book without a pause, each with its own key", _many_keys),
     Misbehaviour(
         "locked-departure",
         "a departure is locked by a transaction that stays open, and eight clients book it",

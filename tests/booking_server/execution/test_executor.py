@@ -125,6 +125,71 @@ def test_an_executor_that_closes_waits_for_a_place_that_is_taken(handler: Handle
     asyncio.run(scenario())
 
 
+def test_a_job_overtakes_those_of_one_other_owner_one_at_a_time(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            assert not opened.overtake("b")  # there is none to be overtaken
+            handler.free.clear()
+            futures = [opened.submit(0, Place("a"))]
+            await asyncio.to_thread(handler.begun.acquire, timeout=30)
+            futures += [opened.submit(job, Place("a")) for job in range(1, executor.RUSH - 1)]
+            assert not opened.overtake("b")  # they are few, and make a batch with it
+            futures.append(opened.submit(9, Place("a")))
+            assert not opened.overtake("a")
+            assert opened.overtake("b")
+            assert not opened.overtake("c")
+            opened.end_overtaking(has_run=True)
+            assert opened.overtake("c")
+            opened.end_overtaking()
+            futures.append(opened.submit(2, Place("b")))
+            assert not opened.overtake("c")  # those of many owners are run together
+            handler.free.set()
+            await asyncio.gather(*futures)
+
+    asyncio.run(scenario())
+
+
+def test_a_rush_is_overtaken_between_its_batches_until_others_have_a_part_in_them(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            for job in range(executor.RUSH):
+                assert not opened.overtake("b")
+                await opened.submit(job, Place("a"))
+            assert not opened.overtake("a")
+            assert opened.overtake("b")
+            opened.end_overtaking(has_run=True)
+            handler.free.clear()
+            futures = [opened.submit(0, Place("b"))]
+            await asyncio.to_thread(handler.begun.acquire, timeout=30)
+            assert not opened.overtake("c")
+            futures += [opened.submit(0, Place("a"))]
+            handler.free.set()
+            await asyncio.gather(*futures)
+            assert not opened.overtake("b")
+
+    asyncio.run(scenario())
+
+
+def test_an_executor_that_closes_waits_for_a_job_that_overtakes(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            handler.free.clear()
+            running = [opened.submit(job, Place("a")) for job in range(executor.RUSH)]
+            await asyncio.to_thread(handler.begun.acquire, timeout=30)
+            assert opened.overtake("b")
+            closing = asyncio.create_task(asyncio.to_thread(opened.close))
+            handler.free.set()
+            await asyncio.gather(*running)
+            while any(thread.is_alive() for thread in opened._threads):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            opened.end_overtaking(has_run=True)
+            await closing
+            assert not opened.overtake("b")
+
+    asyncio.run(scenario())
+
+
 def test_a_thread_takes_only_its_share_of_the_queue(handler: Handler) -> None:
     """Each of two threads takes half of the queue, so that neither is idle while the other has all jobs."""
 

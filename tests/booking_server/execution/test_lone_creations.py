@@ -1,7 +1,9 @@
 """A booking that comes alone is made by the event loop, with two round trips, and is what a batch would have made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from support.world import World
 from booking_core import bookings
 from booking_core.db import tables
 from booking_core.db.postgres import PostgresConnection
-from booking_core.errors import ApiKeyRevoked, AppNotEnabled, RateLimited
+from booking_core.errors import ApiKeyRevoked, AppNotEnabled, IdempotencyKeyReused, RateLimited
 from booking_core.idempotency import Answer
 from booking_core.settings import RateLimit
 from booking_server.execution import creations
@@ -186,6 +188,73 @@ def test_one_that_needs_a_lock_goes_where_it_may_wait(
 
     play(world, departure, scenario)
     assert neighbour.examine() == []
+
+
+class Held:
+    """Holds the batches of bookings in their thread until it is released."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Event()
+        self.free = threading.Event()
+        self._create_many = bookings.create_many
+        monkeypatch.setattr(bookings, "create_many", self)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.begun.set()
+        assert self.free.wait(timeout=60)
+        return self._create_many(*given, **named)
+
+
+@contextlib.asynccontextmanager
+async def rush(service: Service, client: Client, departure: str, held: Held) -> AsyncIterator[None]:
+    """Let an organization book with many requests at once, whose batch does not end before the body."""
+    rushing = [client.book(departure, f"rushing-{n:03}") for n in range(20)]
+    await asyncio.to_thread(held.begun.wait, timeout=60)
+    try:
+        yield
+    finally:
+        held.free.set()
+    assert statuses(await asyncio.gather(*rushing)) == [201] * 20
+
+
+def test_the_requests_of_another_organization_overtake_a_rush(
+    world: World, neighbour: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = neighbour.departure(neighbour.experience(), seats=99)
+
+    async def scenario(service: Service, client: Client) -> None:
+        quiet = Client(service, neighbour)
+        assert statuses([await quiet.book(elsewhere, "quiet-first")]) == [201]
+        held = Held(monkeypatch)
+        async with rush(service, client, departure, held):
+            await until(lambda: service.creations._lone._opening is not None)
+            await service.creations._lone._opening  # type: ignore[misc]
+            answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(20)]
+            assert statuses(answers) == [201] * 20
+            assert quiet.prepared[1:] == [LOOP] * 20
+            refused = await quiet.book(elsewhere, "quiet-001", note="another body")
+            assert isinstance(refused, IdempotencyKeyReused)
+
+    play(world, departure, scenario)
+    assert neighbour.examine() == []
+
+
+def test_a_request_that_finds_no_connection_beside_a_rush_joins_the_batch(
+    world: World, neighbour: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = neighbour.departure(neighbour.experience(), seats=99)
+
+    async def scenario(service: Service, client: Client) -> None:
+        quiet, lane = Client(service, neighbour), service.creations._batch_lane
+        assert statuses([await quiet.book(elsewhere, "quiet-first")]) == [201]
+        async with rush(service, client, departure, Held(monkeypatch)):
+            with lane.connection():
+                booked = quiet.book(elsewhere, "quiet-second")
+                await until(lambda: service.creations.batches.waiting_jobs == 1)
+        assert statuses([await booked]) == [201]
+        assert quiet.prepared[1:] == [LOOP, BATCH]
+
+    play(world, departure, scenario)
 
 
 def test_a_row_that_is_locked_unseen_delays_another_organization_by_one_short_wait(

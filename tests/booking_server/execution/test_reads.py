@@ -20,7 +20,7 @@ from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.errors import ApiKeyInvalid, Unavailable
+from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.execution import reads as reads_module
@@ -280,7 +280,7 @@ def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_wo
         return [type(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
 
     async def scenario() -> None:
-        assert await ask("svc_wrong") == [ApiKeyInvalid]
+        assert await ask("") == [ApiKeyMissing]
         assert paused == []  # the first one is answered at once
         assert await ask(new_world().key()) == [Caller]
         assert paused == [each_s]  # who comes next waits for it
