@@ -132,15 +132,24 @@ class Authenticator:
         request is counted after its look-up, or refused for its address before. A key that turns out to be invalid
         has no use for the token.
         """
+        return self.take_ahead(credentials) if self.mark_counted(credentials) else None
+
+    def mark_counted(self, credentials: Credentials) -> bool:
+        """Let `take_ahead` count a request, and not its look-up; return False where the look-up counts it."""
         if self._rate_limit is None or not self.limiter.is_remote:
-            return None
+            return False
         try:
             key_id = self.seen_keys.id_of(credentials.key())
         except BookingError:
-            return None
-        if key_id is None:
-            return None
-        credentials.counted = _key_bucket(key_id)
+            return False
+        if key_id is not None:
+            credentials.counted = _key_bucket(key_id)
+        return key_id is not None
+
+    def take_ahead(self, credentials: Credentials) -> "asyncio.Future[Reading]":
+        """Count a request that is marked, and return the coming reading."""
+        assert credentials.counted is not None
+        assert self._rate_limit is not None
         return self.limiter.take_ahead((credentials.counted, self._rate_limit))
 
     def count_address(self, credentials: Credentials) -> None:

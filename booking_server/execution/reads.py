@@ -169,9 +169,9 @@ class Reads:
         if read.is_list:
             coming = self._authenticator.count_ahead(credentials)
             return self._submit_after(credentials, coming, read) if coming else self._submit(credentials, read)
+        is_ahead = self._authenticator.mark_counted(credentials)  # before a thread can look the key up
         result = self._submit(credentials, read)
-        coming = self._authenticator.count_ahead(credentials)
-        return joined(credentials, coming, result) if coming else result
+        return joined(credentials, self._authenticator.take_ahead(credentials), result) if is_ahead else result
 
     async def _submit_after(self, credentials: Credentials, coming: "asyncio.Future[Reading]", read: Read) -> Any:
         await counted(credentials, coming)

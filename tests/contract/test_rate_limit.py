@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -96,6 +97,22 @@ def test_a_clock_that_steps_back_takes_nothing_away(limited: Api, passing: Ticki
     assert limited.get("/me").status_code == 200
     passing.at -= 3_600
     assert [limited.get("/me").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_a_look_up_that_is_over_before_the_count_counts_no_request_twice(
+    limited: Api, limited_app: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = limited_app.app.state.service.reads  # type: ignore[attr-defined]
+    submit = reads._submit
+
+    def look_up_first(credentials: Any, read: Any) -> Any:
+        submitted, until_s = submit(credentials, read), time.monotonic() + 60
+        while read.caller is None and time.monotonic() < until_s:
+            time.sleep(0)
+        return submitted
+
+    monkeypatch.setattr(reads, "_submit", look_up_first)
+    assert [reading(limited.get("/me"))[1] for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_rate_limited_request_is_not_executed_and_its_idempotency_key_stays_unused(

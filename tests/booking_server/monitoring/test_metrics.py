@@ -69,7 +69,8 @@ def test_requests_batches_and_sales_are_counted(fresh_database_url: str, databas
     assert value(samples, "booking_http_request_duration_seconds_count", operation="create_booking", **own) == 3
     assert value(samples, "booking_lane_batch_size_count", lane="book", **own) == 3
     assert value(samples, "booking_lane_waiting", lane="book", **own) == 0
-    assert value(samples, "booking_pool_size", pool="bookings" if not database.is_sqlite else "writers", **own) == 1
+    pool, size = ("writers", 1) if database.is_sqlite else ("bookings", 2)
+    assert value(samples, "booking_pool_size", pool=pool, **own) == size
     for name, amount in (("bookings_created", 1), ("seats_sold", 3), ("bookings_cancelled", 1)):
         assert value(samples, f"booking_{name}_total", organization=slug, **own) == amount
     assert value(samples, "booking_database_up") == 1
