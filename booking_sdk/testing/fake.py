@@ -198,7 +198,7 @@ class FakeBookingAPI:
             seats_total=seats,
             seats_available=seats,
             price=lowest_price(tiers),
-            price_tiers=None if tiers == kind["price_tiers"] else tiers,
+            price_tiers=tiers,
         )
         row = self._store.keep(self._store.departures, fields)
         row |= {"_starts_at": start, "_closes_at": closes_at, "_status": "open", "_tiers": tiers}
