@@ -12,7 +12,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import OrgFilter
-from booking_cli.operator import cells, schema, secret_keys, storage
+from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.cells import Cell
@@ -147,9 +147,6 @@ def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | No
         _check_secret_keys(cli, settings, database)
         for sentence in (*find_connections(settings, database).sentences(), *replica.sentences(settings, database)):
             cli.render.note(sentence)
-        for each in schema.backfills(database):
-            if each["rows_left"]:
-                cli.render.note(f"{each['rows_left']} rows of {each['table']} are left to the worker to be filled")
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
 

@@ -356,7 +356,7 @@ READS = {
     *{("mails", each) for each in ("list", "show")},
     *{("customers", "export"), ("audit", "list")},
     *{("catalog", each) for each in ("export", "validate")},
-    *{("db", each) for each in ("current", "check", "backfills")},
+    *{("db", each) for each in ("current", "check")},
     *{("departures", each) for each in ("list", "get", "show", "manifest")},
     *{("payments", each) for each in ("list", "due")},
     *{("refunds", each) for each in ("list", "show")},

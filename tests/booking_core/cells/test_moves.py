@@ -22,7 +22,6 @@ from booking_core.cells import FIRST, Cell, CellError, Mover, guards, moves, row
 from booking_core.cells.comparing import Comparison
 from booking_core.clock import SECOND, system_clock
 from booking_core.db import tables
-from booking_core.db.backfills import Backfill
 from booking_core.db.engine import Database
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
@@ -34,7 +33,6 @@ from booking_core.realign import all_kinds
 from booking_core.retention_clock import Measured
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.jobs.retention import RetentionJob
@@ -362,7 +360,6 @@ def _run_every_job(settings: Settings, cell: Cell, world: World) -> set[str]:
     with contextlib.closing(Database(own.database_url, clock=FixedClock(world.clock() + YEARS))) as database:
         jobs = periodic_jobs(own, database, world.installation)
         assert {job.name for job in jobs} >= {"expiry", "refunds", "mail", "retention", "erasure"}
-        jobs.append(BackfillJob(database, {"9001": Backfill("experiences", "tags = '[]'", {"tags": "'[0]'"})}))
         served = asyncio.run(_run_jobs(own, database, world, jobs))
     with contextlib.closing(Database(own.database_url, clock=FixedClock(world.clock() - YEARS))) as database:
         for realign in all_kinds(world.installation, waits_s=(60,), lease_s=60):
