@@ -1,7 +1,6 @@
 """Everything random, hashed or sealed: ids, API keys, the secret keys that sign and seal."""
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import hmac
@@ -10,7 +9,8 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import lru_cache, partial
 
@@ -165,6 +165,21 @@ def sealing_key_id(sealed: str) -> str | None:
     return key_id if f"{version}." == SEALED_PREFIX else None
 
 
+def missing_key_ids(named: Iterable[str | None], *, neighbours_open: bool) -> set[str | None]:
+    """Return the ids of the secret keys that are missing, among those that values of one kind name.
+
+    Args:
+        named: the key id of each value that names no live key, and does not open.
+        neighbours_open: whether another value of the kind opens. Then a value whose key no other one names is damaged.
+    """
+    counted = Counter(named)
+    return {each for each, values in counted.items() if not neighbours_open or (each is not None and values > 1)}
+
+
+class DamagedValue(ValueError):
+    """A sealed value names a live key that does not open it: it was changed, or moved from another row."""
+
+
 class SecretKeys:
     """The secret keys of an installation: the first signs and seals, the others still verify and open (rotation).
 
@@ -264,24 +279,21 @@ class SecretKeys:
         """Open a text as `open` does, and return it with the id of the key.
 
         Raises:
-            ValueError: no live key opens it, or it was sealed for another row.
+            DamagedValue: it names a live key, and was changed or sealed for another row.
+            ValueError: no live key opens it.
         """
         key_id = sealing_key_id(sealed)
-        data = _decoded(sealed if key_id is None else sealed.rpartition(".")[2])
-        bound_to = None if key_id is None else _associated(purpose, row)
-        for index, known_id in enumerate(self._ids):
-            if key_id in (None, known_id):
-                with contextlib.suppress(InvalidTag, ValueError):
-                    cipher = self._cipher(index, purpose)
-                    return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
-        raise ValueError("sealed for another row, or with a secret key that is no longer live")
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise ValueError("not a sealed text") from None
+        with contextlib.suppress(ValueError):
+            data = base64.b64decode(sealed if key_id is None else sealed.rpartition(".")[2], validate=True)
+            bound_to = None if key_id is None else _associated(purpose, row)
+            for index, known_id in enumerate(self._ids):
+                if key_id in (None, known_id):
+                    with contextlib.suppress(InvalidTag, ValueError):
+                        cipher = self._cipher(index, purpose)
+                        return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
+        if key_id in self._ids:
+            raise DamagedValue("changed, or sealed for another row")
+        raise ValueError("no sealed text, or sealed with a secret key that is no longer live")
 
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:
