@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import threading
 import time
@@ -155,6 +156,11 @@ SEALED_PREFIX = "v2."
 """Begins a value that is bound to its row, before the id of its key. A value of an earlier release is plain
 base64, bound to no row."""
 _KEY_ID_LENGTH = 8
+_SECRET_BYTES = 32
+_DISTINCT_MIN = 9
+"""Fewer different characters are no random text: 64 random hexadecimal digits have 16 of them."""
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+")
 
 
 def sealing_key_id(sealed: str) -> str | None:
@@ -163,6 +169,14 @@ def sealing_key_id(sealed: str) -> str | None:
     version, _, rest = sealed.partition(".")
     key_id, _, _ = rest.partition(".")
     return key_id if f"{version}." == SEALED_PREFIX else None
+
+
+def is_strong(key: str) -> bool:
+    """Return whether a secret key is 32 bytes or more in base64 or hex, and does not repeat a few characters."""
+    text = key.rstrip("=")
+    if len(set(text)) < _DISTINCT_MIN or not _BASE64.fullmatch(text):
+        return False
+    return (len(text) // 2 if _HEX.fullmatch(text) else len(text) * 3 // 4) >= _SECRET_BYTES
 
 
 def missing_key_ids(named: Iterable[str | None], *, neighbours_open: bool) -> set[str | None]:
