@@ -1,4 +1,4 @@
-# Every target sets up what it needs: a fresh machine wants only Python 3.11+ and make.
+# Every target sets up what it needs: a fresh machine wants only Python 3.11+ and make. `make help` lists the targets.
 PYTHON ?= python3
 # An interpreter that is named, as in `make test PYTHON=python3.13`, gets an environment of its own.
 ifeq ($(origin PYTHON),file)
@@ -11,10 +11,9 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 
-install: $(STAMP)
-
+install: $(STAMP) ## set up .venv with the pinned dependencies
 $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -23,15 +22,22 @@ $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
 	$(BIN)/python -m compileall -q $(PACKAGES)
 	touch $(STAMP)
 
-run: install
-	$(BIN)/booking demo
+PORT ?= 8000
+run: install ## serve the demo; PORT=8001 for another port
+	$(BIN)/booking demo --port $(PORT)
+
+dev: install ## serve the demo, and restart it when the code changes
+	$(BIN)/booking demo --port $(PORT) --reload
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 16
 
 # In several processes, each with a PostgreSQL of its own; more than two cores, since tests also wait.
 TEST_PROCESSES ?= 4
 # The table of isolation compares latencies, so it runs after the others and by itself: here the rows whose defects were
 # found once, all of it with `make isolation` or `pytest tests/isolation`.
 ISOLATION ?= rare-filter or locked-departure or stuck-checkouts or delete-endpoint or unrecordable-attempt
-test: install
+test: install ## run all tests, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal --ignore tests/isolation
 	$(BIN)/python -m pytest tests/isolation -k "$(ISOLATION)"
 
@@ -66,17 +72,17 @@ prometheus:
 
 # The contract suite in each cell of one PostgreSQL: four schemas of a database, and a database of its own.
 CELLS ?= first c2 c3 c4 db
-test-cells: install
+test-cells: install ## run the contract tests in each cell of one PostgreSQL
 	@for cell in $(CELLS); do echo "== the cell $$cell"; BOOKING_TEST_CELL=$$cell \
 	    $(BIN)/python -m pytest tests/contract -k postgresql --numprocesses 2 --dist worksteal -q || exit; done
 
 # The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
-test-pythons:
-	@for python in $$($(PYTHON) tests/support/interpreters.py); do \
+test-pythons: ## run all tests with every Python from 3.11 that is found
+	@for python in $$($(PYTHON) scripts/interpreters.py); do \
 	    echo "== $$python"; $(MAKE) --no-print-directory test PYTHON=$$python || exit; done
 
 # Two at a time, mypy first: it takes as long as the others together, and uses one core.
-check: install
+check: install ## format, lint, types, import contracts
 	@$(MAKE) --no-print-directory --jobs 2 check-types check-style check-imports check-public-types
 
 check-types:
@@ -93,42 +99,45 @@ check-public-types:
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes booking_sdk
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes webhook_verify
 
-format: install
+format: install ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install
+bench: install ## measure the service beside its floors, and print ratios
 	$(BIN)/python -m bench
 
 # What organizations notice of others that misbehave, at full size: half an hour.
-isolation: install
+isolation: install ## measure the isolation table at full size (half an hour)
 	$(BIN)/python -m bench --only neighbours
 
-openapi: install
+openapi: install ## write openapi.json and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
 	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
 
 # Brings the message catalogues in line with the messages of the code.
-messages: install
+messages: install ## update the message catalogues
 	$(BIN)/python scripts/messages.py
 
 # Generates booking_sdk/_sync/ from the async client.
-sync-client: install
+sync-client: install ## generate the sync client
 	$(BIN)/python scripts/unasync.py
 
 # Writes the files of a resource that is listed and read: make resource NAME=guides FIELDS="name:text phone:text?"
-resource: install
+resource: install ## write the files of a new resource
 	$(BIN)/python -m scripts.new_resource $(NAME) --fields $(FIELDS)
 
 # The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
-docs: install
+docs: install ## build the documentation site
 	$(BIN)/python -m docsite
 
+release: install ## build, check and try the five distributions with every Python that is found
+	$(BIN)/python -m scripts.release build
+
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
-lock: install
+lock: install ## compile requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock requirements.in
 
-clean:
+clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import heat, kinds, plot, postgres, report
+from bench import kinds, plot, postgres, report
 from bench.entries import ENTRIES
-from bench.kinds import Curve, Curved, Entry, Mapped, Matrix
+from bench.kinds import Curve, Curved, Entry, Matrix
 from bench.measure import Timing
 from bench.processes import ROOT
 from bench.stage import Stage
@@ -63,10 +63,6 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     if curves := [outcome for outcome in outcomes if isinstance(outcome, Curved) and outcome.entry.is_plotted]:
         drawn = where.with_suffix(".svg")
         drawn.write_text(plot.drawn(curves))
-        console.print(f"the plot: {drawn}")
-    for mapped in (outcome for outcome in outcomes if isinstance(outcome, Mapped)):
-        drawn = where.with_name(f"{where.stem}-{mapped.entry.name}.svg")
-        drawn.write_text(heat.drawn(mapped))
         console.print(f"the plot: {drawn}")
     for each in broken:
         console.print(f"[red]not measured:[/] {each}")

@@ -39,8 +39,7 @@ RUNS = "the worker runs"
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
     sink = stack.enter_context(canned.served({}))
-    clients = ["sender", "aiohttp" if outgoing.HAVE_AIOHTTP else "httpcore"]
-    bare: list[Side] = [LoopSide(_NAMES[client], client, sink.port) for client in clients]
+    bare: list[Side] = [LoopSide(name, client, sink.port) for client, name in _NAMES.items()]
     if not stage.with_service:
         return bare
     url = stage.postgres.create_database("deliveries")
@@ -54,7 +53,6 @@ def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
 
 _NAMES = {
     "sender": "bare loop, the worker's client",
-    "aiohttp": "bare loop, aiohttp",
     "httpcore": "bare loop, httpcore, a pool each",
 }
 
@@ -198,7 +196,7 @@ ENTRIES = (
         "deliveries",
         "deliveries of one worker to a local sink, database work included",
         "a bare loop of the worker's client, 256 in flight",
-        0.7,
+        0.4,
         build,
     ),
 )

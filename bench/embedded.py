@@ -110,7 +110,7 @@ ENTRIES = (
         "create-sqlite",
         "POST /bookings on SQLite, 1 process",
         "the same rows by stdlib sqlite3 behind Starlette, WAL and synchronous=FULL, one writer",
-        0.5,
+        1.0,
         build,
     ),
 )

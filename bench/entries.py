@@ -7,7 +7,6 @@ from bench import (
     embedded,
     feed,
     idle,
-    limiting,
     listing,
     neighbours,
     overload,
@@ -20,7 +19,6 @@ from bench.kinds import Entry
 
 ENTRIES: tuple[Entry, ...] = (
     *reads.ENTRIES,
-    *limiting.ENTRIES,
     *creates.ENTRIES,
     *embedded.ENTRIES,
     *delivering.ENTRIES,

@@ -238,7 +238,7 @@ def main() -> None:
 
 
 FIGURES = (
-    Figure("lag, p99", "ms", at_most=1000),
+    Figure("lag, p99", "ms", at_most=400),
     Figure("lag, p50", "ms"),
     Figure("writers keep", "% of their rate", at_least=80),
     Figure("booking alone, p50", "ms"),

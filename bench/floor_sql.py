@@ -40,15 +40,11 @@ BOOK_ARGUMENTS = {
     "key": "text",
     "fingerprint": "text",
 }
-"""The statement's parameters and their types, in the order the asyncpg variant passes them."""
+"""The statement's parameters and their types."""
 
 
 def book_psycopg() -> str:
     return _BOOK.substitute({name: f"%({name})s::{kind}" for name, kind in BOOK_ARGUMENTS.items()})
-
-
-def book_asyncpg() -> str:
-    return _BOOK.substitute({name: f"${at}::{kind}" for at, (name, kind) in enumerate(BOOK_ARGUMENTS.items(), 1)})
 
 
 def book_pgbench(organizations: int, departures: int) -> str:

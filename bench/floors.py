@@ -6,14 +6,13 @@ JSON. They run as the service runs: uvicorn with uvloop and httptools, access lo
 
 import asyncio
 import hashlib
-import importlib.util
 import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import orjson
@@ -31,8 +30,6 @@ READERS = 2
 WRITERS = 8
 """Connections, and threads, of a floor process: those that gave most on two cores. A read is bound by the interpreter
 lock, and more threads only fight for it; a booking waits for the disk."""
-
-HAVE_ASYNCPG = importlib.util.find_spec("asyncpg") is not None
 
 
 def serve(
@@ -130,26 +127,6 @@ def book_threads() -> Starlette:
         return _created(await threads.run(execute))
 
     return Starlette(routes=[Route("/bookings", book, methods=["POST"])])
-
-
-def book_asyncpg() -> Starlette:
-    """Create the application of the one-statement booking, bare asyncpg on the loop."""
-    import asyncpg
-
-    statement = floor_sql.book_asyncpg()
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with asyncpg.create_pool(os.environ["BENCH_DATABASE_URL"], min_size=WRITERS, max_size=WRITERS) as pool:
-            app.state.pool = pool
-            yield
-
-    async def book(request: Request) -> Response:
-        arguments = _booking(await request.body(), request.headers)
-        row = await request.app.state.pool.fetchrow(statement, *map(arguments.__getitem__, floor_sql.BOOK_ARGUMENTS))
-        return _created(row[0].encode() if row else None)
-
-    return Starlette(routes=[Route("/bookings", book, methods=["POST"])], lifespan=lifespan)
 
 
 _NUMBER = 987_654_321_012_345

@@ -22,8 +22,6 @@ from bench.processes import cpu_s, machine_busy_s
 BUSY_CLIENT = 0.85
 """A load client that used this share of a core was probably what limited the run."""
 
-COUNTED, COUNT_S = 10, 5.0
-"""Requests whose statements are counted, one after the other, and how long they may take."""
 
 BUSY_MACHINE = 0.10
 """Other programs that used this share of the machine make a sample doubtful."""
@@ -55,7 +53,6 @@ class Sample:
     client_us: float
     client_busy: float
     others_busy: float
-    statements: float = 0.0
     """Of a request, where they were counted."""
     per_cpu_s: float = 0.0
     """What a CPU second of server and database did, where only some answers count."""
@@ -83,21 +80,12 @@ class HttpSide:
     server_pid: int
     database_pid: int | None
     expected: frozenset[str] = frozenset({"200"})
-    counted_by: Postgres | None = None
-    """The server whose log counts the statements of a request."""
 
     def run(self, timing: Timing) -> Sample:
         plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
         meter = Meter(self.server_pid, self.database_pid)
         result = drive_in_process(plan)
-        return replace(meter.sample(result), statements=self._statements())
-
-    def _statements(self) -> float:
-        if self.counted_by is None:
-            return 0.0
-        few = replace(self.plan, clients=1, warmup_s=0.0, duration_s=COUNT_S, max_requests=COUNTED)
-        done, count = self.counted_by.statements(lambda: drive_in_process(few))
-        return count / max(1, done.total)
+        return meter.sample(result)
 
     def failures(self, sample: Sample) -> list[str]:
         found = [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if s not in self.expected]

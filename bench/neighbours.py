@@ -1,6 +1,6 @@
 """How an organization fares beside one that misbehaves: the table of tests/isolation at full size.
 
-`python -m bench --only neighbours` measures all of it, which takes half an hour, and draws the heat map.
+`python -m bench --only neighbours` measures all of it, which takes half an hour.
 `python -m bench.neighbours --misbehaviour rush --operation book --database postgresql` measures a part. The table, and
 how a cell is judged, are the tests' own: what is measured here at full size is held there at a reduced one.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import heat, kinds, postgres, report
+from bench import kinds, postgres, report
 from bench.kinds import Matrix, Ratio, Row, Takes
 from bench.processes import ROOT
 from bench.stage import Stage
@@ -113,7 +113,7 @@ ENTRIES = (Matrix("neighbours", "a neighbour's p99 beside a misbehaviour", OPERA
 
 
 def main() -> None:
-    """Measure the part that the options name, print it, and draw it."""
+    """Measure the part that the options name, and print it."""
     options = _options()
     console = Console(stderr=True)
     (entry,) = ENTRIES
@@ -124,8 +124,6 @@ def main() -> None:
         outcome = kinds.measured(entry, stage, 1, kinds.Timing(0, 0), status.update)
     assert isinstance(outcome, kinds.Mapped)
     report.show([outcome])
-    if options.svg:
-        options.svg.write_text(heat.drawn(outcome))
     sys.exit(not all(outcome.is_met(side, row) for side, rows in outcome.sides.items() for row in rows))
 
 
@@ -135,7 +133,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--operation", action="append", default=[], choices=OPERATIONS, help="a column")
     parser.add_argument("--database", action="append", default=[], choices=tuple(LIMITS))
     parser.add_argument("--quick", action="store_true", help="the reduced sizes of the tests")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="where the heat map goes")
     return parser.parse_args()
 
 

@@ -5,7 +5,6 @@ read nothing from a database and record nothing.
 """
 
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
@@ -29,7 +28,6 @@ HEADERS = [
     ("webhook-signature", f"v1,{'0' * 44}"),
 ]
 GIVE_UP_S = 120.0
-HAVE_AIOHTTP = importlib.util.find_spec("aiohttp") is not None
 
 Send = Callable[[int], Awaitable[bool]]
 """Makes one request in a slot, and says whether it was answered well."""
@@ -105,21 +103,6 @@ async def sender(wanted: Outgoing) -> Done:
         await client.close()
 
 
-async def aiohttp(wanted: Outgoing) -> Done:
-    """Send with an aiohttp session."""
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=wanted.in_flight)
-    async with aiohttp.ClientSession(connector=connector) as session:
-
-        async def send(_: int) -> bool:
-            async with session.post(wanted.url, data=BODY, headers=HEADERS) as response:
-                await response.read()
-                return bool(response.status < 300)
-
-        return await _loop(wanted, send)
-
-
 async def httpcore(wanted: Outgoing) -> Done:
     """httpcore with a pool for each slot: of the clients that everybody here has installed the fastest."""
     import httpcore
@@ -142,7 +125,7 @@ def main() -> None:
     """Run the client that is named; the result goes to stdout."""
     import uvloop
 
-    client = {"sender": sender, "aiohttp": aiohttp, "httpcore": httpcore}[sys.argv[1]]
+    client = {"sender": sender, "httpcore": httpcore}[sys.argv[1]]
     json.dump(asdict(uvloop.run(client(Outgoing(**json.load(sys.stdin))))), sys.stdout)
 
 

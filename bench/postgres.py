@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,26 +48,6 @@ class Postgres:
             rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
-
-    def statements(self, act: Callable[[], T]) -> tuple[T, int]:
-        """Return the result of `act`, and the number of statements of other connections meanwhile, from the server's
-        log; without the beginnings and ends of transactions, and the notifications for workers."""
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            self._log_statements(connection, "all")
-            before = self.log.stat().st_size
-            done = act()
-            after = self.log.stat().st_size
-            self._log_statements(connection, "none")
-        with self.log.open("rb") as log:
-            log.seek(before)
-            return done, len(_STATEMENT.findall(log.read(after - before)))
-
-    @staticmethod
-    def _log_statements(connection: "psycopg.Connection[Any]", which: str) -> None:
-        connection.execute(f"ALTER SYSTEM SET log_statement = '{which}'".encode())
-        connection.execute("SELECT pg_reload_conf()")
-        while connection.execute("SHOW log_statement").fetchone() != (which,):
-            pass  # it is told when the server gets to it, and so are the others
 
     def pgbench(self) -> Path | None:
         """Return the pgbench of the same version, else the one on PATH, else none."""

@@ -143,21 +143,21 @@ def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
 
 
 ENTRIES = (
-    Workload("me", "GET /me", "bare FastAPI hello", 0.4, me),
-    Workload("bookings-25", "GET /bookings?limit=25", SAME_SQL, 0.5, bookings(25)),
-    Workload("bookings-100", "GET /bookings?limit=100", SAME_SQL, 0.6, bookings(100)),
+    Workload("me", "GET /me", "bare FastAPI hello", 0.45, me),
+    Workload("bookings-25", "GET /bookings?limit=25", SAME_SQL, 0.75, bookings(25)),
+    Workload("bookings-100", "GET /bookings?limit=100", SAME_SQL, 0.95, bookings(100)),
     Workload(
         "availability",
         "GET /availability, 92 days of the example catalogue",
         SAME_SQL,
-        0.5,
+        0.85,
         availability(EXAMPLE, EXAMPLE_FROM),
     ),
     Workload(
         "availability-5000",
         "GET /availability, 92 days, 5,000 departures",
         SAME_SQL,
-        0.6,
+        1.0,
         availability(FILLED, fill.FIRST_DAY),
     ),
     Workload("deep", "GET /bookings?limit=100, page 5,000 of a million rows", SAME_SQL, 0.6, deep),

@@ -104,7 +104,7 @@ def _promises(outcomes: Sequence[Kept]) -> Table:
 
 
 def _curves(outcomes: Sequence[Curved]) -> Table:
-    headings = (*RATES[:6], "statements", "per CPU s", "ratio")
+    headings = (*RATES[:6], "per CPU s", "ratio")
     table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *headings)
     for outcome in outcomes:
         entry = outcome.entry
@@ -112,11 +112,9 @@ def _curves(outcomes: Sequence[Curved]) -> Table:
         for level, sides in outcome.levels.items():
             ratio = outcome.ratio(level)
             for side, samples in sides.items():
-                counted, per_cpu_s = typical(samples, "statements"), typical(samples, "per_cpu_s")
-                shown = f"{counted:.1f}" if counted else "", f"{per_cpu_s:,.0f}" if per_cpu_s else ""
-                table.add_row(
-                    f"  {level:9,} {side}", *_figures(samples), *shown, _spread(ratio, ".2f") if ratio else ""
-                )
+                per_cpu_s = typical(samples, "per_cpu_s")
+                shown = f"{per_cpu_s:,.0f}" if per_cpu_s else ""
+                table.add_row(f"  {level:9,} {side}", *_figures(samples), shown, _spread(ratio, ".2f") if ratio else "")
                 ratio = None
         table.add_section()
     return table

@@ -127,7 +127,7 @@ def main() -> None:
 
 
 FIGURES = (
-    Figure("decided", "ms", at_most=1000),
+    Figure("decided", "ms", at_most=300),
     Figure("median", "ms"),
     Figure("crowd", "% of a core"),
 )

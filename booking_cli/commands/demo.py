@@ -49,6 +49,7 @@ def demo(
     port: Annotated[int, option("--port PORT", "Port to listen on.")] = 8000,
     catalog: Annotated[Path | None, option("--catalog FILE", "Catalogue to serve instead of the examples.")] = None,
     once: Annotated[bool, option("--once", "Run the self-test on a free port, print its steps and exit.")] = False,
+    reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
 ) -> int:
     """Serve two demo organizations with example catalogues, and print an API key and calls to try.
 
@@ -78,7 +79,7 @@ def demo(
             calls = _calls(database, installation, key, f"http://{HOST}:{port}")
         variables = _variables(settings, key, f"http://{HOST}:{port}")
         _write(cli, [each.slug for each in organizations], key, calls, variables)
-        return service.run_server(settings, host=HOST, port=port)
+        return service.run_server(settings, host=HOST, port=port, reload=reload)
 
 
 def _set_environment(port: int) -> None:

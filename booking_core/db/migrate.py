@@ -195,9 +195,27 @@ def differences(url: str) -> list[str]:
         return [repr(difference) for difference in compare_metadata(context, metadata)]
 
 
+def write_base(url: str) -> None:
+    """Write the base revision from the tables, in place of the one that exists. The database is empty.
+
+    Raises:
+        ValueError: other revisions follow it.
+    """
+    known = revisions.known()
+    if known[1:]:
+        raise ValueError(f"revisions {known[1:]} follow the base revision")
+    for path in revisions.files():
+        path.unlink()
+    _write(url, "The schema of the first release", "0001")
+
+
 def write_revision(url: str, message: str) -> None:
-    """Write a migration file with the differences between the tables and that database, numbered after the last."""
+    """Write a revision with the differences between the tables and that database, numbered after the last."""
+    _write(url, message, f"{int(max(revisions.known())) + 1:04}")
+
+
+def _write(url: str, message: str, number: str) -> None:
     with _connection(url) as connection:
         config = _config()
         config.attributes["connection"] = connection
-        command.revision(config, message, autogenerate=True, rev_id=f"{int(max(revisions.known())) + 1:04}")
+        command.revision(config, message, autogenerate=True, rev_id=number)

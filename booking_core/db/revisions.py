@@ -32,10 +32,11 @@ def folders() -> list[Path]:
 
 def known() -> list[str]:
     """Return the revisions of this release, the first one first."""
-    return [path.name.partition("_")[0] for path in _files()]
+    return [path.name.partition("_")[0] for path in files()]
 
 
-def _files() -> list[Path]:
+def files() -> list[Path]:
+    """Return the migrations' files, the first one first."""
     return sorted((path for folder in folders() for path in folder.glob("[0-9]*.py")), key=lambda path: path.name)
 
 
@@ -53,7 +54,7 @@ def is_known(revision: str) -> bool:
 def backfills() -> dict[str, Backfill]:
     """Return the back-fills that a revision of this release has begun and none has ended, by that revision."""
     # A revision imports Alembic: only those with a back-fill are run.
-    revisions = [runpy.run_path(str(path)) for path in _files() if _OF_BACKFILL.search(path.read_text("utf-8"))]
+    revisions = [runpy.run_path(str(path)) for path in files() if _OF_BACKFILL.search(path.read_text("utf-8"))]
     ended = {revision["completes"] for revision in revisions if "completes" in revision}
     begun = {revision["revision"]: revision["backfill"] for revision in revisions if "backfill" in revision}
     return {revision: backfill for revision, backfill in begun.items() if revision not in ended}

@@ -13,6 +13,8 @@ Four rules hold for every table:
   twice, a card below zero.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -50,9 +52,9 @@ LONG = {"long": True}
 """The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
 
 
-def _table(name: str, *items: SchemaItem) -> Table:
+def _table(name: str, *items: SchemaItem, **options: Any) -> Table:
     """Return a table whose rows belong to organizations: the organization's id leads its primary key."""
-    return Table(name, metadata, Column("organization_id", Id, primary_key=True), *items)
+    return Table(name, metadata, Column("organization_id", Id, primary_key=True), *items, **options)
 
 
 def _entity(name: str, *items: SchemaItem) -> Table:
@@ -621,6 +623,12 @@ webhook_leases = _table(
     Column("last_sequence", BigInteger, nullable=False),
     Column("attempts", Json, nullable=False, info=LONG),
     Index(None, "lease_until"),
+    # Rows live for a second. Plans that are kept would read a table whole that a vacuum has truncated.
+    postgresql_with={
+        "vacuum_truncate": "off",
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 1000,
+    },
 )
 
 # Neither a delivery nor an attempt has a foreign key: decisions/0012.

@@ -1,4 +1,4 @@
-"""Other releases: the previous one, from the repository's history, and a newer one with revisions of a test."""
+"""Other releases: the previous one, and a newer one with revisions of a test."""
 
 import os
 import subprocess
@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 
 from booking_core.db import migrate, revisions
 
 ROOT = Path(__file__).parents[2]
-PREVIOUS = "BOOKING_PREVIOUS_RELEASE"
-"""The variable that names another commit or tag as the previous release."""
 _REVISIONS = "booking_core/db/migrations/versions"
 _FOLDERS = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "tests", "pyproject.toml")
 
@@ -52,14 +50,16 @@ class PreviousRelease:
 
 
 def previous_release(folder: Path) -> PreviousRelease:
-    """Write the code of the previous release into a folder.
+    """Write the code of the previous release into a folder: that of the newest tag `v...` before this commit.
 
-    That is the commit that BOOKING_PREVIOUS_RELEASE names; else the newest tag before this commit; else the commit
-    before the one that brought the newest revision of the schema. The test is skipped where the history does not reach
-    so far, and where the schema has changed so that the previous release cannot use it.
+    Until there is such a tag, it is the code of this tree. The test is skipped where a revision since then stops the
+    processes of the previous release.
     """
-    files = subprocess.run(["git", "archive", _commit(), *_FOLDERS], cwd=ROOT, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", folder], input=files.stdout, check=True)
+    if tag := _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"):
+        files = subprocess.run(["git", "archive", tag, *_FOLDERS], cwd=ROOT, capture_output=True, check=True).stdout
+    else:
+        files = subprocess.run(["tar", "-c", *_FOLDERS], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", folder], input=files, check=True)
     known = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
     stopping = [script.revision for script in _since(known) if not getattr(script.module, "is_additive", False)]
     if stopping:
@@ -67,23 +67,9 @@ def previous_release(folder: Path) -> PreviousRelease:
     return PreviousRelease(folder, max(known))
 
 
-def _since(known: set[str]) -> list[object]:
+def _since(known: set[str]) -> list[Script]:
     scripts = ScriptDirectory.from_config(migrate._config()).walk_revisions()
     return [script for script in scripts if script.revision not in known]
-
-
-def _commit() -> str:
-    if named := os.environ.get(PREVIOUS):
-        return named
-    tagged = _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
-    added = "" if tagged else _git("log", "--first-parent", "--diff-filter=A", "--format=%H", "-1", "--", _REVISIONS)
-    commit = tagged or _git("rev-parse", "--verify", "--quiet", f"{added or 'HEAD'}^")
-    if not commit:
-        pytest.skip(
-            "the history of this clone does not reach the previous release (git fetch --unshallow --tags), and"
-            f" {PREVIOUS} names none"
-        )
-    return commit
 
 
 def _git(*arguments: str) -> str:

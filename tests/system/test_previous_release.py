@@ -1,13 +1,16 @@
-"""The previous release on the schema of this one, as its processes meet it while a deployment is upgraded."""
+"""The previous release on the schema of a newer one, as its processes meet it while a deployment is upgraded.
+
+The newer schema is that of this release with the additive revisions of the test.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
-from support.releases import previous_release
+from support.releases import COLUMN, INDEX, TABLE, newer_release, previous_release
 
-from booking_core.db import revisions
+from booking_core.db import migrate, revisions
 
 SUITE = ("tests/contract/test_bookings.py", "tests/contract/test_webhooks.py", "tests/contract/test_lists.py")
 CHOSEN = "postgresql and (not test_lists or events) and not 50_000 and not pages_of_one"
@@ -32,13 +35,18 @@ migrate.upgrade = copy_upgraded
 
 
 @pytest.mark.slow
-def test_the_suite_of_the_previous_release_passes_on_the_schema_of_this_one(
-    new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path
+def test_the_suite_of_the_previous_release_passes_on_a_newer_schema(
+    new_database_url: Callable[[str], str], postgres_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    previous = previous_release(tmp_path)
-    template = make_url(new_database_url("postgresql")).database
-    text = PLUGIN.format(server=postgres_server, template=template, head=revisions.head())
-    (tmp_path / "newer_schema.py").write_text(text)
+    (previous_folder := tmp_path / "previous").mkdir()
+    (newer_folder := tmp_path / "newer").mkdir()
+    previous, url = previous_release(previous_folder), new_database_url("postgresql")
+    with newer_release(newer_folder, monkeypatch) as make:
+        make(COLUMN, INDEX, TABLE)
+        migrate.upgrade(url)
+        head = revisions.head()
+    text = PLUGIN.format(server=postgres_server, template=make_url(url).database, head=head)
+    (previous_folder / "newer_schema.py").write_text(text)
     options = ("-p", "newer_schema", "-p", "no:cacheprovider", "-q", "-x", "-k", CHOSEN)
     done = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

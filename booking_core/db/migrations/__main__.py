@@ -1,5 +1,6 @@
-"""`python -m booking_core.db.migrations "what changes"` writes the next migration from the difference between the
-tables and a database that all migrations so far have made."""
+"""`python -m booking_core.db.migrations "what changes"` writes the next revision from the difference between the tables
+and a database that all revisions so far have made. Without an argument it writes the base revision again, from the
+tables alone: for changes before the first release."""
 
 import sys
 import tempfile
@@ -9,10 +10,13 @@ from booking_core.db import migrate
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit('usage: python -m booking_core.db.migrations "what changes"')
+    if len(sys.argv) > 2:
+        sys.exit('usage: python -m booking_core.db.migrations ["what changes"]')
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'scratch.db'}"
+        if len(sys.argv) == 1:
+            migrate.write_base(url)
+            return
         migrate.upgrade(url)
         migrate.write_revision(url, sys.argv[1])
 
