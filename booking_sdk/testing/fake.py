@@ -17,6 +17,7 @@ from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
 from booking_core.models.gift_cards import GiftCardTransaction
 from booking_core.models.scopes import Scope
+from booking_core.tokens import new_id
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient
@@ -161,7 +162,7 @@ class FakeBookingAPI:
         Raises:
             ValueError: The service does not take such an experience.
         """
-        fields = factories.experience_entry(self._currency, **over, add_ons=list(add_ons))
+        fields = factories.experience_entry(self._currency, **{"id": new_id(), **over}, add_ons=list(add_ons))
         self._import(experiences=fields)
         self._experiences[fields["id"]] = fields
         return self._staff.experiences.get(fields["id"])
@@ -195,7 +196,7 @@ class FakeBookingAPI:
         tour = self._experiences[experience_id]
         start = starts_at or self._free_start(experience_id)
         end = ends_at or (None if tour.get("duration_minutes") else start)
-        departure_id = factories.new_id()
+        departure_id = new_id()
         entry = {
             "id": departure_id,
             "starts_at": start.isoformat(),
@@ -238,7 +239,7 @@ class FakeBookingAPI:
             ValueError: The service does not take such a gift card.
         """
         card = {
-            "id": factories.new_id(),
+            "id": new_id(),
             "code": code,
             "initial_amount": factories.money(amount_minor, self._currency),
             "balance": factories.money(amount_minor if balance_minor is None else balance_minor, self._currency),
@@ -276,7 +277,7 @@ class FakeBookingAPI:
         Raises:
             TypeError: The model has no such field, or a field has no sample value.
         """
-        fields = factories.sample_fields(model, **factories.checked_fields(model, over))
+        fields = factories.sample_fields(model, **{"id": new_id(), **factories.checked_fields(model, over)})
         return model.model_validate(self._service.act(lambda tx, staff: _filling.insert(tx, staff, model, fields)))
 
     @property

@@ -13,7 +13,7 @@ import pytest
 import booking_sdk
 from booking_sdk import _http
 from booking_sdk import client as module
-from booking_sdk.testing import FakeBookingAPI, ManualClock, factories, make_event, on_clock
+from booking_sdk.testing import FakeBookingAPI, ManualClock, fake, make_event, on_clock
 from webhook_verify import generate_secret
 from webhook_verify.testing import signed_request, tampered
 
@@ -32,7 +32,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
     api = FakeBookingAPI()
     experience = api.add_experience()
     with monkeypatch.context() as patched:
-        patched.setattr(factories, "new_id", lambda: DEPARTURE)
+        patched.setattr(fake, "new_id", lambda: DEPARTURE)
         api.add_departure(experience, seats=12)
     departure = api.add_departure(experience, seats=12)
     for number in range(3):
