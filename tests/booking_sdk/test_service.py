@@ -10,7 +10,6 @@ from sdk_support.stages import Stage
 from starlette.testclient import TestClient
 from support.world import World
 
-from booking_core.models.base import Resource
 from booking_sdk import (
     ApiKeyInvalidError,
     ApiKeyRevokedError,
@@ -27,7 +26,6 @@ from booking_sdk import (
     InsufficientScopeError,
     NotFoundError,
     Ping,
-    ResponseCache,
     UnprocessableEntityError,
     WebhookEnabled,
     WebhookSecretRotated,
@@ -171,32 +169,6 @@ class TestTheService:
         with pytest.raises(UnprocessableEntityError) as caught:
             client.availability.list(date_from=day, date_to=day - timedelta(days=1))
         assert caught.value.details[0].reason == "window_reversed"
-
-    def test_a_cache_uses_the_body_that_the_service_confirms(self, stage: Stage) -> None:
-        cache = ResponseCache()
-        client = stage.client().with_options(cache=cache)
-        departure = stage.departure()
-        booking = book(client, departure)
-        reads: list[Any] = [
-            lambda: client.experiences.list(),
-            lambda: client.experiences.get(booking.experience.id),
-            lambda: client.availability.list(date_from=stage.now.date()),
-            lambda: client.departures.list(day=(stage.now + timedelta(days=2)).date()),
-            lambda: client.departures.get(departure),
-            lambda: client.bookings.get(booking.id),
-            lambda: client.customers.get(client.customers.list().data[0].id),
-            lambda: client.events.get(client.events.list().data[0].id),
-        ]
-        for read in reads:
-            first, second = read(), read()
-            if isinstance(first, Resource):
-                assert [meta(each).from_cache for each in (first, second)] == [False, True]
-                assert meta(second).status_code == 200
-            assert getattr(first, "data", first) == getattr(second, "data", second)
-        assert len(cache) == len(reads)
-        book(client, departure)
-        changed = client.departures.get(departure)
-        assert (meta(changed).from_cache, changed.seats_available) == (False, 8)
 
     def test_a_condition_of_the_caller_is_answered_as_it_came(self, stage: Stage) -> None:
         client, experience = stage.client(), stage.experience()

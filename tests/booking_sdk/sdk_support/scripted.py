@@ -51,7 +51,6 @@ SETTINGS = configure(
     webhook_secret=None,
     hooks=None,
     user_agent_suffix=None,
-    cache=None,
 )
 
 
