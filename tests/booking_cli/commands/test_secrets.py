@@ -72,7 +72,8 @@ def test_another_key_is_refused_by_whatever_would_use_it(
 def test_a_damaged_value_is_logged_once_when_the_service_starts(
     cards: list[str], fresh_database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(fresh_database_url, "UPDATE gift_cards SET code_sealed = 'AAAA' WHERE id = (SELECT id FROM gift_cards ORDER BY id LIMIT 1)")
+    first = "(SELECT id FROM gift_cards ORDER BY id LIMIT 1)"
+    run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = 'AAAA' WHERE id = {first}")
     settings = storage.load_settings()
     service.prepare(settings)
     create_app(settings)
