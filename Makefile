@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock clean
+.PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 
 install: $(STAMP) ## set up .venv with the pinned dependencies
 $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
@@ -78,7 +78,7 @@ test-cells: install ## run the contract tests in each cell of one PostgreSQL
 
 # The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
 test-pythons: ## run all tests with every Python from 3.11 that is found
-	@for python in $$($(PYTHON) tests/support/interpreters.py); do \
+	@for python in $$($(PYTHON) scripts/interpreters.py); do \
 	    echo "== $$python"; $(MAKE) --no-print-directory test PYTHON=$$python || exit; done
 
 # Two at a time, mypy first: it takes as long as the others together, and uses one core.
@@ -129,6 +129,9 @@ resource: install ## write the files of a new resource
 # The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
 docs: install ## build the documentation site
 	$(BIN)/python -m docsite
+
+release: install ## build, check and try the five distributions with every Python that is found
+	$(BIN)/python -m scripts.release build
 
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
 lock: install ## compile requirements.lock

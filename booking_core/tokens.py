@@ -120,20 +120,20 @@ def _base62(number: int, length: int) -> str:
 def new_api_key(cell: str = "", *, is_test: bool = False) -> str:
     """`svc_` and 40 characters; the last six are a CRC32 of the rest, for offline scanners (decision K1).
 
-    A key of a cell after the first one names it before those six, in the place of random characters. The 40 characters
-    of a sandbox's key begin with `test_`, which leaves 172 random bits, or 148 in a cell after the first one.
+    A key of a cell after the first one names it before those six, instead of random characters. The 40 characters of a
+    sandbox's key begin with `test_`, which leaves 172 random bits, or 148 in a cell after the first one.
     """
     prefix = TEST_API_KEY_PREFIX if is_test else API_KEY_PREFIX
     tag = f"{_CELL_MARK}{cell}" if cell else ""
     random_length = API_KEY_LENGTH - len(prefix) - len(tag) - _CRC_LENGTH
-    random = (secrets.choice(_ALPHABET) for _ in range(random_length))
-    body = f"{prefix}{''.join(random)}{tag}"
+    body = ""
+    while not body or cell_of_api_key(body + "0" * _CRC_LENGTH) != cell:  # random characters may name a cell too
+        body = f"{prefix}{''.join(secrets.choice(_ALPHABET) for _ in range(random_length))}{tag}"
     return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
 
 
 def cell_of_api_key(key: str) -> str:
-    """Return the cell that a key names; empty for none. One in 14 million keys of the first cell seems to name any
-    one cell, so that a key which is not found there belongs to the first one after all."""
+    """Return the cell that a key names; empty for the first one."""
     mark, cell = key[-_CRC_LENGTH - 4 : -_CRC_LENGTH - 2], key[-_CRC_LENGTH - 2 : -_CRC_LENGTH]
     return cell if mark == _CELL_MARK else ""
 

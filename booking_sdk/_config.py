@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk._version import __version__
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.options import ClientOptions, Hooks, RetryDecision, Timeout
@@ -34,7 +33,6 @@ class Config:
     webhook_secrets: tuple[str, ...] = field(repr=False)
     hooks: Hooks
     user_agent: str
-    cache: ResponseCache | None = None
 
     def with_changes(self, options: ClientOptions) -> "Config":
         """Return a copy with changed settings."""
@@ -67,7 +65,6 @@ def configure(
     webhook_secret: str | Sequence[str] | None,
     hooks: Hooks | None,
     user_agent_suffix: str | None,
-    cache: ResponseCache | None,
 ) -> Config:
     """Validate the settings of a new client. Key, base URL and webhook secret default to environment variables.
 
@@ -85,7 +82,6 @@ def configure(
         webhook_secrets=_checked_secrets(_secrets_of_environment() if webhook_secret is None else webhook_secret),
         hooks=hooks or Hooks(),
         user_agent=_user_agent(user_agent_suffix),
-        cache=cache,
     )
 
 
@@ -183,6 +179,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "default_headers": _checked_headers,
     "webhook_secret": _checked_secrets,
     "hooks": lambda hooks: hooks or Hooks(),
-    "cache": lambda cache: cache,
 }
 _PER_CALL = frozenset({"timeout", "deadline", "max_retries"})

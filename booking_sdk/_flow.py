@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("booking_sdk")
 
-_IF_NONE_MATCH = "if-none-match"
-
 
 @dataclass(slots=True)
 class Progress:
@@ -92,7 +90,6 @@ class _Flow(Generic[T]):
         self.started_at = clock.monotonic()
         self.number = 0
         self.maybe_executed = False
-        self.cache = self.config.cache if self._is_cacheable() else None
         self.last_error: APIConnectionError | APIStatusError | None = None
         """The error of the attempt before, during a retry."""
 
@@ -140,13 +137,7 @@ class _Flow(Generic[T]):
             self.maybe_executed |= send.progress.sent and self.spec.method != "GET"
             raise
         assert result is not None, "a Send receives the result of its attempt"
-        if self.cache is not None and isinstance(result, Response):
-            return self.cache.resolve(send.url, dict(send.headers).get(_IF_NONE_MATCH), result)
         return result
-
-    def _is_cacheable(self) -> bool:
-        """Return True for a read to which the caller has not added a condition."""
-        return self.spec.method == "GET" and _IF_NONE_MATCH not in dict(self.config.headers)
 
     def _interruption(self) -> Interruption:
         return Interruption(self.spec.method, self.spec.path, self.spec.key, self.maybe_executed, self.number)
@@ -186,9 +177,6 @@ class _Flow(Generic[T]):
             headers.append(("content-type", "application/json"))
         if self.spec.key is not None:
             headers.append(("idempotency-key", self.spec.key))
-        etag = self.cache.etag(self.config.base_url + self.spec.target) if self.cache is not None else None
-        if etag is not None:
-            headers.append((_IF_NONE_MATCH, etag))
         return tuple(dict(headers).items())
 
     def _remaining_s(self) -> float | None:
@@ -213,7 +201,7 @@ class _Flow(Generic[T]):
 
     def _is_unchanged(self, response: Response) -> bool:
         """Return True for a 304 to a condition of the caller, who gets the response as it came."""
-        has_condition = _IF_NONE_MATCH in dict(self.config.headers)
+        has_condition = "if-none-match" in dict(self.config.headers)
         return response.status_code == 304 and has_condition and self.spec.is_raw
 
     def _value(self, response: Response, meta: ResponseMeta) -> T:

@@ -6,6 +6,7 @@ Looks on the PATH and among pyenv's versions. Run by `make test-pythons`, with w
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def candidates() -> Iterator[Path]:
 def version_of(path: Path) -> tuple[int, ...] | None:
     """Return the version that the interpreter says it is; None for one that does not run, or is no final release."""
     try:
-        answer = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True).stdout
+        answer = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
     return tuple(map(int, answer.split()))
@@ -43,4 +44,4 @@ def found() -> list[Path]:
 
 
 if __name__ == "__main__":
-    print(*found(), sep="\n")
+    sys.stdout.writelines(f"{path}\n" for path in found())
