@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import date
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
@@ -52,6 +52,10 @@ def _short(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     return str(value) if isinstance(value, BaseModel) else repr(value)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    return getattr(owner, name, None)
 
 
 def _is_short(value: Any) -> bool:
@@ -108,7 +112,7 @@ class Resource(BaseModel):
         came later."""
         fields = type(self).model_fields
         for path in self.repr_paths or [name for name, field in fields.items() if field.repr]:
-            value = reduce(lambda owner, name: getattr(owner, name, None), path.split("."), self)
+            value = reduce(_attribute, path.split("."), cast("Any", self))
             if value is not None and not isinstance(value, (list, dict)) and _is_short(value):
                 yield path, _short(value)
         yield from ((name, "...") for name in self.__pydantic_extra__ or ())
