@@ -96,7 +96,7 @@ class CreateRequest:
 
     @property
     def departure_key(self) -> tuple[str, str]:
-        return self.organization_id, self.request.experience_date_id
+        return self.organization_id, self.request.departure_id
 
     @property
     def customer_key(self) -> tuple[str, str]:
@@ -305,7 +305,7 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
             "i": position,
             "organization_id": create.organization_id,
             "key": create.once.key,
-            "departure_id": create.request.experience_date_id,
+            "departure_id": create.request.departure_id,
             "email_key": create.customer_key[1],
             "ahead": create.caller.organization.clock_offset or 0,
         }
@@ -320,7 +320,7 @@ def _decide(batch: Batch, position: int) -> None:
         elif batch.first_by_key.setdefault(create.key, position) != position:
             pass
         elif batch.is_locked_by_others(create):
-            batch.results[position] = Deferred(create.request.experience_date_id)
+            batch.results[position] = Deferred(create.request.departure_id)
         elif create.unique_reference and create.unique_reference not in batch.references.locked:
             batch.results[position] = Deferred()
         else:
@@ -373,7 +373,7 @@ def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> i
     """
     if create.hold_key is not None:
         hold = batch.take_overs.find(create.hold_key)
-        holds.require_usable(hold, create.request.experience_date_id, batch.take_overs.at)
+        holds.require_usable(hold, create.request.departure_id, batch.take_overs.at)
     held = batch.take_overs.held.get(create.departure_key)
     return held.without(create.request.hold_id) if held else context.seats_held
 

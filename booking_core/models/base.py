@@ -7,9 +7,21 @@ from contextlib import suppress
 from datetime import date
 from enum import StrEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from booking_core.models import limits
 from booking_core.models.suggestions import missing_attribute
@@ -268,6 +280,29 @@ InputId = Annotated[
     StringConstraints(pattern=UUID_PATTERN, to_lower=True),
     WithJsonSchema({"type": "string", "format": "uuid", "pattern": UUID_PATTERN}),
 ]
+
+
+class OfDeparture(Request):
+    """A request that names a departure: by `departure_id`, or by `experience_date_id`, the name of the contract."""
+
+    departure_id: Annotated[InputId, Field(validation_alias=AliasChoices("departure_id", "experience_date_id"))]
+    """The departure's id from availability."""
+    given_departure_id: SkipJsonSchema[Any] = Field(
+        default=None, validation_alias="departure_id", exclude=True, repr=False
+    )
+    given_experience_date_id: SkipJsonSchema[Any] = Field(
+        default=None, validation_alias="experience_date_id", exclude=True, repr=False
+    )
+
+    @model_validator(mode="after")
+    def _has_one_name(self) -> Self:
+        if self.given_departure_id is not None and self.given_experience_date_id is not None:
+            problem = PydanticCustomError("two_names", "is another name of experience_date_id: send one of them")
+            details = InitErrorDetails(type=problem, loc=("departure_id",), input=None)
+            raise ValidationError.from_exception_data(type(self).__name__, [details])
+        return self
+
+
 Count = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
 ShortText = Annotated[
     str,

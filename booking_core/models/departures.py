@@ -35,7 +35,7 @@ class Departure(Resource):
     model_config = ConfigDict(json_schema_extra=always_sent("starts_at_local", "timezone", "price_tiers"))
 
     id: Id
-    """The `experience_date_id` when booking."""
+    """The `departure_id` when booking, or `experience_date_id`."""
     experience_id: Id
     starts_at: AwareDatetime
     starts_at_local: Annotated[NaiveDatetime | None, WithJsonSchema(_LOCAL_SCHEMA)] = None

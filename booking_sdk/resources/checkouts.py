@@ -20,7 +20,7 @@ class AsyncCheckouts(AsyncAPIResource):
     async def create(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
@@ -37,7 +37,7 @@ class AsyncCheckouts(AsyncAPIResource):
         """Book seats that wait for a payment by card, and return what Stripe.js needs to confirm it.
 
             checkout = await client.checkouts.create(
-                experience_date_id=departure.id,
+                departure_id=departure.id,
                 guests=[{"tier_id": "adult", "count": 2}],
                 customer={"name": "Ada Lovelace", "email": "ada@example.com"},
                 idempotency_key=idempotency_key("basket", basket.id),
@@ -48,7 +48,7 @@ class AsyncCheckouts(AsyncAPIResource):
         makes no second booking and no second payment.
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             add_ons: The number of each add-on.
@@ -72,7 +72,7 @@ class AsyncCheckouts(AsyncAPIResource):
         spec = post_with_key(
             "checkouts",
             body=without_none(
-                **basket_fields(experience_date_id, guests, add_ons, hold_id),
+                **basket_fields(departure_id, guests, add_ons, hold_id),
                 customer=body_fields(customer),
                 note=note,
                 gift_card_code=gift_card_code,

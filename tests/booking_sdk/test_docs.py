@@ -37,7 +37,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
     departure = api.add_departure(experience, seats=12)
     for number in range(3):
         api.client().bookings.create(
-            experience_date_id=departure.id,
+            departure_id=departure.id,
             guests=[{"tier_id": "adult", "count": 1}],
             customer={"name": "Grace Hopper", "email": f"grace{number}@example.com"},
             payment="invoice",

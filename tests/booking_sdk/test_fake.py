@@ -331,7 +331,7 @@ def test_a_clock_can_be_put_under_any_client() -> None:
 def check_out(api: FakeBookingAPI, departure_id: str, **over: Any) -> Any:
     guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
     lines = [{"tier_id": "adult", "count": 2}]
-    return api.client().checkouts.create(experience_date_id=departure_id, guests=lines, customer=guest, **over)
+    return api.client().checkouts.create(departure_id=departure_id, guests=lines, customer=guest, **over)
 
 
 def test_checkout_is_pending_until_it_is_paid() -> None:

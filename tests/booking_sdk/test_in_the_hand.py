@@ -108,7 +108,7 @@ def test_problems_are_told_in_words_and_counted() -> None:
     api = FakeBookingAPI()
     order: dict[str, Any] = {"guests": [], "customer": {"name": "", "email": "x"}, "payment": "invoice"}
     with pytest.raises(BookingError) as caught:
-        api.client().bookings.create(experience_date_id=api.add_departure().id, **order)
+        api.client().bookings.create(departure_id=api.add_departure().id, **order)
     assert "400 validation_failed: guests: must have at least 1 item (and 2 more problems, in details) (" in str(
         caught.value
     )

@@ -407,7 +407,7 @@ class TestTheService:
 
     def test_held_seats_are_booked_once_released_or_expire(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=5)
-        hold = client.holds.create(experience_date_id=departure, seats=4)
+        hold = client.holds.create(departure_id=departure, seats=4)
         assert (hold.status, hold.seats, hold.departure_id, hold.booking_id) == ("live", 4, departure, None)
         assert hold.expires_at - hold.created_at == timedelta(minutes=10)
         assert seats(client, stage, departure) == 1
@@ -422,11 +422,11 @@ class TestTheService:
             with pytest.raises(ConflictError) as caught:
                 refused()
             assert caught.value.details[0].reason == "hold_booked"
-        other = client.holds.create(experience_date_id=departure, seats=1, expires_in_seconds=60)
+        other = client.holds.create(departure_id=departure, seats=1, expires_in_seconds=60)
         client.holds.delete(other.id)
         client.holds.delete(other.id)
         assert client.holds.get(other.id).status == "released"
-        late = client.holds.create(experience_date_id=departure, seats=3, expires_in_seconds=60)
+        late = client.holds.create(departure_id=departure, seats=3, expires_in_seconds=60)
         stage.advance(60)
         assert client.holds.get(late.id).status == "expired"
         assert seats(client, stage, departure) == 3
@@ -440,28 +440,28 @@ class TestTheService:
     def test_a_quote_has_the_price_and_each_reason_of_a_refusal(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=5)
         lines = [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]
-        quote = client.bookings.quote(experience_date_id=departure, guests=lines)
-        assert (quote.is_bookable, quote.refusals, quote.seats, quote.seats_available) == (True, [], 5, 5)
+        quote = client.bookings.quote(departure_id=departure, guests=lines)
+        assert (quote.allowed, quote.refusals, quote.seats, quote.seats_available) == (True, [], 5, 5)
         assert quote.totals is not None
         assert quote.totals.total.amount_minor == 89000 + 250000
-        hold = client.holds.create(experience_date_id=departure, seats=5)
-        assert client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id).is_bookable
+        hold = client.holds.create(departure_id=departure, seats=5)
+        assert client.bookings.quote(departure_id=departure, guests=lines, hold_id=hold.id).allowed
         wrong = [*lines, {"tier_id": "senior", "count": 1}]
-        refused = client.bookings.quote(experience_date_id=departure, guests=wrong, hold_id=NOWHERE)
+        refused = client.bookings.quote(departure_id=departure, guests=wrong, hold_id=NOWHERE)
         assert [(each.code, each.reason, each.field) for each in refused.refusals] == [
             ("not_found", "unknown_hold", "hold_id"),
             ("validation_failed", "unknown_tier", "guests.2.tier_id"),
             ("insufficient_capacity", None, None),
         ]
-        assert (refused.is_bookable, refused.totals, refused.refusals[-1].seats_available) == (False, None, 0)
+        assert (refused.allowed, refused.totals, refused.refusals[-1].seats_available) == (False, None, 0)
         texts = [each.message.partition(";")[0] for each in refused.refusals[:2]]
         assert texts == ["There is no such hold.", "The experience has no such price tier"]
         stage.set_status(departure, "closed")
-        closed = client.bookings.quote(experience_date_id=departure, guests=lines, hold_id=hold.id)
+        closed = client.bookings.quote(departure_id=departure, guests=lines, hold_id=hold.id)
         assert [each.reason for each in closed.refusals] == ["departure_closed"]
         assert not list(client.bookings.list())
         with pytest.raises(NotFoundError):
-            client.bookings.quote(experience_date_id=NOWHERE, guests=lines)
+            client.bookings.quote(departure_id=NOWHERE, guests=lines)
         preview = client.bookings.preview_party(book(client, stage.departure()).id, guests=wrong)
         assert preview.refusals[-1].message == refused.refusals[1].message
 
@@ -979,7 +979,7 @@ class TestTheService:
         client, departure = stage.client(), stage.departure(seats=5)
         guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
         one = [{"tier_id": "adult", "count": 1}]
-        make = lambda: client.checkouts.create(experience_date_id=departure, guests=one, customer=guest)  # noqa: E731
+        make = lambda: client.checkouts.create(departure_id=departure, guests=one, customer=guest)  # noqa: E731
         checkout = make()
         assert checkout.payment.client_secret.startswith(f"{checkout.payment.intent_id}_secret_")
         declined = client.sandbox.pay_checkout(checkout.id, "pm_card_chargeDeclined")
@@ -1040,7 +1040,7 @@ class TestTheService:
     def test_a_hold_is_announced_when_it_begins_and_when_it_ends(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=12)
         client.webhooks.create(url="https://hooks.example.com/in", event_types=["departure.updated"])
-        client.holds.create(experience_date_id=departure, seats=2, expires_in_seconds=60)
+        client.holds.create(departure_id=departure, seats=2, expires_in_seconds=60)
         stage.work()
         stage.advance(61)
         stage.work()

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 """The environment of the tests. pyright is installed in it, so a machine without pyright fails instead of skipping."""
 
 MISTAKES = {
-    'client.bookings.create(experience_date_id="d")': "call-arg",
+    'client.bookings.create(departure_id="d")': "call-arg",
     'client.bookings.list(status="waiting")': "arg-type",
     'client.bookings.get("b").bookng_number': "attr-defined",
     'client.with_options(colour="red")': "call-arg",

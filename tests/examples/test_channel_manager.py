@@ -135,7 +135,7 @@ def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[P
 def book_and_cancel(client: BookingClient, departure: str, number: int) -> None:
     """Books a seat; of three bookings one is cancelled."""
     booking = client.bookings.create(
-        experience_date_id=departure,
+        departure_id=departure,
         guests=[{"tier_id": "adult", "count": 1}],
         customer={"name": "Ada Lovelace", "email": f"ada{number % 7}@example.com"},
         payment="pay_on_site",

@@ -119,7 +119,7 @@ def _complete_parameters(operation: Json, common: Json) -> bool:
     """
     shown, takes_key = [], False
     for parameter in operation.get("parameters", ()):
-        if parameter["name"] == "Idempotency-Key":
+        if "x-required" in parameter["schema"]:
             takes_key = True
             name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
             common[name] = _idempotency_key(parameter)
