@@ -140,7 +140,7 @@ def departure_fields(**over: Any) -> dict[str, Any]:
         "seats_total": 12,
         "seats_available": 12,
         "price": money(89000),
-        "price_tiers": None,
+        "price_tiers": [{"id": "adult", "name": "Adult", "price": money(89000), "seats_per_unit": 1}],
         "booking_closes_at": _at(48),
         "status": "open",
     }
