@@ -18,7 +18,7 @@ from booking_sdk.errors import ConfigurationError
 from booking_sdk.request import RequestSpec
 from booking_sdk.response import Response, ResponseMeta, attach_meta
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
 class AsyncPage(Suggesting, Generic[T]):

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from booking_core.models.suggestions import Suggesting
 from booking_sdk._feed_reader import FeedReader
@@ -16,8 +16,17 @@ from booking_sdk.errors import APIError, EventsLost
 from booking_sdk.models import AnyEvent
 from booking_sdk.request import RequestSpec
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class Feed(Suggesting, Iterator[AnyEvent]):
+    EventT = TypeVar("EventT", covariant=True, default=AnyEvent)
+else:
+    from typing import TypeVar
+
+    EventT = TypeVar("EventT", covariant=True)
+
+
+class Feed(Suggesting, Iterator[EventT]):
     """An iterator over the events of the feed in their order, present and future; `events.follow` returns it.
 
         feed = client.events.follow(after=checkpoint)
@@ -61,7 +70,7 @@ class Feed(Suggesting, Iterator[AnyEvent]):
         """End the feed. A pending wait for the next event ends the iteration; the checkpoint stays valid."""
         self._stop.set()
 
-    def __next__(self) -> AnyEvent:
+    def __next__(self) -> EventT:
         if self._is_checkpoint_due and self._on_checkpoint:
             self._on_checkpoint(self.checkpoint)
         self._is_checkpoint_due = False
@@ -69,7 +78,7 @@ class Feed(Suggesting, Iterator[AnyEvent]):
             event = self._reader.next_event()
             if event is not None:
                 self._is_checkpoint_due = True
-                return event
+                return cast("EventT", event)  # of the types that were asked for
             if self._reader.is_over:
                 break
             with self._stop.interrupting():
