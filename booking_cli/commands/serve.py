@@ -38,6 +38,10 @@ def serve(
     service.check_address(host, port)
     if settings.metrics_address:
         service.check_address(*settings.metrics_address)
-    with service.lock_sqlite(settings.sqlite_path):
-        service.prepare_patiently(settings, wait_for_database)
+
+    def start() -> int:
+        service.prepare_cells(settings)
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)
+
+    with service.lock_sqlite(settings.sqlite_path):
+        return service.patiently(settings, wait_for_database, start)

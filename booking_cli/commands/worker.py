@@ -39,21 +39,22 @@ def worker(
         _prepare(settings, wait_for_database, address)
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
-        run(settings, address)
+        # The database may go away again between the checks and the start.
+        service.patiently(settings, wait_for_database, lambda: run(settings, address))
     return ExitCode.OK
 
 
 def _prepare(settings: "Settings", wait_s: float, health_address: tuple[str, int] | None) -> None:
     """Prepare the database. A process that waits for it is alive at the health port, and not ready."""
     if health_address is None:
-        service.prepare_patiently(settings, wait_s)
+        service.patiently(settings, wait_s, lambda: service.prepare_cells(settings))
         return
     import asyncio
 
     from booking_server.worker.process import unready_while
 
     def prepare(pause: "Callable[[float], object]") -> None:
-        service.prepare_patiently(settings, wait_s, pause=pause)
+        service.patiently(settings, wait_s, lambda: service.prepare_cells(settings), pause=pause)
 
     asyncio.run(unready_while(settings, health_address, prepare))
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from booking_core.settings import Settings
 
 log = logging.getLogger("booking.serve")
+T = TypeVar("T")
 
 _KEEP_ALIVE_S = 75
 """Longer than the 60 seconds after which most load balancers close an idle connection. The side that may be sending a
@@ -102,27 +103,32 @@ WaitForDatabase = Annotated[
 WAIT_S = 60.0
 
 
-def prepare_patiently(settings: "Settings", wait_s: float, *, pause: Callable[[float], object] = time.sleep) -> None:
-    """Prepare the database of each cell, and wait for it while it is away or recovers.
+def patiently(
+    settings: "Settings", wait_s: float, start: Callable[[], T], *, pause: Callable[[float], object] = time.sleep
+) -> T:
+    """Start something, and again while the databases are away or recover, and return its result.
 
     Args:
         pause: as that of `booking_core.db.waiting.patiently`.
 
     Raises:
-        CliError: as `prepare_cells`, for another cause at once.
+        CliError: the start failed for another cause, or after `wait_s`.
+        Unavailable: likewise.
     """
     from booking_core.db import waiting
+    from booking_core.errors import Unavailable
 
-    urls = [each.settings.database_url for each in cells.every(settings)] if is_of_cells(settings) else []
+    every = [each.settings for each in cells.every(settings)] if is_of_cells(settings) else [settings]
 
     def is_away(error: Exception) -> bool:
         is_server_error = isinstance(error, CliError) and error.exit_code is ExitCode.SERVER
-        return is_server_error and all(map(waiting.is_away, urls or [settings.database_url]))
+        is_outage = is_server_error or isinstance(error, Unavailable)
+        return is_outage and all(waiting.is_away(each.database_url) for each in every)
 
     def notify(error: Exception) -> None:
         _warn(settings, f"waiting for the database, {wait_s:g} s at most: {error}")
 
-    waiting.patiently(lambda: prepare_cells(settings), is_away, notify, wait_s=wait_s, pause=pause)
+    return waiting.patiently(start, is_away, notify, wait_s=wait_s, pause=pause)
 
 
 def prepare_cells(settings: "Settings") -> None:

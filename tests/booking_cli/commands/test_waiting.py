@@ -11,6 +11,8 @@ from support.recovering import recovering
 from support.servers import free_port
 from support.world import SECRET
 
+from booking_core.errors import Unavailable
+
 on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 SAYS = "waiting for the database"
 
@@ -102,3 +104,20 @@ def test_an_older_schema_ends_at_once(
     ended = booking("serve")
     assert ended.code == 2
     assert SAYS not in ended.err
+
+
+@on_postgresql
+def test_a_worker_whose_database_goes_away_after_its_checks_starts_again(
+    stored_on_both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[str] = []
+
+    async def serve_forever(*_: object) -> None:
+        starts.append("started")
+        if len(starts) == 1:
+            raise Unavailable
+
+    monkeypatch.setattr("booking_server.worker.process.serve_forever", serve_forever)
+    monkeypatch.setattr("booking_core.db.waiting.is_away", lambda url: True)
+    assert stored_on_both("worker").code == 0
+    assert len(starts) == 2
