@@ -30,7 +30,6 @@ from sqlalchemy.engine import Dialect
 from booking_core import checkouts, departure_touches, notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
@@ -196,7 +195,7 @@ _PAUSES = _Ahead(
             "next_send_at",
             literal_column(str(webhooks.PAUSE_MAX), type_=BigInteger),
             is_real=True,
-        ).where(has_arrived(webhook_cursors.c.organization_id))
+        )
     ),
     Update("realign_pause", webhook_cursors, sets=("next_send_at",), keys=("organization_id", "endpoint_id")),
     key="endpoint_id",
@@ -261,7 +260,7 @@ def _holds(dialect: Dialect) -> Select[Any]:
     now, length = _now_of(dialect, holds), holds.c.expires_at - holds.c.created_at
     return (
         select(holds.c.organization_id, holds.c.id, now, length)
-        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None), has_arrived(holds.c.organization_id)))
+        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None)))
         .limit(_LIMIT)
         .with_for_update(of=holds, skip_locked=True)
     )
@@ -338,7 +337,7 @@ def _touches(dialect: Dialect) -> Select[Any]:
     now = _now_of(dialect, touches)
     return (
         select(of.organization_id, of.id, now, literal_column("0", type_=BigInteger))
-        .where(of.due_at > now + departure_touches.WINDOW + SLACK, ~ends_then, has_arrived(of.organization_id))
+        .where(of.due_at > now + departure_touches.WINDOW + SLACK, ~ends_then)
         .limit(_LIMIT)
         .with_for_update(of=touches, skip_locked=True)
     )

@@ -7,13 +7,10 @@ import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
-from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import argument, option
 from booking_cli.operator import backups, schema, secret_keys, storage
 
 if TYPE_CHECKING:
-    from booking_core.db.engine import Database
     from booking_core.settings import Settings
 
 app = command_app()
@@ -51,23 +48,3 @@ def _check_database(cli: Cli, settings: "Settings") -> None:
     with storage.open_database(cli) as database:
         schema.require_usable(database)
         secret_keys.verify(settings, database, cli.render.warn)
-        _refuse_during_move(database)
-
-
-def _refuse_during_move(database: "Database") -> None:
-    """Refuse a backup while an organization moves: it would hold triggers, and a part of the organization.
-
-    Raises:
-        CliError: a move is under way.
-    """
-    from booking_core import cells
-
-    under_way = database.read(cells.under_way)
-    if under_way:
-        _, to_cell, _, slug = under_way[0]
-        raise CliError(
-            f"The organization {slug} moves to another cell; back up when it has.",
-            ExitCode.CONFLICT,
-            code="move_under_way",
-            hint=f"booking orgs move {slug} --to {to_cell}",
-        )

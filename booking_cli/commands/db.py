@@ -1,6 +1,6 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -8,7 +8,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.options import DryRun, option
+from booking_cli.framework.options import DryRun
 from booking_cli.operator import cells, schema, storage
 
 if TYPE_CHECKING:
@@ -20,21 +20,12 @@ PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "store
 """The kinds of rows that retention deletes."""
 
 
-@command(app, "upgrade", "booking db upgrade", "booking db upgrade --backfill", shape="revision", changes=True)
-def upgrade(
-    ctx: typer.Context,
-    backfill: Annotated[
-        bool, option("--backfill", "Also fill the rows that the upgrade leaves to the worker.")
-    ] = False,
-) -> int:
+@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
+def upgrade(ctx: typer.Context) -> None:
     """Upgrade the database to this release's schema.
 
     An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
     upgrade goes on where it stopped. With BOOKING_CELLS each cell is upgraded, one after the other.
-
-    Rows that an upgrade leaves to be filled are filled by the worker, while the service uses them; `booking db
-    backfills` counts them. With --backfill the command fills them itself before it returns, in short transactions too,
-    without pauses. Exit code 1 if locked rows are left.
     """
     settings = storage.load_settings()
     cli: Cli = ctx.obj
@@ -42,29 +33,23 @@ def upgrade(
     for warning in storage.restrict_file_modes(settings):
         cli.render.warn(warning)
     if settings.cells and not settings.cell:
-        done = _upgrade_cells(cli, settings, backfill=backfill)
+        done = _upgrade_cells(cli, settings)
         cli.render.many(done, tuple(done[0]), empty="")
     else:
-        done = [_upgrade(cli, settings, backfill=backfill)]
-        cli.render.one(done[0])
-    return ExitCode.FAILED if any(each.get("rows_left") for each in done) else ExitCode.OK
+        cli.render.one(_upgrade(cli, settings))
 
 
-def _upgrade(cli: Cli, settings: "Settings", *, backfill: bool) -> dict[str, Any]:
+def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
     before = schema.revision(settings)
     schema.upgrade(settings)
     shown = {"previous": before, "revision": schema.revision(settings)}
-    if shown["previous"] == shown["revision"] and not backfill:
-        return shown
-    with storage.open_audited(cli, settings) as database:
-        if shown["previous"] != shown["revision"]:
+    if shown["previous"] != shown["revision"]:
+        with storage.open_audited(cli, settings) as database:
             storage.record_change(database)
-        if not backfill:
-            return shown
-        return shown | {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)}
+    return shown
 
 
-def _upgrade_cells(cli: Cli, settings: "Settings", *, backfill: bool) -> list[dict[str, Any]]:
+def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
     """Upgrade the cells, one after the other. One that cannot be upgraded keeps no other one waiting.
 
     Raises:
@@ -76,7 +61,7 @@ def _upgrade_cells(cli: Cli, settings: "Settings", *, backfill: bool) -> list[di
         try:
             if not cell.is_first:
                 cells.require_created(cli, cell)
-            done.append({"cell": cell.name} | _upgrade(cli, cell.settings, backfill=backfill))
+            done.append({"cell": cell.name} | _upgrade(cli, cell.settings))
         except CliError as error:
             cli.render.warn(f"cell {cell.name}: {error}")
             message = f"cell {cell.name}: {error}"
@@ -93,19 +78,6 @@ def current(ctx: typer.Context) -> None:
     settings = storage.load_settings()
     storage.note_database(cli, settings)
     cli.render.one(schema.state(settings))
-
-
-@command(app, "backfills", "booking db backfills", "booking db backfills -o json")
-def backfills(ctx: typer.Context) -> None:
-    """Count the rows that upgrades have left to the worker, by the revision of the schema that has left them.
-
-    The service uses such rows as it uses filled ones. Before a release that ends a back-fill is installed, no rows
-    should be left: its upgrade would have to fill them.
-    """
-    cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        found = schema.backfills(database)
-    cli.render.many(found, ("revision", "table", "rows_left"), empty="No upgrade leaves rows to the worker.")
 
 
 @command(app, "check", "booking db check || booking db upgrade")

@@ -1,6 +1,5 @@
 """`booking doctor`: check the integrity of the database."""
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import OrgFilter
-from booking_cli.operator import cells, schema, secret_keys, storage
+from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.cells import Cell
@@ -61,8 +60,7 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
         by_cell = [_examine_cell(cli, cell, org) for cell in cells.every(settings)]
         if org and not any(found is not None for found in by_cell):
             raise NotFound(f"There is no organization {org!r}.")
-        everywhere = [*_in_two_cells(cli, settings), *_settings_findings(settings)]
-        return [each for found in by_cell for each in found or ()] + everywhere
+        return [each for found in by_cell for each in found or ()] + _settings_findings(settings)
     with storage.open_database(cli) as database:
         return _examine(cli, settings, database, org) + _settings_findings(settings)
 
@@ -79,62 +77,13 @@ def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | N
             if org and not any(each.slug == org for each in database.read(organizations.find)):
                 return None
             cli.render.note(f"cell: {cell.name}, {storage.location(cell.settings)}")
-            elsewhere = cells.elsewhere(cli, storage.load_settings(), cell)
-            found = _examine(cli, cell.settings, database, org)
-            return [each for each in found if each.organization_id not in elsewhere] + _moves(database)
+            return _examine(cli, cell.settings, database, org)
     except CliError as error:
         if error.code == "wrong_secret_key":
             raise
         message, remedy = str(error), error.hint or "booking cells list"
         subject = f"cell {cell.name}"
         return [Finding("every cell can be examined", None, subject, message, remedy, FindingKind.BROKEN)]
-
-
-def _in_two_cells(cli: Cli, settings: "Settings") -> list["Finding"]:
-    """Return a finding for each organization that lives in two cells, as after a restoration of one of them."""
-    from booking_core import organizations
-    from booking_core.doctor import Finding
-
-    found: dict[str, list[str]] = {}
-    slugs: dict[str, str] = {}
-    for cell in cells.every(settings):
-        with contextlib.suppress(CliError), cells.open_database(cli, cell) as database:
-            elsewhere = cells.elsewhere(cli, settings, cell)
-            for each in database.read(organizations.find):
-                if each.id not in elsewhere:
-                    slugs[each.id] = each.slug
-                    found.setdefault(each.id, []).append(cell.name)
-    return [
-        Finding(
-            "an organization lives in one cell",
-            organization_id,
-            f"organization {slugs[organization_id]}",
-            f"it lives in the cells {' and '.join(names)}",
-            "restore the cells from backups of the same time",
-            organization=slugs[organization_id],
-        )
-        for organization_id, names in found.items()
-        if len(names) > 1
-    ]
-
-
-def _moves(database: "Database") -> list["Finding"]:
-    """Return a finding for each move from this cell that is not finished."""
-    from booking_core import cells as core
-    from booking_core.doctor import Finding, FindingKind
-
-    return [
-        Finding(
-            "every move is finished",
-            organization_id,
-            f"organization {slug}",
-            f"its move to the cell {to_cell} is not finished",
-            f"booking orgs move {slug} --to {to_cell}",
-            FindingKind.NEEDS_PERSON,
-            slug,
-        )
-        for organization_id, to_cell, _, slug in database.read(core.under_way)
-    ]
 
 
 def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | None) -> list["Finding"]:
@@ -147,9 +96,6 @@ def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | No
         _check_secret_keys(cli, settings, database)
         for sentence in (*find_connections(settings, database).sentences(), *replica.sentences(settings, database)):
             cli.render.note(sentence)
-        for each in schema.backfills(database):
-            if each["rows_left"]:
-                cli.render.note(f"{each['rows_left']} rows of {each['table']} are left to the worker to be filled")
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
 

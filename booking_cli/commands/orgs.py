@@ -108,63 +108,10 @@ def list_(ctx: typer.Context) -> None:
         with cells.open_database(cli, cell) if settings.cells else storage.open_database(cli) as database:
             from booking_core import organizations
 
-            listed = database.read(organizations.find)
-            elsewhere = cells.elsewhere(cli, settings, cell) if settings.cells else ()
-            of_cell = [organizations.present(each) for each in listed if each.id not in elsewhere]
+            of_cell = [organizations.present(each) for each in database.read(organizations.find)]
             found += [each | {"cell": cell.name} for each in of_cell] if settings.cells else of_cell
     cli.render.many(
         found, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
-    )
-
-
-@command(
-    app,
-    "move",
-    "booking orgs move fjord-tours --to c2",
-    "booking orgs move fjord-tours --to c2 --abort",
-    shape="move",
-    changes=True,
-)
-def move(
-    ctx: typer.Context,
-    slug: Slug,
-    to: Annotated[str, option("--to CELL", "The cell; see `booking cells list`.")],
-    abort: Annotated[
-        bool, option("--abort", "Undo a move that was interrupted before the organization had left.")
-    ] = False,
-) -> None:
-    """Move an organization to another cell, while it is served.
-
-    Its rows are copied and compared; for some seconds its changes are refused with 503. Keys, links, cursors and
-    Idempotency-Keys work as before. A move that is interrupted goes on when the command is run again, or is undone with
-    --abort while the organization has not left.
-    """
-    cli: Cli = ctx.obj
-    settings = storage.load_settings()
-    target = cells.get(settings, to)
-    with cells.opened(cli, settings) as places, cells.translate_errors(), cli.render.progress("copying") as advance:
-        source = cells.source_of(places, slug, target)
-        cli.render.note(f"organization: {slug}, from the cell {source.name} to {target.name}")
-        copied = 0
-
-        def report(_: str, count: int) -> None:
-            nonlocal copied
-            copied += count
-            advance(copied, copied)
-
-        mover = cells.mover(places, slug, source, target, report)
-        if abort:
-            mover.abort()
-        result = None if abort else mover.run()
-    for finding in result.broken if result else ():
-        cli.render.warn(f"it was moved as it was, and is broken: {finding}")
-    cli.render.one(
-        {
-            "slug": slug,
-            "cell": source.name if abort else target.name,
-            "rows": result.rows if result else 0,
-            "refused_s": round(result.frozen_s, 3) if result else 0.0,
-        }
     )
 
 

@@ -19,6 +19,7 @@ def serve(
         bool, option("--no-worker", "Run no delivery worker; run `booking worker` beside it.")
     ] = False,
     reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
+    wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Serve the API.
 
@@ -38,5 +39,5 @@ def serve(
     if settings.metrics_address:
         service.check_address(*settings.metrics_address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare_cells(settings)
+        service.prepare_patiently(settings, wait_for_database)
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

@@ -77,29 +77,3 @@ def differences(settings: "Settings") -> list[str]:
         from booking_core.db import migrate
 
         return migrate.differences(settings.database_url)
-
-
-def backfills(database: "Database") -> list[dict[str, Any]]:
-    """Return the back-fills of this release, each with the number of rows that are left."""
-    from booking_core.db import revisions
-
-    with database.reading() as tx, tx.without_statement_timeout():
-        return [
-            {"revision": revision, "table": each.table, "rows_left": each.count(tx)}
-            for revision, each in revisions.backfills().items()
-        ]
-
-
-def rows_left(database: "Database") -> int:
-    """Return the number of rows that are left of all back-fills."""
-    return sum(each["rows_left"] for each in backfills(database))
-
-
-def fill(database: "Database") -> int:
-    """Fill the rows that upgrades have left, and return how many were filled."""
-    import asyncio
-
-    from booking_core.db import revisions
-    from booking_server.worker.jobs.backfill import BackfillJob
-
-    return asyncio.run(BackfillJob(database, revisions.backfills()).run_all())

@@ -19,11 +19,21 @@ from typing import Any
 from sqlalchemy.engine import Dialect
 
 from booking_core import events, holds, idempotency, tokens
-from booking_core.bookings import capacity, drafts, pricing, queries, references, rules, store, take_overs
+from booking_core.bookings import (
+    cancellation_terms,
+    capacity,
+    drafts,
+    pricing,
+    queries,
+    references,
+    rules,
+    store,
+    take_overs,
+)
 from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import LockedDeparture
-from booking_core.bookings.store import BatchContext
+from booking_core.bookings.store import BatchContext, ShownBooking
 from booking_core.bookings.take_overs import TakeOvers
 from booking_core.context import Caller
 from booking_core.db.engine import Query, Tx, lock_wait_query
@@ -449,7 +459,8 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    answer = Answer(rules.CREATED, rules.with_link(shown, link))
+    terms = cancellation_terms.renderer(draft.organization, draft.at)(ShownBooking(row, 0, None))
+    answer = Answer(rules.CREATED, rules.complete(shown, link, terms))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer
 

@@ -63,8 +63,9 @@ def apply(tx: Tx, actor: Actor, update: Update) -> Applied:
 
 def _unknown(actor: Actor, update: Update) -> Applied:
     """Warn of money whose metadata name this organization and none of its bookings."""
-    is_own = isinstance(update, IntentUpdate) and update.organization_id == actor.organization.id
-    if is_own and update.state is IntentState.SUCCEEDED:
+    if not isinstance(update, IntentUpdate):
+        return Applied.UNKNOWN
+    if update.organization_id == actor.organization.id and update.state is IntentState.SUCCEEDED:
         log.warning("the payment %s for %s names no booking of it", update.intent_id, actor.organization.slug)
     return Applied.UNKNOWN
 

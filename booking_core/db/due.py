@@ -2,8 +2,7 @@
 
 The organizations with due rows are found by an index skip scan, from one organization to the next, so its cost grows
 with the number of organizations and not with the number of rows. The rows of one organization are read in pages along
-the same index, each page behind the last one, so that no statement reads again what was passed over. An organization
-that is being copied into this cell has no due rows here.
+the same index, each page behind the last one, so that no statement reads again what was passed over.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,7 +17,6 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    and_,
     bindparam,
     case,
     cast,
@@ -30,7 +28,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import Id, organizations
@@ -175,7 +172,7 @@ class DueRows:
         due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
         offset = clock_offset_of(owner).correlate(owners).scalar_subquery()
         ahead = case((_GIVEN.is_(None), func.coalesce(offset, literal_column("0"))), else_=literal_column("0"))
-        is_due = and_(func.coalesce(due_first <= self._until(dialect) + ahead, false()), has_arrived(owner))
+        is_due = func.coalesce(due_first <= self._until(dialect) + ahead, false())
         return select(owner, is_due, offset).where(owner.is_not(None)).limit(_LIMIT)
 
     def _select_rows(self, dialect: Dialect) -> Any:

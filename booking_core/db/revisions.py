@@ -4,25 +4,19 @@ Every process does so when it starts. It reads the names of the migrations' file
 is for upgrades.
 """
 
-import re
-import runpy
 from contextlib import closing
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import Dialect
 
-from booking_core.db.backfills import Backfill
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 
 USABLE_FROM = "usable by releases from revision "
 """The beginning of the comment on alembic_version, which an older process reads before it starts."""
 _OWN = Path(__file__).parent / "migrations" / "versions"
-_OF_BACKFILL = re.compile(r"^(backfill|completes)\b", re.MULTILINE)
-"""The attributes of a revision that begins or ends a back-fill."""
 
 
 def folders() -> list[Path]:
@@ -48,16 +42,6 @@ def head() -> str:
 def is_known(revision: str) -> bool:
     """Return whether this release has the revision: an earlier one, or its own."""
     return revision in known()
-
-
-@cache
-def backfills() -> dict[str, Backfill]:
-    """Return the back-fills that a revision of this release has begun and none has ended, by that revision."""
-    # A revision imports Alembic: only those with a back-fill are run.
-    revisions = [runpy.run_path(str(path)) for path in files() if _OF_BACKFILL.search(path.read_text("utf-8"))]
-    ended = {revision["completes"] for revision in revisions if "completes" in revision}
-    begun = {revision["revision"]: revision["backfill"] for revision in revisions if "backfill" in revision}
-    return {revision: backfill for revision, backfill in begun.items() if revision not in ended}
 
 
 class SchemaState(StrEnum):

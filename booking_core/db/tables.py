@@ -4,7 +4,7 @@ Four rules hold for every table:
 
 - `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
   that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
-  `link_keys`, `retention_clock` and `workers` belong to the installation. What moves need is called `cell_…`.
+  `link_keys`, `retention_clock` and `workers` belong to the installation.
 - An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
   in both databases, so that order, comparison and arithmetic are the same too.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
@@ -833,45 +833,6 @@ workers = Table(
     Column("id", Id, primary_key=True),
     Column("started_at", At, nullable=False),
     Column("seen_at", At, nullable=False),
-)
-
-# Cells -----------------------------------------------------------------------------------------------------------
-
-# An organization that leaves this cell: while it is copied, and until its rows are deleted here (decisions/0051).
-cell_moves = _table(
-    "cell_moves",
-    Column("slug", Text, nullable=False),
-    Column("to_cell", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("progress", Json, nullable=False),  # the last key that was copied, by table; null: all of it
-    Column("started_at", At, nullable=False),
-    Column("switched_at", At),
-    CheckConstraint("state IN ('copying', 'moved')", name="state"),
-)
-
-# The rows of such an organization that were written since the move began, as their triggers noted them.
-cell_changes = _entity(
-    "cell_changes",
-    Column("table_name", Text, nullable=False),
-    Column("key", Json, nullable=False),
-)
-
-# An organization that is copied into this cell has a row here from before its first copied row until it lives here
-# (db/arrivals.py); from the moment before it leaves the other one, the rows that make it live are here, too.
-cell_arrivals = _entity(
-    "cell_arrivals",
-    Column("table_name", Text, nullable=False),
-    Column("rows", Json, nullable=False),
-)
-
-# Where an organization went that was here. subject is its id, or the hash of a key: found before the organization is
-# known, as a key is.
-cell_forwards = _table(
-    "cell_forwards",
-    Column("subject", Text, primary_key=True),
-    Column("cell", Text, nullable=False),
-    Column("created_at", At, nullable=False),
-    UniqueConstraint("subject"),
 )
 
 OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})

@@ -5,7 +5,6 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
@@ -123,9 +122,7 @@ _HAS_DEPARTURE = (
     .correlate(tables.organizations)
 )
 _ORGANIZATIONS_OF = Statement(
-    select(*organizations.COLUMNS)
-    .where(_HAS_DEPARTURE.exists(), has_arrived(tables.organizations.c.id))
-    .order_by(tables.organizations.c.slug)
+    select(*organizations.COLUMNS).where(_HAS_DEPARTURE.exists()).order_by(tables.organizations.c.slug)
 )
 
 

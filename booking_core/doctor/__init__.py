@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
-from booking_core.db.arrivals import find_arriving
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.doctor import (
@@ -74,17 +73,15 @@ def examine(
 ) -> list[Finding]:
     """Run the checks on one organization or on all, and return their findings: broken data first."""
     options, at = options or CheckOptions(), tx.now()
-    # An organization that is being copied into this cell is whole where it lives.
-    elsewhere = set() if organization_id else find_arriving(tx)
     known = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
-    slugs = {owner: slug for owner, slug, _ in known if owner not in elsewhere}
-    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset and owner in slugs}
+    slugs = {owner: slug for owner, slug, _ in known}
+    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset}
     context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
     checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
     found: list[Finding] = []
     with tx.without_statement_timeout():
         for done, check in enumerate(checks, start=1):
-            found.extend(each for each in check.findings(tx, context) if each.organization_id not in elsewhere)
+            found.extend(check.findings(tx, context))
             advance(done, len(checks))
     return found
 

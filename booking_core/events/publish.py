@@ -20,7 +20,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.unit_of_work import Update as RowUpdate
-from booking_core.errors import Unavailable
 from booking_core.events import rules
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
@@ -98,14 +97,8 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
 
     Returns:
         The last booking number and the last event sequence before the reserved ones, by organization.
-
-    Raises:
-        Unavailable: `is_locked`: one of them has left for another cell while this transaction waited for its lock.
     """
-    before = _reserve(tx, _LOCK_SEQUENCES, wanted)
-    if len(before) < len(wanted):
-        raise Unavailable(is_locked=True)
-    return before
+    return _reserve(tx, _LOCK_SEQUENCES, wanted)
 
 
 def try_lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,6 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Text,
-    and_,
     bindparam,
     case,
     delete,
@@ -29,7 +28,6 @@ from sqlalchemy import (
 )
 
 from booking_core.clock import END_OF_TIME, MINUTE
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import Owner
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
@@ -267,7 +265,7 @@ _OLDEST = (
 _ORGANIZATIONS_BEFORE = Statement(
     select(
         organizations.c.id,
-        and_(func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()), has_arrived(organizations.c.id)),
+        func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()),
     )
     .where(organizations.c.id > bindparam("after", type_=Id))
     .order_by(organizations.c.id)

@@ -192,6 +192,8 @@ class CancellationTerms(Resource):
 class Booking(Resource):
     """Seats of one departure, sold to one guest."""
 
+    repr_paths = ("id", "booking_number", "status", "experience.title", "departure.starts_at", "totals.total")
+
     id: Id
     booking_number: int | None
     """Sequential within the organization; null for legacy rows."""
@@ -222,8 +224,7 @@ class Booking(Resource):
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None
-    """Depends on the present instant, so it is sent only where bookings are read: absent in every event and webhook,
-    and where a booking is created or changed."""
+    """Depends on the instant of the response: absent in every event and webhook."""
 
 
 class ChangeSettlement(StrEnum):

@@ -7,7 +7,6 @@ from sqlalchemy import Boolean, bindparam, or_, select
 
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.unit_of_work import Update
@@ -23,9 +22,9 @@ _SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(co
 _REMEMBERED_MAX = 1024
 
 _SELECT = select(*COLUMNS)
-_BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug"), has_arrived(_TABLE.c.id)))
+_BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug")))
 _BY_ID = Statement(_SELECT.where(_TABLE.c.id == bindparam("id", type_=tables.Id)))
-_ALL = Statement(_SELECT.where(has_arrived(_TABLE.c.id)).order_by(_TABLE.c.slug))
+_ALL = Statement(_SELECT.order_by(_TABLE.c.slug))
 _IS_TAKEN = Statement(
     select(_TABLE.c.id).where(or_(_TABLE.c.slug == bindparam("slug"), _TABLE.c.id == bindparam("id", type_=tables.Id)))
 )

@@ -11,7 +11,6 @@ from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.context import Organization
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import (
@@ -258,7 +257,7 @@ _RECORD_BY_ID = Statement(
 _RECORD_OWNER = Statement(
     select(*organizations.COLUMNS)
     .join_from(organization_table, payment_records, payment_records.c.organization_id == organization_table.c.id)
-    .where(payment_records.c.id == bindparam("id", type_=Id), has_arrived(organization_table.c.id))
+    .where(payment_records.c.id == bindparam("id", type_=Id))
 )
 
 

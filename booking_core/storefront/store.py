@@ -6,7 +6,6 @@ from booking_core import organizations
 from booking_core.clock import SECOND
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
@@ -26,7 +25,7 @@ _HAS_IT = (
     .where(holds.c.organization_id == tables.organizations.c.id, holds.c.id == bindparam("id", type_=Id))
     .correlate(tables.organizations)
 )
-_OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists(), has_arrived(tables.organizations.c.id)))
+_OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
 
 
 def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:

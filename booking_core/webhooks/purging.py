@@ -6,7 +6,6 @@ from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, no
 from sqlalchemy.engine import Dialect
 
 from booking_core.db import sql_files
-from booking_core.db.arrivals import find_arriving
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import (
@@ -64,12 +63,9 @@ _DELETE_ENDPOINTS = (*(_delete(table.c.endpoint_id) for table in _OF_ENDPOINT), 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
     """Delete deliveries that ended before that instant, with their attempts, at most `limit`; return how many.
 
-    A delivery that is queued, or whose attempt is in flight, is never deleted, however old. Those of an organization
-    that is copied into this cell are left to the cell where it lives.
+    A delivery that is queued, or whose attempt is in flight, is never deleted, however old.
     """
     found = tx.all(OLD, before=before, limit=limit, looked_at=LOOKED_AT * limit)
-    arriving = find_arriving(tx) if found else set()
-    found = [row for row in found if str(row[0]) not in arriving]
     if found:
         purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
         tx.run(_DELETE_ATTEMPTS, purged=purged)

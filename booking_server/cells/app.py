@@ -30,9 +30,8 @@ from booking_server.app import (
     organization_of,
     tracing_of,
 )
-from booking_server.cells.following import Directory, Replayed, Withheld
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by, subject_of
+from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution import key_usage
 from booking_server.execution.rate_limit import Limiter, open_limiter
@@ -87,7 +86,6 @@ class CellsApp:
         self._monitoring = create_monitoring_app(self.monitor)
         self._monitoring.state.is_monitoring_port = False
         self._lifespan = Router(lifespan=self._running)
-        self._directory = Directory(self.slots)
         self.admission = Admission(self._organization_of)
         self.admission.observe = self._observe_refusals
         self._unavailable = RequestContextMiddleware(_respond_unavailable)
@@ -98,39 +96,7 @@ class CellsApp:
         elif scope["path"] in _PROBES or (scope["path"] == _METRICS and self._settings.metrics_token):
             await self._monitoring(scope, receive, send)
         else:
-            await self._respond(scope, receive, send)
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, slot = _path_of(scope), self._slot_of(scope)
-        subject = subject_of(path, scope["headers"])
-        if subject is None:
-            await self._dispatch(slot, scope, receive, send)
-        elif path.startswith(NAMED_BY_PATH):
-            await self._dispatch(await self._directory.cell_of_link(slot, subject), scope, receive, send)
-        else:
-            await self._respond_to_key(subject, slot, scope, Replayed(receive), send)
-
-    async def _respond_to_key(self, subject: str, named: Slot, scope: Scope, body: Replayed, send: Send) -> None:
-        """Dispatch a request with a key to the cell that the key names, and on to where its organization went."""
-        slot, has_moved = self._directory.remembered(subject) or named, False
-        for _ in range(len(self.slots) + 1):
-            response = Withheld(send)
-            body.rewind()
-            await self._dispatch(slot, scope, body.receive, response.send)
-            if not response.is_refusal:
-                return
-            following = await self._directory.next_cell(slot, subject)
-            has_moved = has_moved or following is not None
-            if following is None and not has_moved:
-                # One of few older keys that seem to name a cell: see `tokens.cell_of_api_key`.
-                following = None if slot.cell.is_first else self.slots.get(cells.FIRST)
-            if following is None:
-                break
-            slot = following
-        if has_moved:  # it is about to arrive
-            await self._unavailable(scope, receive=body.receive, send=send)
-        else:
-            await response.release()
+            await self._dispatch(self._slot_of(scope), scope, receive, send)
 
     def _slot_of(self, scope: Scope) -> Slot:
         """Return the cell that the request names; without a name the first one that is open.

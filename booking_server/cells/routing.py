@@ -2,25 +2,14 @@
 
 from collections.abc import Iterable
 
-from booking_core import cells, guest_links, stripe_accounts, tokens
+from booking_core import guest_links, stripe_accounts, tokens
 from booking_core.errors import BookingError
 from booking_server.execution.authenticator import bearer_token
 
 GUEST_PAGES = ("/manage/", "/gift-card/")
 STRIPE_WEBHOOKS = stripe_accounts.WEBHOOK_PATH
 NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
-"""Paths that name an organization and the cell where their address was made."""
-
-
-def subject_of(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return what a cell would forward: the organization that the path names, or the hash of the key."""
-    if path.startswith(NAMED_BY_PATH):
-        named = _named_by_path(path)
-        return named and named[0]
-    try:
-        return cells.subject_of_key(bearer_token(headers))
-    except BookingError:
-        return None
+"""Paths that name the cell of an organization."""
 
 
 def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:

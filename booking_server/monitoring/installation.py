@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from booking_core import backlog, parked, sandboxes, secret_keys, worker_heartbeats
-from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.repeated_log import RepeatedLog
 from booking_core.settings import SettingError, Settings
@@ -25,8 +24,6 @@ KEPT_S = 10.0
 STATEMENT_TIMEOUT_S = 3.0
 ANSWER_S = 4.0
 """Seconds in which the database answers, or the scrape goes without these metrics; Prometheus waits for ten."""
-BACKFILL_COUNTED_MAX = 100_000
-"""The count takes milliseconds."""
 KEYS_EVERY_S = 300.0
 """Seconds between two looks at values that the secret keys have to open."""
 
@@ -84,7 +81,8 @@ class Installation:
 
     def _opens(self) -> bool:
         try:
-            return secret_keys.find_problem(self._settings, self._database) is None
+            problem = secret_keys.find_problem(self._settings, self._database)
+            return problem is None or problem.is_damage
         except SettingError:
             return False
 
@@ -99,8 +97,6 @@ def backlog_families(tx: Tx) -> Iterator[Metric]:
     failing = {x.status: x.failing for x in endpoints}
     yield gauge("booking_endpoints_failing", "Webhook endpoints whose last attempt failed.", "status", failing)
     yield gauge("booking_parked_rows", "Rows that a job cannot process.", "job", parked.count(tx))
-    left = {revision: each.count(tx, BACKFILL_COUNTED_MAX) for revision, each in revisions.backfills().items()}
-    yield gauge("booking_backfill_rows_left", "Rows to be filled for an upgrade, up to 100,000.", "revision", left)
     yield GaugeMetricFamily("booking_workers_running", "Workers seen within a minute.", value=heartbeats.running)
     yield GaugeMetricFamily("booking_sandboxes", "Organizations that are sandboxes.", value=sandboxes.count(tx))
 

@@ -35,7 +35,6 @@ PRONOUNS_PER_100_WORDS = 1.2
 
 ALLOWED_OPENINGS: dict[str, int] = {
     "booking_server": 17,
-    "booking_core/db": 1,
     "booking_core/webhooks": 1,
 }
 ALLOWED_PRONOUNS: dict[str, float] = {}

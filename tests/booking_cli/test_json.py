@@ -25,7 +25,7 @@ Words = tuple[str, ...]
 
 ENDLESS = {("serve",), ("worker",), ("demo",), ("sandbox", "serve"), ("webhooks", "listen")}
 """They go on until they are stopped; their own tests read what they write."""
-OF_CELLS = {("cells", "create"), ("orgs", "move")}
+OF_CELLS = {("cells", "create")}
 """They need several cells of PostgreSQL; their own tests read what they write."""
 OF_SANDBOXES = {("sandbox", "clock"), ("sandbox", "advance"), ("sandbox", "mails"), ("sandbox", "pay")}
 """They need the key of a sandbox; their own tests read what they write."""
@@ -356,7 +356,7 @@ READS = {
     *{("mails", each) for each in ("list", "show")},
     *{("customers", "export"), ("audit", "list")},
     *{("catalog", each) for each in ("export", "validate")},
-    *{("db", each) for each in ("current", "check", "backfills")},
+    *{("db", each) for each in ("current", "check")},
     *{("departures", each) for each in ("list", "get", "show", "manifest")},
     *{("payments", each) for each in ("list", "due")},
     *{("refunds", each) for each in ("list", "show")},

@@ -92,9 +92,8 @@ def test_every_table_with_a_guest_is_exported_or_known_not_to_be() -> None:
         *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_ranges", "webhook_recoveries"),
         *("departure_followers", "departure_touches"),
         *("webhook_secrets", "webhook_leases", "retention_clock", "audit", "workers", "erasures"),
-        *("cell_moves", "cell_changes", "cell_forwards"),
     }
-    repeating = {"idempotency", "effects", "cell_arrivals"}
+    repeating = {"idempotency", "effects"}
     exported = {part.table.name for part in (guest_data._BOOKINGS, guest_data._TIMELINE, guest_data._GIFT_CARDS)}
     exported |= {part.table.name for part in (guest_data._EVENTS, guest_data._DELIVERIES, guest_data._ATTEMPTS)}
     exported |= {part.table.name for part in guest_data._OF_BOOKINGS}

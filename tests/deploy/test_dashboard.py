@@ -41,9 +41,8 @@ TOKEN = "a token of sixteen"
 _OF_PROMETHEUS = """\
 up 0
 ALERTS{alertname="BookingDown",alertstate="firing"} 1
-booking_backfill_rows_left{revision="0041"} 7
 """
-"""Samples that Prometheus adds by itself, and rows of an upgrade of which there are none now."""
+"""Samples that Prometheus adds by itself."""
 _VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
 
 pytestmark = pytest.mark.skipif(

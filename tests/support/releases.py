@@ -3,8 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +91,6 @@ from alembic import op
 from booking_core.db.migrations import online
 revision, down_revision, branch_labels, depends_on = "{revision}", "{before}", None, None
 is_additive = {additive}
-{attributes}
 def upgrade():
     {body}
 """
@@ -100,28 +98,23 @@ def upgrade():
 Release = Callable[..., None]
 """Makes this process a newer release, with one revision for each body of `upgrade`, from 9001 on.
 
-A body is a text, or a pair with the attributes of its revision. `additive=False` says so of all of them.
+`additive=False` says so of all of them.
 """
 
 
-@contextmanager
-def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
-    """Yield a function that makes this process a newer release until the block ends."""
+def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
+    """Return a function that makes this process a newer release until the end of the test."""
     own, own_head = revisions.folders(), revisions.head()
 
-    def make(*bodies: str | tuple[str, str], additive: bool = True) -> None:
+    def make(*bodies: str, additive: bool = True) -> None:
         before = own_head
         for former in folder.glob("*_next.py"):
             former.unlink()
-        for number, each in enumerate(bodies, start=9001):
-            body, attributes = (each, "") if isinstance(each, str) else each
-            of: Mapping[str, object] = {"revision": number, "before": before, "additive": additive}
-            text = _REVISION.format(**of, body=body, attributes=attributes)
+        for number, body in enumerate(bodies, start=9001):
+            text = _REVISION.format(revision=number, before=before, additive=additive, body=body)
             (folder / f"{number}_next.py").write_text(text)
             before = str(number)
 
         monkeypatch.setattr(revisions, "folders", lambda: [*own, folder])
-        revisions.backfills.cache_clear()
 
-    yield make
-    revisions.backfills.cache_clear()
+    return make

@@ -174,7 +174,7 @@ def test_no_booking_is_lost_while_a_deployment_is_upgraded(
         stack.callback(deployment.stop)
         deployment.wait_until_ready()
         (revisions := tmp_path / "revisions").mkdir()
-        stack.enter_context(newer_release(revisions, monkeypatch))(COLUMN, INDEX, TABLE)
+        newer_release(revisions, monkeypatch)(COLUMN, INDEX, TABLE)
         log = asyncio.run(upgrade_under_load(deployment, url, key, departure))
     print(f"{len(log.booked)} booked, refused {dict(log.refusals)}, cut {log.cut}, tries {Counter(log.tries)}")
     assert len(set(log.booked)) == len(log.booked) >= 4 * BOOKINGS

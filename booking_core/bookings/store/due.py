@@ -10,7 +10,6 @@ from booking_core.bookings.store.departures import CONFIRMED_SEATS
 from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, BookingDetails
 from booking_core.clock import END_OF_TIME, HOUR
 from booking_core.db import tables
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
@@ -75,8 +74,8 @@ class ClosedDeparture(NamedTuple):
 def _organizations_with_minimum(_: Dialect) -> Any:
     owner = tables.organizations.c
     behind = owner.id > bindparam("after", type_=Id)
-    is_on = and_(owner.cancel_under_minimum, has_arrived(owner.id))
-    return select(owner.id, is_on, owner.clock_offset).where(behind).order_by(owner.id).limit(LIMIT)
+    found = select(owner.id, owner.cancel_under_minimum, owner.clock_offset)
+    return found.where(behind).order_by(owner.id).limit(LIMIT)
 
 
 def _window(dialect: Dialect) -> Select[Any]:

@@ -10,7 +10,6 @@ from booking_core import organizations, payments
 from booking_core.bookings.rules import BookingRow
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.arrivals import has_arrived
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -123,9 +122,7 @@ _HAS_BOOKING = (
     .where(bookings.c.organization_id == tables.organizations.c.id, bookings.c.id == bindparam("id", type_=Id))
     .correlate(tables.organizations)
 )
-_ORGANIZATION_OF = Statement(
-    select(*organizations.COLUMNS).where(_HAS_BOOKING.exists(), has_arrived(tables.organizations.c.id))
-)
+_ORGANIZATION_OF = Statement(select(*organizations.COLUMNS).where(_HAS_BOOKING.exists()))
 
 
 def organization_of(tx: Tx, booking_id: str) -> Organization | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from alembic import context, op
+from alembic import op
 
 
 def create_index(
@@ -23,19 +23,3 @@ def create_index(
         op.create_index(
             name, table, list(columns), unique=is_unique, postgresql_where=condition, postgresql_concurrently=True
         )
-
-
-def finish_backfill(revision: str) -> None:
-    """Fill the rows that the worker has left of the back-fill of an earlier revision, so that the next operations may
-    rely on it. On PostgreSQL each batch is a transaction. The revision that calls it names the other in `completes`.
-
-    The worker leaves none when both releases were in use. It has left all where an installation skips a release, or
-    restores an old backup.
-    """
-    backfill = context.script.get_revision(revision).module.backfill
-    migration = op.get_context()
-    if migration.dialect.name != "postgresql":
-        backfill.finish(op.get_bind())
-        return
-    with migration.autocommit_block():
-        backfill.finish(op.get_bind())

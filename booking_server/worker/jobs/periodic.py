@@ -2,14 +2,12 @@
 
 from booking_core import webhooks
 from booking_core.context import Installation
-from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.account_looks import account_look_job
 from booking_server.worker.jobs.announcements import AnnouncementJob
-from booking_server.worker.jobs.backfill import BackfillJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
@@ -35,5 +33,4 @@ def periodic_jobs(
         RetentionJob(settings, database),
         AnnouncementJob(database),
         ErasureJob(settings, database, installation),
-        *([BackfillJob(database, backfills)] if (backfills := revisions.backfills()) else []),
     ]

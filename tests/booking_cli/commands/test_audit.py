@@ -64,7 +64,7 @@ BY_THE_DATABASE = {
         "refunds.settle",
         "refunds.record",
     ),
-    *("stripe.resolve", "mails.retry", "db.upgrade", "secrets.reseal", "cells.create", "orgs.move"),
+    *("stripe.resolve", "mails.retry", "db.upgrade", "secrets.reseal", "cells.create"),
 }
 """Commands that change rows in a state of their own. Their entry is written by the database that they open."""
 

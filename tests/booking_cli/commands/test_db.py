@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy.engine import make_url
 from support.databases import connect, fill
-from support.world import FixedClock, make_world
 
-from booking_core.clock import END_OF_TIME, system_clock
 from booking_core.db import revisions, tables
-from booking_core.db.backfills import Backfill
-from booking_core.db.engine import Database
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -127,41 +123,3 @@ def test_what_is_past_its_retention_is_counted_and_then_deleted(
     assert done == tried | {"dry_run": False}
     assert fjord_on_both("db", "purge", "-o", "json").json["total"] == 0
     assert "Nothing was deleted" in fjord_on_both("db", "purge", "--dry-run").err
-
-
-@pytest.fixture
-def filling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the newest revision leave experiences without an address to be filled."""
-    left = Backfill("experiences", "address IS NULL", {"address": "title"})
-    monkeypatch.setattr(revisions, "backfills", lambda: {"0014": left})
-
-
-def test_rows_that_an_upgrade_leaves_are_counted_and_filled_at_once(
-    stored_on_both: Booking, fresh_database_url: str, filling: None
-) -> None:
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        world = make_world(database, FixedClock(), slug="fjord-tours")
-        for _ in range(3):
-            world.experience()
-    of_experiences = {"revision": "0014", "table": "experiences"}
-    assert stored_on_both("db", "backfills", "--json").json["data"] == [of_experiences | {"rows_left": 3}]
-    assert "3 rows of experiences are left to the worker" in stored_on_both("doctor").err
-    done = stored_on_both("db", "upgrade", "--backfill", "--json")
-    assert done.code == 0
-    assert {name: done.json[name] for name in ("rows_filled", "rows_left")} == {"rows_filled": 3, "rows_left": 0}
-    assert stored_on_both("db", "backfills", "--json").json["data"] == [of_experiences | {"rows_left": 0}]
-
-
-def test_rows_that_cannot_be_filled_exit_1(stored_on_both: Booking, fresh_database_url: str, filling: None) -> None:
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        world = make_world(database, FixedClock())
-        world.experience()
-        parked_at = {"failures": 1, "error": "x", "failed_at": system_clock(), "retry_at": END_OF_TIME}
-        with database.writing() as tx:
-            key = {"organization_id": world.org, "job": "backfill_0014", "subject_id": world.org}
-            tx.insert(tables.parked_work, **key, **parked_at)
-    assert stored_on_both("db", "upgrade", "--backfill").code == 1
-
-
-def test_no_upgrade_leaves_rows_now(stored: Booking) -> None:
-    assert stored("db", "backfills", "--json").json["data"] == []

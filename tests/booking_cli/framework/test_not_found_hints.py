@@ -115,7 +115,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("organization", ("mails", "list", "--org", "nobody")),
     ("organization", ("doctor", "--org", "nobody")),
 )
-NAMES_NOTHING_THERE = {("orgs", "create"), ("orgs", "move"), ("sandbox", "pay")}
+NAMES_NOTHING_THERE = {("orgs", "create"), ("sandbox", "pay")}
 """They name what is to be made, or need several cells of PostgreSQL (see test_cells) or a sandbox (test_sandbox.py)."""
 
 

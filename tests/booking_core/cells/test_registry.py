@@ -110,7 +110,12 @@ def test_a_key_of_a_later_cell_names_it_and_looks_like_any_other() -> None:
     assert len({tokens.api_key_prefix(text) for text in texts}) == len(texts)
     for text in texts:
         assert text.endswith(tokens._base62(zlib.crc32(text[:-6].encode()), 6))
-    assert tokens.cell_of_api_key(tokens.new_api_key()[:34] + "zz00000000") == ""
+
+
+def test_a_key_of_the_first_cell_never_names_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter("00c2".rjust(34, "x") + "y" * 34)
+    monkeypatch.setattr(tokens.secrets, "choice", lambda _: next(drawn))
+    assert tokens.new_api_key().startswith("svc_" + "y" * 34)
 
 
 def test_a_link_of_a_later_cell_ends_with_its_name_and_opens_without_it_too() -> None:

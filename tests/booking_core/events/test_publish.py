@@ -82,15 +82,6 @@ def test_many_organizations_are_numbered_by_one_statement(
     assert len(statements) == 1
 
 
-def test_a_change_that_waited_while_its_organization_left_for_another_cell_is_unavailable(world: World) -> None:
-    """Its counters are gone when they are free, as when the commit of a move released them."""
-    delete = Statement(tables.counters.delete().where(tables.counters.c.organization_id == bindparam("o")))
-    world.database.write(lambda tx: tx.run(delete, o=world.org))
-    with pytest.raises(Unavailable) as refused:
-        publish(world, redeemed())
-    assert refused.value.is_locked
-
-
 def test_batches_that_meet_in_several_organizations_never_deadlock(
     world: World, new_world: Callable[..., World]
 ) -> None:

@@ -100,8 +100,6 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
         for o, e in others
     )
     databases.fill(url, tables.webhook_leases, in_flight)
-    copied = ({"organization_id": next(made), "id": next(made), "table_name": "keys", "rows": "[]"} for _ in others)
-    databases.fill(url, tables.cell_arrivals, copied)
     log, queued = [], {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
     for organization_id, endpoint_id in [(hooks.world.org, first), *others]:
         done = DONE if endpoint_id != first else MUCH

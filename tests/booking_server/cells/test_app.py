@@ -9,17 +9,12 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
-from support import checkouts
 from support.api import Api, error_of
 from support.cells import OWN_DATABASE, settings_of_cells, world_in
-from support.checkouts import Webhooks
-from support.stripe_ledger import Ledger
 from support.world import FixedClock, World
 
 from booking_core import cells, tokens
-from booking_core.cells import Mover
 from booking_core.clock import system_clock
-from booking_core.db.engine import Database
 from booking_core.settings import CellAddress, Settings
 from booking_server.cells import create_app
 
@@ -125,70 +120,6 @@ def test_a_cell_that_comes_back_is_opened_without_a_restart(
         api = Api(client, worlds["c2"])
         assert any(api.get("/me").status_code == 200 for _ in range(500))
     assert attempts.count("c2") == 2
-
-
-@pytest.fixture
-def moving(settings: Settings) -> Iterator[tuple[World, Callable[[str, str], None]]]:
-    """An organization of the first cell, and a function that moves it from one cell to another."""
-    with world_in(cells.get(settings, "first"), FixedClock(system_clock())) as world, contextlib.ExitStack() as stack:
-        places = {}
-        for name in NAMES:
-            cell = cells.get(settings, name)
-            places[name] = cell, stack.enter_context(contextlib.closing(Database(cell.settings.database_url)))
-
-        def move(source: str, target: str) -> None:
-            slug = world.organization.slug
-            ignore = {"examine": lambda tx, _: [], "pause": lambda _: None}
-            Mover(slug, places[source], places[target], **ignore).run()
-
-        yield world, move
-
-
-def test_keys_links_cursors_and_answers_hold_after_the_organization_has_moved(
-    client: TestClient, moving: tuple[World, Callable[[str, str], None]]
-) -> None:
-    world, move = moving
-    api, departure = Api(client, world), world.departure(world.experience())
-    booked = api.book(departure, key="before-the-move-0001")
-    path = urlsplit(booked.json()["manage_url"]).path
-    cursor = api.get("/events", limit=1, order="asc").json()["next_cursor"]
-    checkouts.configure(world)
-    stripe = Webhooks(Ledger(), world.org)
-    for source, target in (("first", "c2"), ("c2", OWN_DATABASE), (OWN_DATABASE, "first")):
-        move(source, target)
-        replayed = api.book(departure, key="before-the-move-0001")
-        assert (replayed.status_code, replayed.content) == (201, booked.content)
-        assert replayed.headers["idempotent-replayed"] == "true"
-        following = api.get("/events", starting_after=cursor, limit=1, order="asc").json()["data"]
-        assert following[0]["sequence"] == 2
-        assert client.get(path).status_code == 200
-        assert api.book(departure).status_code == 201
-        event = stripe.of("customer.created", {})
-        assert stripe.send(client, event, now_s=system_clock() / 1e6).json() == {"received": True}
-    assert [each["sequence"] for each in api.get("/events", order="asc").json()["data"]] == list(range(1, 10))
-    assert error_of(Api(client, world, tokens.new_api_key("c2")).get("/me")) == (401, "api_key_invalid")
-
-
-def test_a_request_between_leaving_and_arriving_may_be_tried_again(
-    client: TestClient, moving: tuple[World, Callable[[str, str], None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, move = moving
-    api = Api(client, world)
-
-    def lost(*_: object) -> None:
-        raise ConnectionError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("booking_core.cells.moves._arrive", lambda *_: None)
-        patched.setattr("booking_core.cells.moves.Mover._require_same", lambda *_: None)
-        patched.setattr("booking_core.cells.moves.Mover._clean_up", lost)
-        with pytest.raises(ConnectionError):
-            move("first", "c2")
-    refused = api.get("/me")
-    assert error_of(refused) == (503, "service_unavailable")
-    assert int(refused.headers["retry-after"]) > 0
-    move("first", "c2")
-    assert api.get("/me").json()["organization"]["id"] == world.org
 
 
 def test_a_database_that_goes_away_takes_its_own_cell_with_it_and_comes_back(

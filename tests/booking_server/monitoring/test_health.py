@@ -5,12 +5,14 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
+from support.releases import COLUMN, newer_release
 from support.servers import Service, new_world
 from support.world import NOON, SECRET, FixedClock
 
@@ -95,8 +97,10 @@ def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: py
     }
 
 
-def test_a_schema_that_this_release_does_not_know_is_reported(database: Database) -> None:
-    set_revision(database, "0001")
+def test_a_schema_of_an_older_release_is_reported(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer_release(tmp_path, monkeypatch)(COLUMN)
     with closing(Health(database)) as health:
         found = readiness(health)["parts"]
     assert found["schema"]["status"] == "failed"

@@ -58,51 +58,6 @@ def upgrade() -> None:
         )
 
     op.create_table(
-        "cell_arrivals",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
-        sa.Column("table_name", sa.Text(), nullable=False),
-        sa.Column("rows", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_cell_arrivals")),
-    )
-    op.create_table(
-        "cell_changes",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
-        sa.Column("table_name", sa.Text(), nullable=False),
-        sa.Column("key", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", "id", name=op.f("pk_cell_changes")),
-    )
-    op.create_table(
-        "cell_forwards",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("subject", sa.Text(), nullable=False),
-        sa.Column("cell", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", "subject", name=op.f("pk_cell_forwards")),
-        sa.UniqueConstraint("subject", name=op.f("uq_cell_forwards_subject")),
-    )
-    op.create_table(
-        "cell_moves",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("slug", sa.Text(), nullable=False),
-        sa.Column("to_cell", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("progress", sa.Text(), nullable=False),
-        sa.Column("started_at", sa.BigInteger(), nullable=False),
-        sa.Column("switched_at", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint("state IN ('copying', 'moved')", name=op.f("ck_cell_moves_state")),
-        sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_cell_moves")),
-    )
-    op.create_table(
         "deliveries",
         sa.Column(
             "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
