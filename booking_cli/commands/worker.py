@@ -5,6 +5,8 @@ import logging.config
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
@@ -19,6 +21,7 @@ log = logging.getLogger("booking.worker")
 
 @command(app, "worker", "booking worker", "booking worker --health-port 8081")
 def worker(
+    ctx: typer.Context,
     health_port: Annotated[
         int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
@@ -35,6 +38,7 @@ def worker(
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
         service.prepare_cells(settings)
+        ctx.obj.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
         run(settings, address)
