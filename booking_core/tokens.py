@@ -132,6 +132,16 @@ def new_api_key(cell: str = "", *, is_test: bool = False) -> str:
     return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
 
 
+def is_api_key(text: str) -> bool:
+    """Return whether a text has the form of an API key."""
+    return len(text) == API_KEY_LENGTH and text.startswith(API_KEY_PREFIX) and set(text[4:]) <= set(_ALPHABET + "_")
+
+
+def has_checksum(key: str) -> bool:
+    """Return whether the last six characters of an API key are the CRC32 of the others, as `new_api_key` makes them."""
+    return key[-_CRC_LENGTH:] == _base62(zlib.crc32(key[:-_CRC_LENGTH].encode()), _CRC_LENGTH)
+
+
 def cell_of_api_key(key: str) -> str:
     """Return the cell that a key names; empty for the first one."""
     mark, cell = key[-_CRC_LENGTH - 4 : -_CRC_LENGTH - 2], key[-_CRC_LENGTH - 2 : -_CRC_LENGTH]

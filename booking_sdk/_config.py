@@ -1,5 +1,6 @@
 """The validated settings of a client. The environment is read when a client is created, never at import."""
 
+import logging
 import math
 import os
 import platform
@@ -15,6 +16,7 @@ from booking_sdk.request import header_pairs
 
 API_KEY_VARIABLE = "BOOKING_API_KEY"
 BASE_URL_VARIABLE = "BOOKING_BASE_URL"
+LOG_VARIABLE = "BOOKING_LOG"
 WEBHOOK_SECRET_VARIABLE = "BOOKING_WEBHOOK_SECRET"  # noqa: S105 - a name, not a secret
 
 
@@ -71,6 +73,7 @@ def configure(
     Raises:
         ConfigurationError: A setting is missing or invalid.
     """
+    _log_as_named(os.environ.get(LOG_VARIABLE, ""))
     return Config(
         base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
         api_key=_checked_api_key(os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key),
@@ -83,6 +86,21 @@ def configure(
         hooks=hooks or Hooks(),
         user_agent=_user_agent(user_agent_suffix),
     )
+
+
+def _log_as_named(level: str) -> None:
+    """Write the log of the SDK to standard error, with the level of the environment variable if it names one.
+
+    The log has methods, paths, statuses and request ids, and never a header, a query or a body.
+    """
+    if level not in ("debug", "info"):
+        return
+    logger = logging.getLogger("booking_sdk")
+    logger.setLevel(level.upper())
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
 
 
 def _checked_base_url(base_url: str) -> str:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from booking_sdk import _retries
 from booking_sdk._clock import Clock
@@ -112,10 +113,18 @@ class _Flow(Generic[T]):
         while True:
             self.number += 1
             sending = Sending(self.spec.method, self.spec.path, self.number, self.spec.key)
+            log.debug("%s: attempt %d", self._label(), self.number)
             self._call_hook(self.config.hooks.on_send, sending)
             result = yield from self._send_attempt()
             if isinstance(result, Response):
                 meta = self._meta(result)
+                log.debug(
+                    "%s: %d after %.3f s, request %s",
+                    self._label(),
+                    meta.status_code,
+                    self._elapsed_s(),
+                    meta.request_id,
+                )
                 self._call_hook(self.config.hooks.on_response, sending, meta)
                 if result.is_success or self._is_already_deleted(result) or self._is_unchanged(result):
                     return self._value(result, meta)
@@ -216,8 +225,8 @@ class _Flow(Generic[T]):
             where, problem = invalid.field_path, invalid.problem
         request = f" (request {meta.request_id})" if meta.request_id else ""
         raise ResponseValidationError(
-            f"{self._label()}: the response {response.status_code} cannot be parsed at {where or 'its start'}:"
-            f" {problem}{request}",
+            f"{self._label()}: the response {response.status_code} cannot be parsed:"
+            f" {where or 'the body'} {problem}{request}",
             response=response,
             field_path=where,
             idempotency_key=self.spec.key,
@@ -250,7 +259,7 @@ class _Flow(Generic[T]):
         )
 
     def _message(self, failure: Failure) -> str:
-        message = f"{self._label()}: {failure.reason}"
+        message = f"{self._label()} at {_address(self.config.base_url)}{failure.via}: {failure.reason}"
         if not self.maybe_executed:
             return message
         if self.spec.key is None:
@@ -296,3 +305,10 @@ class _Flow(Generic[T]):
         except Exception:
             log.exception("%s: the retry decision failed", self._label())
             return attempt.wait
+
+
+def _address(base_url: str) -> str:
+    """Return the host and the port of a base URL."""
+    url = urlsplit(base_url)
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"

@@ -85,6 +85,7 @@ class Connections:
 
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=False)
+        self.is_callers: bool = http_client is not None
         self._own: httpx.Client | None = None
         self._process_id = os.getpid()
         self.is_closed: bool = False
@@ -138,6 +139,7 @@ class AsyncConnections:
 
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=True)
+        self.is_callers: bool = http_client is not None
         self._own: dict[Hashable, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
         self._lock = threading.Lock()
         self._process_id = os.getpid()

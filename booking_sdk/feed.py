@@ -8,6 +8,7 @@ The sync class, in `booking_sdk._sync.feed`, is generated from this one by `make
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._concurrency import Stop
 from booking_sdk._feed_reader import FeedReader
@@ -17,7 +18,7 @@ from booking_sdk.pagination import AsyncEventPage, async_fetch_page
 from booking_sdk.request import RequestSpec
 
 
-class AsyncFeed(AsyncIterator[AnyEvent]):
+class AsyncFeed(Suggesting, AsyncIterator[AnyEvent]):
     """An iterator over the events of the feed in their order, present and future; `events.follow` returns it.
 
         feed = client.events.follow(after=checkpoint)
@@ -50,6 +51,9 @@ class AsyncFeed(AsyncIterator[AnyEvent]):
         Store it in the transaction that handles the event, and every event is handled exactly once.
         """
         return str(self._reader.position)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.checkpoint!r}>"
 
     def __aiter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ def serve(
         bool, option("--no-worker", "Run no delivery worker; run `booking worker` beside it.")
     ] = False,
     reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
+    wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Serve the API.
 
@@ -41,6 +42,6 @@ def serve(
     if settings.metrics_address:
         service.check_address(*settings.metrics_address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare_cells(settings)
+        service.prepare_patiently(settings, wait_for_database)
         ctx.obj.is_service = True
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

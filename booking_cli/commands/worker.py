@@ -3,6 +3,7 @@
 import logging
 import logging.config
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,7 @@ def worker(
         int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
     health_host: Annotated[str, option("--health-host HOST", "Address of that port.")] = "127.0.0.1",
+    wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Run the delivery worker and periodic jobs, until SIGINT or SIGTERM.
 
@@ -37,12 +39,27 @@ def worker(
     if address:
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare_cells(settings)
+        _prepare(settings, wait_for_database, address)
         ctx.obj.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
         run(settings, address)
     return ExitCode.OK
+
+
+def _prepare(settings: "Settings", wait_s: float, health_address: tuple[str, int] | None) -> None:
+    """Prepare the database. A process that waits for it is alive at the health port, and not ready."""
+    if health_address is None:
+        service.prepare_patiently(settings, wait_s)
+        return
+    import asyncio
+
+    from booking_server.worker.process import unready_while
+
+    def prepare(pause: "Callable[[float], object]") -> None:
+        service.prepare_patiently(settings, wait_s, pause=pause)
+
+    asyncio.run(unready_while(settings, health_address, prepare))
 
 
 def run(settings: "Settings", health_address: tuple[str, int] | None = None) -> None:

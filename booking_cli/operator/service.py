@@ -7,12 +7,14 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import option
 from booking_cli.operator import cells, logs, schema, secret_keys, storage
 
 if TYPE_CHECKING:
@@ -94,6 +96,35 @@ def is_of_cells(settings: "Settings") -> bool:
     return bool(settings.cells) and settings.cell is None
 
 
+WaitForDatabase = Annotated[
+    float, option("--wait-for-database SECONDS", "How long to wait for a database that is away or recovers.", min=0)
+]
+WAIT_S = 60.0
+
+
+def prepare_patiently(settings: "Settings", wait_s: float, *, pause: Callable[[float], object] = time.sleep) -> None:
+    """Prepare the database of each cell, and wait for it while it is away or recovers.
+
+    Args:
+        pause: as that of `booking_core.db.waiting.patiently`.
+
+    Raises:
+        CliError: as `prepare_cells`, for another cause at once.
+    """
+    from booking_core.db import waiting
+
+    urls = [each.settings.database_url for each in cells.every(settings)] if is_of_cells(settings) else []
+
+    def is_away(error: Exception) -> bool:
+        is_server_error = isinstance(error, CliError) and error.exit_code is ExitCode.SERVER
+        return is_server_error and all(map(waiting.is_away, urls or [settings.database_url]))
+
+    def notify(error: Exception) -> None:
+        _warn(settings, f"waiting for the database, {wait_s:g} s at most: {error}")
+
+    waiting.patiently(lambda: prepare_cells(settings), is_away, notify, wait_s=wait_s, pause=pause)
+
+
 def prepare_cells(settings: "Settings") -> None:
     """Prepare each cell as `prepare` does. A cell that fails is logged, and opened later by the process.
 
@@ -104,15 +135,16 @@ def prepare_cells(settings: "Settings") -> None:
         prepare(settings)
         return
     every = cells.every(settings)
-    failed: list[CliError] = []
+    failed: dict[str, CliError] = {}
     for cell in every:
         try:
             prepare(cell.settings)
         except CliError as error:
-            failed.append(error)
-            _warn(settings, f"cell {cell.name}: {error}")
+            failed[cell.name] = error
     if len(failed) == len(every):
-        raise failed[0]
+        raise next(iter(failed.values()))
+    for name, reason in failed.items():
+        _warn(settings, f"cell {name}: {reason}")
 
 
 def _verify(settings: "Settings") -> None:

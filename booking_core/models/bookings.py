@@ -192,6 +192,8 @@ class CancellationTerms(Resource):
 class Booking(Resource):
     """Seats of one departure, sold to one guest."""
 
+    repr_paths = ("id", "booking_number", "status", "experience.title", "departure.starts_at", "totals.total")
+
     id: Id
     booking_number: int | None
     """Sequential within the organization; null for legacy rows."""

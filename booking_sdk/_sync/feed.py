@@ -7,6 +7,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._feed_reader import FeedReader
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync._concurrency import Stop
@@ -16,7 +17,7 @@ from booking_sdk.models import AnyEvent
 from booking_sdk.request import RequestSpec
 
 
-class Feed(Iterator[AnyEvent]):
+class Feed(Suggesting, Iterator[AnyEvent]):
     """An iterator over the events of the feed in their order, present and future; `events.follow` returns it.
 
         feed = client.events.follow(after=checkpoint)
@@ -49,6 +50,9 @@ class Feed(Iterator[AnyEvent]):
         Store it in the transaction that handles the event, and every event is handled exactly once.
         """
         return str(self._reader.position)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.checkpoint!r}>"
 
     def __iter__(self) -> Self:
         return self

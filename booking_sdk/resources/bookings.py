@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -97,11 +97,8 @@ def _party_body(
 
 
 @scrub_tracebacks
-class AsyncBookings:
+class AsyncBookings(AsyncAPIResource):
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

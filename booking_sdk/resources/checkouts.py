@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Checkout
@@ -14,11 +14,8 @@ from booking_sdk.request import basket_fields, body_fields, get, path_segment, p
 
 
 @scrub_tracebacks
-class AsyncCheckouts:
+class AsyncCheckouts(AsyncAPIResource):
     """Bookings of a shop whose guests pay by card at once. Needs the scope `checkouts:write`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def create(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from booking_core.models.events import EventType
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
@@ -46,14 +46,11 @@ def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
 
 
 @scrub_tracebacks
-class AsyncEvents:
+class AsyncEvents(AsyncAPIResource):
     """The event feed: the organization's events of the last 90 days, in order.
 
     An event is visible to keys that can read the resource it is about.
     """
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from booking_core.models.holds import Hold
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -11,11 +11,8 @@ from booking_sdk.request import get, idempotent_change, path_segment, post_with_
 
 
 @scrub_tracebacks
-class AsyncHolds:
+class AsyncHolds(AsyncAPIResource):
     """Holds of seats. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def create(
         self,

@@ -9,7 +9,7 @@ from uuid import UUID
 from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Booking, BookingChange
@@ -98,11 +98,8 @@ def _party_body(
 
 
 @scrub_tracebacks
-class Bookings:
+class Bookings(APIResource):
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

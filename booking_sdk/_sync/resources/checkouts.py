@@ -6,7 +6,7 @@ from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Checkout
 from booking_sdk.options import RequestOptions
@@ -15,11 +15,8 @@ from booking_sdk.request import basket_fields, body_fields, get, path_segment, p
 
 
 @scrub_tracebacks
-class Checkouts:
+class Checkouts(APIResource):
     """Bookings of a shop whose guests pay by card at once. Needs the scope `checkouts:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def create(
         self,

@@ -10,7 +10,7 @@ from booking_core.models.events import EventType
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.feed import Feed
 from booking_sdk._sync.pagination import EventPage, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -47,14 +47,11 @@ def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
 
 
 @scrub_tracebacks
-class Events:
+class Events(APIResource):
     """The event feed: the organization's events of the last 90 days, in order.
 
     An event is visible to keys that can read the resource it is about.
     """
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

@@ -5,18 +5,15 @@ from uuid import UUID
 
 from booking_core.models.holds import Hold
 from booking_sdk._parse import expect_empty_body, parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.request import get, idempotent_change, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
-class Holds:
+class Holds(APIResource):
     """Holds of seats. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def create(
         self,

@@ -194,7 +194,7 @@ def test_prices_that_are_left_out_stay_and_null_empties_them(world: World) -> No
         ({"prices": {"chld": 1}}, "/prices/chld", "is no price tier of its experience; did you mean child?"),
         ({"prices": {"a/b~": 1}}, "/prices/a~1b~0", "is no price tier of its experience"),
         ({"prices": {"adult": -1}}, "/prices/adult", "must lie between 0 and"),
-        ({"prices": {"adult": nok(-1)}}, "/prices/adult/amount_minor", "should be greater than or equal to 0"),
+        ({"prices": {"adult": nok(-1)}}, "/prices/adult/amount_minor", "must be greater than or equal to 0"),
         ({"prices": {"adult": True}}, "/prices/adult", "must be an object"),
         ({"prices": {"adult": {"amount_minor": 1}}}, "/prices/adult/currency", "is required"),
         (
