@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+import typer
+
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import option
@@ -12,6 +14,7 @@ app = command_app()
 
 @command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
 def serve(
+    ctx: typer.Context,
     host: Annotated[str, option("--host HOST", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port PORT", "Port to listen on; 0: any free port.")] = 8000,
     workers: Annotated[int, option("--workers N", "Number of processes; more than 1 needs PostgreSQL.")] = 1,
@@ -41,6 +44,7 @@ def serve(
 
     def start() -> int:
         service.prepare_cells(settings)
+        ctx.obj.is_service = True
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)
 
     with service.lock_sqlite(settings.sqlite_path):

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
@@ -20,6 +22,7 @@ log = logging.getLogger("booking.worker")
 
 @command(app, "worker", "booking worker", "booking worker --health-port 8081")
 def worker(
+    ctx: typer.Context,
     health_port: Annotated[
         int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
@@ -37,6 +40,7 @@ def worker(
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
         _prepare(settings, wait_for_database, address)
+        ctx.obj.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
         # The database may go away again between the checks and the start.

@@ -35,7 +35,7 @@ from booking_sdk.testing import FakeBookingAPI, ManualClock, on_clock
 
 def book(client: Any, departure: Departure, **over: Any) -> Booking:
     arguments: dict[str, Any] = {
-        "experience_date_id": departure.id,
+        "departure_id": departure.id,
         "guests": [{"tier_id": "adult", "count": 1}],
         "customer": {"name": "Ada", "email": "ada@example.com"},
         "payment": "invoice",

@@ -39,7 +39,7 @@ NOWHERE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 def asked(departure: str, *, count: int = 2, **over: Any) -> dict[str, Any]:
     """Return the arguments that book a number of adults."""
     return {
-        "experience_date_id": departure,
+        "departure_id": departure,
         "guests": [{"tier_id": "adult", "count": count}],
         "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"},
         "payment": "pay_on_site",
@@ -573,7 +573,7 @@ class TestTheService:
             ({"note": "x" * 2001}, "note"),
             ({"customer": {"name": "Ada", "email": "nobody"}}, "customer.email"),
             ({"payment": "card"}, "payment"),
-            ({"experience_date_id": "tomorrow"}, "experience_date_id"),
+            ({"departure_id": "tomorrow"}, "departure_id"),
         ],
     )
     def test_a_request_of_the_wrong_shape_names_the_field(self, stage: Stage, over: dict[str, Any], field: str) -> None:
