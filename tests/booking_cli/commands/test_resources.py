@@ -229,7 +229,7 @@ def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departur
 ) -> None:
     refused = book(booking, "tomorrow")
     assert (refused.code, refused.error["code"]) == (8, "validation_failed")
-    assert refused.error["message"].startswith("experience_date_id: must be a UUID, such as ")
+    assert refused.error["message"].startswith("departure_id: must be a UUID, such as ")
     assert refused.error["hint"] == "booking availability lists the departures"
 
 
