@@ -196,7 +196,7 @@ class _Closed:
     row: tuple[str, ...]
     key_id: str | None
     is_damaged: bool
-    """Whether it names a live key."""
+    """True if it names a live key."""
 
 
 def _closed(opener: Opener | None, key: str, sealed: Any, row: tuple[str, ...]) -> _Closed | None:

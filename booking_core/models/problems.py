@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a value, in words for people whose subject is the field."""
+"""Describes the problems that pydantic finds in a value, in words that follow the name of the field."""
 
 import re
 from collections.abc import Mapping

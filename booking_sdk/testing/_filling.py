@@ -1,4 +1,4 @@
-"""What a double is filled with, through the core's functions: each takes a transaction and the staff that acts."""
+"""Functions that fill a double through the core; each takes a transaction and the staff that acts."""
 
 import json
 from collections.abc import Mapping, Sequence

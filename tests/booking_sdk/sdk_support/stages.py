@@ -1,4 +1,4 @@
-"""What the tests of the SDK against the service do beside its requests."""
+"""Steps of the SDK's tests against the service that are no requests."""
 
 import asyncio
 import json
