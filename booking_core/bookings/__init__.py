@@ -7,8 +7,6 @@ from booking_core.bookings.batch import (
     Deferred,
     LockWait,
     create_many,
-    decide_many,
-    first_queries,
 )
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
@@ -74,11 +72,9 @@ __all__ = [
     "create",
     "create_many",
     "create_once",
-    "decide_many",
     "find",
     "find_departures",
     "find_moves",
-    "first_queries",
     "get",
     "get_departure",
     "get_refundable",

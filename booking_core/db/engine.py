@@ -273,18 +273,11 @@ class Tx:
     def commit(self) -> None:
         """Send the collected rows and end the transaction: one round trip on PostgreSQL."""
         if self.dialect.name == "postgresql":
-            self._connection.commit(self._last_step())
+            work = self._taken()
+            self._connection.commit(self._as_step(work) if work else None)
         else:
             self.flush()
             self._connection.commit()
-        self._note_committed()
-
-    def _last_step(self) -> Step | None:
-        """Return the statement that writes the collected rows, if there are any, to be sent now."""
-        work = self._taken()
-        return self._as_step(work) if work else None
-
-    def _note_committed(self) -> None:
         if self._tallies:
             self._database.tallies.add(self._tallies)
 
@@ -384,35 +377,10 @@ class Pool:
             self._permits.release()
             raise
 
-    def open_one(self) -> None:
-        """Open a connection, unless one is idle, and keep it for the next one to use.
-
-        Raises:
-            Unavailable: no connection was returned in time.
-        """
-        with self.connection():
-            pass
-
     def take_back(self, connection: Connection) -> None:
         """Keep a connection that was lent for the next one to use, or discard it if it is broken."""
         try:
             self._release(connection)
-        finally:
-            self._permits.release()
-
-    @contextmanager
-    def idle_connection(self) -> Iterator[Connection | None]:
-        """Lend a connection that is open and idle for the time of the block; None where that would take a wait."""
-        if not self._permits.acquire(blocking=False):
-            yield None
-            return
-        try:
-            connection = self._alive()
-            try:
-                yield connection
-            finally:
-                if connection is not None:
-                    self._release(connection)
         finally:
             self._permits.release()
 
@@ -624,10 +592,6 @@ class Database:
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
-
-    def idle_writer(self, lane: Pool | None = None) -> AbstractContextManager[Connection | None]:
-        """Lend a connection of the writes, or of a lane, that is open and idle; None where that would take a wait."""
-        return (lane or self._writers).idle_connection()
 
     def traced(self, connection: Connection, pool: Pool) -> Connection:
         """Return the connection as its statements are to be run: as it is where nothing is traced."""

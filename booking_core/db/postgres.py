@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -95,18 +94,6 @@ def _encoded(value: Any) -> Any:
     return str(value).encode()
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A pipeline that was sent without waiting for its results."""
-
-    names: list[bytes | None]
-    """By result the name of the statement that it has prepared; None: it is that of a statement or command."""
-    statements: list[int]
-    """The positions of the statements' results, in their order."""
-    results: list[Any]
-    is_partial: bool
-
-
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
@@ -125,7 +112,6 @@ class PostgresConnection:
         self._rows = Transformer(self._raw)
         self._prepared: set[bytes] = set()
         self._begin_is_due = False
-        self._sent: _Sent | None = None
         self._executed = 0
         self._is_unusable = False
         self._plans_until = _FIRST_PLANS
@@ -199,80 +185,6 @@ class PostgresConnection:
             self._pipeline(*first, last, b"COMMIT")
         else:
             self.command("COMMIT")
-
-    # For an event loop, which must not wait here (see `loop_writes`) ----------------------------------------------
-
-    @property
-    def socket(self) -> int:
-        return int(self._libpq.socket)
-
-    @property
-    def is_sending(self) -> bool:
-        """Return True while a part of what was sent is still to be written, when the socket takes it."""
-        return self._sent is not None and self._sent.is_partial
-
-    def send_first(self, *steps: Step) -> None:
-        """Send what begins the transaction, and its first statements; `arrived` returns the rows."""
-        discard = [b"DISCARD PLANS"] if self._are_plans_due() else []
-        self._send_at_once(*self._first(), *discard, *steps)
-
-    def send_last(self, step: Step | None) -> None:
-        """Send the last statement of the transaction, if there is one, and the COMMIT."""
-        self._send_at_once(*([step] if step else []), b"COMMIT")
-
-    def _send_at_once(self, *steps: Step | bytes) -> None:
-        """Send statements and commands; what is new to the connection is prepared before it in the same round trip."""
-        libpq, names, statements = self._libpq, list[bytes | None](), list[int]()
-        libpq.enter_pipeline_mode()
-        for step in steps:
-            if isinstance(step, bytes):
-                libpq.send_query_params(step, None)
-            else:
-                names += self._send_prepare(step[0].text)
-                self._send(self._bound(*step, is_prepared=True))
-                statements.append(len(names))
-            names.append(None)
-        libpq.pipeline_sync()
-        self._sent = _Sent(names, statements, [], is_partial=bool(libpq.flush()))
-
-    def _send_prepare(self, text: str) -> list[bytes]:
-        name = statement_name(text)
-        if name in self._prepared or not self._server.keeps_prepared:
-            return []
-        self._libpq.send_prepare(name, text.encode())
-        return [name]
-
-    def arrived(self) -> list[list[Row]] | None:
-        """Return the rows of each statement that was sent, once all results have arrived; None before."""
-        libpq, sent = self._libpq, self._sent
-        assert sent is not None
-        if sent.is_partial:
-            sent.is_partial = bool(libpq.flush())
-        libpq.consume_input()
-        while not libpq.is_busy():
-            result = libpq.get_result()
-            if result is None:
-                continue
-            if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                return self._all_arrived(sent)
-            sent.results.append(result)
-        return None
-
-    def _all_arrived(self, sent: "_Sent") -> list[list[Row]]:
-        self._sent = None
-        self._libpq.exit_pipeline_mode()
-        for name, result in zip(sent.names, sent.results, strict=True):
-            self._checked(result)
-            if name is not None:
-                self._prepared.add(name)
-        return [self._loaded(sent.results[each])[0] for each in sent.statements]
-
-    silence_s = SILENCE_S
-
-    def is_lost(self, waited_s: float) -> bool:
-        """Return whether the server, silent for so long, counts as lost: this waits for a sign of life."""
-        is_late = self._response_timeout_s is not None and waited_s >= self._response_timeout_s
-        return is_late or self._server.signs.is_lost(self._address, self._losses)
 
     def rollback(self) -> None:
         if not self._begin_is_due:

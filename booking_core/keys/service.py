@@ -7,7 +7,7 @@ from typing import Any
 from booking_core import tokens
 from booking_core.clock import Zone
 from booking_core.context import ApiKey, Caller, Installation, Organization
-from booking_core.db.engine import Query, Row, Tx
+from booking_core.db.engine import Tx
 from booking_core.errors import ApiKeyInvalid, BookingError, NotFound
 from booking_core.keys import rules, store
 from booking_core.models.base import is_id
@@ -18,17 +18,6 @@ def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> l
     hashes = {text: tokens.hash_api_key(text) for text in texts if rules.is_key_text(text)}
     found = {each.key_hash: each for each in store.by_hashes(tx, hashes.values())} if hashes else {}
     return [_caller(hashes.get(text), found, installation) for text in texts]
-
-
-def identify_query(text: str, installation: Installation) -> Query[Caller | BookingError]:
-    """Return the query of `identify_many` for one key text, for a pipeline with other queries."""
-    key_hash = tokens.hash_api_key(text)
-    query = store.by_hash_query(key_hash)
-
-    def read(rows: list[Row]) -> Caller | BookingError:
-        return _caller(key_hash, {each.key_hash: each for each in query.read(rows)}, installation)
-
-    return Query(query.statement, query.parameters, read)
 
 
 def _caller(key_hash: str | None, found: dict[str, store.Found], installation: Installation) -> Caller | BookingError:

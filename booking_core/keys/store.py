@@ -13,7 +13,7 @@ from booking_core import organizations
 from booking_core.clock import HOUR
 from booking_core.context import ApiKey, Organization
 from booking_core.db import tables
-from booking_core.db.engine import Query, Row, Tx
+from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
@@ -64,11 +64,6 @@ _BY_HASHES = Statement(_by_hashes)
 def by_hashes(tx: Tx, hashes: Iterable[str]) -> list[Found]:
     """Return the keys of these hashes, in any order."""
     return _found(tx.all(_BY_HASHES, wanted=_wanted(hashes)))
-
-
-def by_hash_query(key_hash: str) -> Query[list[Found]]:
-    """Return the query for the key of a hash, for a pipeline with other queries."""
-    return Query(_BY_HASHES, {"wanted": _wanted((key_hash,))}, _found)
 
 
 def _wanted(hashes: Iterable[str]) -> str:

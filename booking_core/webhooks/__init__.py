@@ -5,23 +5,20 @@ worker's; `following` is how an endpoint follows the log of events (decisions/00
 request itself is sent by the server's webhook client.
 """
 
-from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease, lease_s, next_due_at
+from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s, next_due_at
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
 from booking_core.webhooks.pacing import PAUSE_MAX
-from booking_core.webhooks.picking import due
 from booking_core.webhooks.purging import purge, purge_endpoints
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.recording import (
     DeliveryResult,
     expired_leases,
-    locking,
     park,
     record,
     rescue_expired_leases,
-    settle,
 )
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.redelivering import redeliver
@@ -42,16 +39,13 @@ __all__ = [
     "claim",
     "create",
     "delete",
-    "due",
     "expired_leases",
     "find_all",
     "find_deliveries",
     "get",
     "get_delivery",
     "is_port_allowed",
-    "lease",
     "lease_s",
-    "locking",
     "longest_delay",
     "next_due_at",
     "park",
@@ -64,5 +58,4 @@ __all__ = [
     "retry",
     "rotate_secret",
     "send_test",
-    "settle",
 ]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from booking_core import keys, tokens
 from booking_core.context import Caller, Installation
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Tx
 from booking_core.errors import (
     ApiKeyInvalid,
     ApiKeyMissing,
@@ -89,44 +89,6 @@ class Authenticator:
         found = self._look_up(tx, requests)
         self._count(requests, found)
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
-
-    def last_caller(self, credentials: Credentials) -> Caller | None:
-        """Return the caller of a key when it was last looked up, however long ago that is.
-
-        What is prepared for it while the key is looked up again serves if the caller is still the same. None for a key
-        that was not seen, and for one whose next request is one too many or is counted by a store that is to be asked.
-        """
-        caller = self._shared.latest(credentials.key()) if self.known_organization(credentials) else None
-        if caller is None or self._rate_limit is None:
-            return caller
-        bucket = _key_bucket(caller.key.id)
-        if self.limiter.is_remote:
-            return caller if credentials.counted == bucket else None
-        return None if self.limiter.peek(bucket, self._rate_limit).retry_after_s else caller
-
-    def look_up_query(self, credentials: Credentials) -> Query[Caller | BookingError]:
-        """Return the query that looks up a key, whose result `admit` takes.
-
-        Raises:
-            ApiKeyMissing, ApiKeyInvalid: there is no key.
-        """
-        return keys.identify_query(credentials.key(), self._installation)
-
-    def admit(self, credentials: Credentials, found: Caller | BookingError, begun_s: float) -> Caller:
-        """Count a request whose key was looked up, and return its caller.
-
-        Args:
-            begun_s: monotonic seconds at which the look-up began.
-
-        Raises:
-            BookingError: the key is not valid, the request is one too many, or the organization has no access.
-        """
-        self._remember(credentials.key(), found, begun_s)
-        self._count((credentials,), (found,))
-        admitted = self._admit(credentials, found)
-        if isinstance(admitted, Exception):
-            raise admitted
-        return admitted
 
     def known_organization(self, credentials: Credentials) -> str | None:
         """Return the organization of a key that was valid when it was last looked up; none for any other key."""

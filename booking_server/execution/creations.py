@@ -1,13 +1,12 @@
 """The lanes of bookings: a batch that waits for no lock, and threads that may wait.
 
-A request that comes alone is booked by the event loop (`lone_creations`). Of others, one thread books everything that
-waits in one transaction, for all organizations, and so it waits for nothing. Requests whose departure or numbers
+One thread books everything that waits in one transaction, for all organizations, and so it waits for nothing. While one
+organization rushes, a second thread books for the others. Requests whose departure or numbers
 another transaction has locked go to the second lane, where a batch has requests of one organization that wait for the
 same lock, and where one organization has a part of the threads. A lock that is not free after three seconds is refused
 (decision R4), with nothing done.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -22,7 +21,6 @@ from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.creation import Creation
 from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
-from booking_server.execution.lone_creations import LoneCreations
 from booking_server.execution.queues import Place, SeparateQueue
 
 log = logging.getLogger("booking.http")
@@ -62,7 +60,7 @@ class Creations:
         threads = 1 if database.is_sqlite else WAITING_THREADS
         # Apart from other reads, of which one that is slow would hold all bookings.
         self._key_readers = database.open_readers(1, name="booking_keys")
-        # The second connection is for a request that overtakes the batches.
+        # The second connection is for bookings beside a rush.
         self._batch_lane = database.open_lane(2, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads, name="locked_bookings")
         self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
@@ -81,7 +79,11 @@ class Creations:
         self.batches: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
         )
-        self._lone = LoneCreations(database, authenticator, self.batches, self._batch_lane)
+        self.beside_rush: BatchExecutor[Creation, Answer] = BatchExecutor(
+            "book-beside", self._create_batch, threads=1, batch=BATCH, overflow=self.waiting, clock=clock
+        )
+        """Books for other organizations while one of them rushes: they would wait for its batch in hand and the next.
+        SQLite has one writer, for which they would wait all the same."""
 
     async def create(
         self,
@@ -93,7 +95,7 @@ class Creations:
         caller: Caller | None = None,
         traceparent: str | None = None,
     ) -> Answer:
-        """Create a booking: in a batch with others that wait, or on the event loop when it comes alone.
+        """Create a booking, in a batch with others that wait.
 
         Args:
             size: the bytes of the request's body.
@@ -102,14 +104,13 @@ class Creations:
             traceparent: the trace context (W3C) of the request.
         """
         creation = Creation(credentials, prepare, size, traceparent, caller)
-        # The transaction goes on when the client hangs up, as one in a thread does.
-        if (alone := self._lone.begin(creation, organization_id)) and (answer := await asyncio.shield(alone)):
-            return answer
-        return await self.batches.submit(creation, Place(organization_id))
+        is_beside = not self._database.is_sqlite and self.batches.is_rushed_by_another(organization_id)
+        return await (self.beside_rush if is_beside else self.batches).submit(creation, Place(organization_id))
 
     def close(self) -> None:
         """Finish what waits."""
         self.batches.close()
+        self.beside_rush.close()
         self.waiting.close()
 
     # In the thread of the batch --------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ SLOW_S = 0.01
 """Seconds after which a batch counts as waiting for the database. One that waits for the interpreter gets it much
 sooner (`interpreter.SWITCH_S`)."""
 RUSH = 8
-"""The number of jobs of one owner from which on another owner's job may overtake them."""
+"""The number of jobs of one owner from which on another owner's jobs are run beside them."""
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -145,13 +145,11 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self._waiting: JobQueue[QueuedJob[JobT, ResultT]] = MixedQueue() if waiting is None else waiting
         self._load = Load(threads, batch, clock)
         self._idle = 0
-        """Threads that wait to be woken, less one while `occupy` has its place."""
+        """Threads that wait to be woken."""
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         """Wakes one idle thread for each item."""
         self._series: tuple[Hashable, int] = None, 0
         """The owner of all jobs of the last batches, and the number of these jobs."""
-        self._overtaking = threading.Lock()
-        """Held while a job overtakes the batches."""
         self._is_closing = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
@@ -240,8 +238,6 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._wake_all()
         for thread in self._threads:
             thread.join()
-        with self._overtaking:
-            pass  # no job overtakes any more
 
     def _wake_all(self) -> None:
         for _ in range(self._idle):
@@ -403,53 +399,12 @@ class BatchExecutor(Generic[JobT, ResultT]):
         if waited:
             self._refuse(waited, outage)
 
-    # Batches of one that the event loop runs itself -----------------------------------------------------------------
-
-    def occupy(self) -> bool:
-        """Take the place of the one thread, for a batch of one job that the caller runs, until `vacate`.
-
-        Return False where jobs wait, run or are expected: the job is to be submitted then. Those that are submitted
-        meanwhile wait as they wait for a batch.
-        """
-        if self._expected > 1:  # the usual case under load, for which no lock is taken
+    def is_rushed_by_another(self, owner: Hashable) -> bool:
+        """Return whether all jobs that wait or run are of a rush of one other owner, and the owner has none of them."""
+        if self._waiting.owners > 1:  # the usual case under load, for which no lock is taken
             return False
         with self._lock:
-            if self._is_closing or len(self._waiting) or self._idle < len(self._threads):
-                return False
-            self._idle -= 1
-        self._load.begin()
-        return True
-
-    def vacate(self, *, has_run: bool = False) -> None:
-        """Give the place of `occupy` back, and let the thread run what has come meanwhile.
-
-        Args:
-            has_run: the job was run, as a batch of one.
-        """
-        if has_run:
-            self.observe(1, 0.0)
-            if self._coalesce:
-                self._update_expected(1)
-            self._load.end()
-        else:
-            self._load.forget()
-        with self._lock:
-            self._rest()
-            if self._is_closing:
-                self._wake_all()
-
-    def overtake(self, owner: Hashable) -> bool:
-        """Begin a job beside the batches, which the caller runs, until `end_overtaking`.
-
-        Return False unless all jobs that wait or run are those of a rush of one other owner, and none overtakes them
-        already: the job is to be submitted then. Jobs of many owners cost least, and wait least, in a batch together.
-        """
-        if self._waiting.owners > 1:  # as in `occupy`
-            return False
-        with self._lock:
-            if self._is_closing or self._waiting.count(owner) or not self._is_rush_of_another(owner):
-                return False
-            return self._overtaking.acquire(blocking=False)
+            return not self._waiting.count(owner) and self._is_rush_of_another(owner)
 
     def _is_rush_of_another(self, owner: Hashable) -> bool:
         """Return whether one other owner has many jobs, or had in the last batches, and all that are there since."""
@@ -458,16 +413,6 @@ class BatchExecutor(Generic[JobT, ResultT]):
             return True
         rushing, jobs_before = self._series
         return jobs_before >= RUSH and rushing != owner and jobs == self._waiting.count(rushing)
-
-    def end_overtaking(self, *, has_run: bool = False) -> None:
-        """Let another job overtake.
-
-        Args:
-            has_run: the job was run, as a batch of one.
-        """
-        if has_run:
-            self.observe(1, 0.0)
-        self._overtaking.release()
 
     def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
         """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""

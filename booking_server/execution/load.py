@@ -42,10 +42,6 @@ class Load:
         self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
         self._mean_jobs += _WEIGHT * ((jobs_max or self._batch) - self._mean_jobs)
 
-    def forget(self) -> None:
-        """Note that the present thread runs no batch after all."""
-        del self._begun_s[threading.get_ident()]
-
     @property
     def running(self) -> int:
         """Return the number of batches that run now."""

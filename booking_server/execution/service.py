@@ -147,7 +147,7 @@ class Service:
     @property
     def executors(self) -> Sequence[BatchExecutor[Any, Any]]:
         """Return all executors, for metrics."""
-        creations = self.creations.batches, self.creations.waiting
+        creations = self.creations.batches, self.creations.beside_rush, self.creations.waiting
         return (*self.reads.executors, *creations, self._writes, self._look_ups)
 
     def trace(self, tracer: Tracer | None) -> None:

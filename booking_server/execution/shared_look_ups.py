@@ -31,10 +31,6 @@ class SharedLookUps:
         begun_s, caller = self._found.get(tokens.hash_api_key(key), _NONE)
         return caller if begun_s >= max(arrived_s, now_s - SHARED_S) else None
 
-    def latest(self, key: str) -> Caller | None:
-        """Return the caller of a key when it was last looked up and was valid; None if that is forgotten."""
-        return self._found.get(tokens.hash_api_key(key), _NONE)[1]
-
     def note(self, key: str, caller: Caller, begun_s: float) -> None:
         """Remember the caller that was found by a look-up which began then."""
         if len(self._found) >= _REMEMBERED_MAX:

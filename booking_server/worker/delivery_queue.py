@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 from booking_core import tokens, webhooks
 from booking_core.clock import SECOND, has_passed
 from booking_core.context import Installation
-from booking_core.db import loop_writes
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import is_outage
 from booking_core.settings import Settings
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult, LockedDeliveries
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.parking import Endpoint, Parking, endpoint_of
 from booking_server.worker.slots import ClaimLimits, Slots
@@ -25,9 +24,6 @@ T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
 _NEVER_S = 10**9
-BUSY = 32
-"""Attempts in flight from which on transactions are made on the loop's thread. With fewer, a thread costs little, and
-keeps nothing else that the loop does waiting."""
 
 
 class DeliveryQueue:
@@ -74,18 +70,9 @@ class DeliveryQueue:
         return claimed
 
     async def _claim(self, limits: ClaimLimits, lease_s: int) -> list[ClaimedDelivery]:
-        lease = partial(webhooks.lease, installation=self._installation, worker=self._worker, lease_s=lease_s)
-        if self.is_busy:
-            query = webhooks.due(**limits._asdict(), worker=self._worker, now=None)
-            return await loop_writes.write(self._database, query, lambda tx, picked: lease(tx, picked=picked))
         return await self._write(
             lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
         )
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether the loop makes transactions itself, and leaves them to no thread (see `db.loop_writes`)."""
-        return self.in_flight >= BUSY
 
     def add_result(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt for the next call of `record`."""
@@ -119,11 +106,7 @@ class DeliveryQueue:
         When the database is away these and the others are kept for the next call.
         """
         try:
-            if self.is_busy:
-                query = webhooks.locking(together)
-                await loop_writes.write(self._database, query, partial(self._settle, results=together))
-            else:
-                await self._write(lambda tx: self._record(tx, together))
+            await self._write(lambda tx: self._record(tx, together))
         except BaseException as error:
             if isinstance(error, Exception) and not is_outage(error):
                 return False
@@ -203,9 +186,6 @@ class DeliveryQueue:
 
     def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
         webhooks.record(tx, results, **self._rules())
-
-    def _settle(self, tx: Tx, locked: LockedDeliveries, results: list[DeliveryResult]) -> None:
-        webhooks.settle(tx, locked, results, **self._rules())
 
     def _rules(self) -> dict[str, Any]:
         # An endpoint must not be disabled because the clock has jumped ahead.

@@ -19,8 +19,8 @@ from support.world import SECRET, FixedClock, make_world
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import schema
 from booking_core import backups, cells, database_urls
-from booking_core.db import loop_writes, tables
-from booking_core.db.engine import Database, Query
+from booking_core.db import tables
+from booking_core.db.engine import Database
 from booking_core.db.pooling import PoolerMode, SessionRequired, find_connections, find_pooling
 from booking_core.db.postgres import PostgresDriver
 from booking_core.db.statements import Statement
@@ -127,20 +127,6 @@ def test_the_service_finds_out_what_it_speaks_through(
         pooling = find_pooling(api.world.database)
         assert (pooling.mode, pooling.keeps_prepared) == (found, keeps_prepared)
         book(api, 20)
-
-
-@pytest.mark.parametrize("options", [{}, {"prepared": 0}], ids=["keeps statements", "keeps none"])
-def test_a_transaction_on_the_event_loop_has_its_own_settings(direct: str, options: dict[str, int]) -> None:
-    """Two connections share one session of the server, in which another client has left its settings."""
-    query: Query[str] = Query(_TIMEOUT, {}, lambda rows: str(rows[0][0]))
-
-    async def read(*databases_of: Database) -> list[str]:
-        return [await loop_writes.write(each, query, lambda _, shown: shown) for each in databases_of]
-
-    with pgbouncer(direct, size=1, **options) as pooled, ExitStack() as stack:
-        first, second = (stack.enter_context(closing(Database(pooled))) for _ in range(2))
-        pollute(pooled, 1)
-        assert asyncio.run(read(*(first, second) * 3)) == ["9s"] * 6
 
 
 def test_without_a_pooler_the_settings_are_those_of_the_session(direct: str) -> None:

@@ -84,6 +84,36 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
     assert world.examine() == neighbour.examine() == []
 
 
+@pytest.mark.usefixtures("no_sqlite")
+def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
+    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch of the rush does not end before the neighbour has its answer."""
+    rushed, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+    create_many, is_answered = bookings.create_many, threading.Event()
+
+    def slowly(tx: Tx, creates: Sequence[CreateRequest], **options: Any) -> Any:
+        if creates[0].organization_id == world.org:
+            assert is_answered.wait(30)
+        return create_many(tx, creates, **options)
+
+    monkeypatch.setattr(bookings, "create_many", slowly)
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            rush, quiet = Client(service, world), Client(service, neighbour)
+            waiting = [rush.book(rushed, f"rush-{n:03}") for n in range(40)]
+            await until(lambda: service.creations.batches.is_rushed_by_another(neighbour.org))
+            answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(5)]
+            assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+            is_answered.set()
+            assert statuses(answers) == [201] * 5
+            assert statuses(await asyncio.gather(*waiting)) == [201] * 40
+
+    asyncio.run(scenario())
+    assert world.examine() == neighbour.examine() == []
+
+
 @contextmanager
 def held(url: str, departure_ids: Sequence[str]) -> Iterator[None]:
     """Lock departures in one transaction, as an import does."""

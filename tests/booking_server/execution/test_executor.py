@@ -76,116 +76,36 @@ def test_waiting_jobs_run_together_in_order_up_to_the_batch_size(handler: Handle
     assert handler.batches == [[0], list(range(1, 33)), list(range(33, 65)), list(range(65, 71))]
 
 
-def test_a_caller_takes_the_place_of_an_idle_thread_and_others_wait_meanwhile(handler: Handler) -> None:
-    sizes: list[int] = []
-
+def test_a_rush_is_many_jobs_of_one_other_owner(handler: Handler) -> None:
     async def scenario() -> None:
         with open_executor(handler) as opened:
-            opened.observe = lambda size, _: sizes.append(size)
-            assert await opened.submit(1) == 2
-            assert opened.occupy()
-            assert not opened.occupy()
-            assert opened.busy_threads == 1
-            waiting = [opened.submit(job) for job in (2, 3)]
-            opened.vacate(has_run=True)
-            assert await asyncio.gather(*waiting) == [4, 6]
-            assert opened.occupy()
-            opened.vacate()
-            assert opened.busy_threads == 0
-
-    asyncio.run(scenario())
-    assert handler.batches == [[1], [2, 3]]
-    assert sizes == [1, 1, 2]  # what `occupy` has not run is not counted
-
-
-def test_no_place_is_taken_while_jobs_run_or_wait(handler: Handler) -> None:
-    async def scenario() -> None:
-        with open_executor(handler) as opened:
-            futures = await blocked_executor(opened, handler, [1])
-            assert not opened.occupy()
-            handler.free.set()
-            await asyncio.gather(*futures)
-
-    asyncio.run(scenario())
-
-
-def test_an_executor_that_closes_waits_for_a_place_that_is_taken(handler: Handler) -> None:
-    async def scenario() -> None:
-        with open_executor(handler) as opened:
-            await opened.submit(1)
-            assert opened.occupy()
-            closing = asyncio.create_task(asyncio.to_thread(opened.close))
-            while not opened._is_closing:
-                await asyncio.sleep(0)
-            assert not closing.done()
-            opened.vacate(has_run=True)
-            await closing
-            assert not opened.occupy()
-
-    asyncio.run(scenario())
-
-
-def test_a_job_overtakes_those_of_one_other_owner_one_at_a_time(handler: Handler) -> None:
-    async def scenario() -> None:
-        with open_executor(handler) as opened:
-            assert not opened.overtake("b")  # there is none to be overtaken
+            assert not opened.is_rushed_by_another("b")
             handler.free.clear()
             futures = [opened.submit(0, Place("a"))]
             await asyncio.to_thread(handler.begun.acquire, timeout=30)
             futures += [opened.submit(job, Place("a")) for job in range(1, executor.RUSH - 1)]
-            assert not opened.overtake("b")  # they are few, and make a batch with it
+            assert not opened.is_rushed_by_another("b")  # they are few, and make a batch with it
             futures.append(opened.submit(9, Place("a")))
-            assert not opened.overtake("a")
-            assert opened.overtake("b")
-            assert not opened.overtake("c")
-            opened.end_overtaking(has_run=True)
-            assert opened.overtake("c")
-            opened.end_overtaking()
+            assert opened.is_rushed_by_another("b")
+            assert not opened.is_rushed_by_another("a")
             futures.append(opened.submit(2, Place("b")))
-            assert not opened.overtake("c")  # those of many owners are run together
+            assert not opened.is_rushed_by_another("c")  # those of many owners are run together
             handler.free.set()
             await asyncio.gather(*futures)
 
     asyncio.run(scenario())
 
 
-def test_a_rush_is_overtaken_between_its_batches_until_others_have_a_part_in_them(handler: Handler) -> None:
+def test_a_rush_goes_on_between_its_batches_until_others_have_a_part_in_them(handler: Handler) -> None:
     async def scenario() -> None:
         with open_executor(handler) as opened:
             for job in range(executor.RUSH):
-                assert not opened.overtake("b")
+                assert not opened.is_rushed_by_another("b")
                 await opened.submit(job, Place("a"))
-            assert not opened.overtake("a")
-            assert opened.overtake("b")
-            opened.end_overtaking(has_run=True)
-            handler.free.clear()
-            futures = [opened.submit(0, Place("b"))]
-            await asyncio.to_thread(handler.begun.acquire, timeout=30)
-            assert not opened.overtake("c")
-            futures += [opened.submit(0, Place("a"))]
-            handler.free.set()
-            await asyncio.gather(*futures)
-            assert not opened.overtake("b")
-
-    asyncio.run(scenario())
-
-
-def test_an_executor_that_closes_waits_for_a_job_that_overtakes(handler: Handler) -> None:
-    async def scenario() -> None:
-        with open_executor(handler) as opened:
-            handler.free.clear()
-            running = [opened.submit(job, Place("a")) for job in range(executor.RUSH)]
-            await asyncio.to_thread(handler.begun.acquire, timeout=30)
-            assert opened.overtake("b")
-            closing = asyncio.create_task(asyncio.to_thread(opened.close))
-            handler.free.set()
-            await asyncio.gather(*running)
-            while any(thread.is_alive() for thread in opened._threads):
-                await asyncio.sleep(0)
-            assert not closing.done()
-            opened.end_overtaking(has_run=True)
-            await closing
-            assert not opened.overtake("b")
+            assert not opened.is_rushed_by_another("a")
+            assert opened.is_rushed_by_another("b")
+            await opened.submit(0, Place("b"))
+            assert not opened.is_rushed_by_another("b")
 
     asyncio.run(scenario())
 
