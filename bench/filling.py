@@ -47,6 +47,7 @@ COLUMNS = {
         " guest_phone guests add_ons seats currency subtotal_minor total_minor payment_method payment_source"
         " payment_status note send_confirmation_email notify_staff confirmed_at created_at updated_at"
     ).split(),
+    "timeline": ("organization_id customer_id created_at id booking_id kind data").split(),
     "events": ("organization_id sequence id type resource_type resource_id occurrence body created_at").split(),
 }
 """In the order in which they have to be written."""
@@ -71,7 +72,7 @@ class Amounts:
 
     def rows(self) -> dict[str, int]:
         """Return the number of rows of each table."""
-        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.event_count)
+        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.bookings, self.event_count)
         return dict(zip(COLUMNS, each, strict=True))
 
 
@@ -91,6 +92,7 @@ class Rows:
             "departures": self._departures(),
             "customers": self._customers(),
             "bookings": self._bookings(),
+            "timeline": self._timeline(),
             "events": self._events(),
         }
         return made[table]
@@ -159,6 +161,15 @@ class Rows:
                 *(self._experience(1 + departure % EXPERIENCES), self._customer(customer), f"Guest {customer}"),
                 *(f"filled{customer}@example.com", "+4790000000", _GUESTS, "[]", 2, "NOK", 178000, 178000),
                 *("pay_on_site", "on_site", "unpaid", _NOTE, False, False, at, at, at),
+            )
+
+    def _timeline(self) -> Iterator[tuple[Any, ...]]:
+        for n in range(1, self.amounts.bookings + 1):
+            _, customer = self._of_booking(n)
+            made_s, entry = self._made_s(n), self._id(6, n, self._made_s(n) * 1000)
+            yield (
+                *(self.organization_id, self._customer(customer), made_s * _SECOND, entry, self._booking(n)),
+                *("booking_created", f'{{"booking_number": {n}, "source": "admin"}}'),
             )
 
     def _events(self) -> Iterator[tuple[Any, ...]]:

@@ -55,9 +55,9 @@ def create(cli: Cli, body: Json, key_option: str | None) -> None:
 
 def quote(cli: Cli, body: Json, key: str | None) -> None:
     """Quote a booking and write the quote; `key` is the idempotency key of the order."""
-    path, headers = api_client.path("bookings", "quote"), {"Idempotency-Key": key} if key else {}
+    path = api_client.path("bookings", "quote")
     with api_client.connect(cli) as client:
-        quoted = api_client.request(client, "POST", path, body=body, headers=headers).body
+        quoted = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
     cli.render.one(quoted)
 
 

@@ -38,6 +38,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_API_KEY", "client", "the API key; overrides the profile"),
     ("BOOKING_BASE_URL", "client", "the base URL of the service; overrides the profile"),
     ("BOOKING_PROFILE", "client", "the profile; --profile overrides it"),
+    ("BOOKING_LOG", "client", "debug or info: the SDK writes its log to stderr"),
     ("BOOKING_CONFIG_DIR", "client", "the folder of the configuration, instead of the platform's"),
     ("BOOKING_WEBHOOK_SECRET", "client", "the secret for webhooks sign, verify, listen and trigger"),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "both", "no colors; colors also in a pipe"),

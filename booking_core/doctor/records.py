@@ -63,7 +63,7 @@ CHECKS = (
         SQL.text("scopes"),
         "a.id",
         validate_scopes,
-        remedy="booking keys revoke {subject} --org {org}, and create a key with the scopes that it needs",
+        remedy="booking keys revoke {subject}, and create a key with the scopes that it needs",
     ),
     Check(
         "the keys of a sandbox are test keys, those of a live organization are not",

@@ -123,6 +123,8 @@ def _taking_a_key(document: dict[str, Any], *, is_required: bool) -> Iterator[st
             for referred in operation.get("parameters", ()):
                 name = referred.get("$ref", "").rpartition("/")[2]
                 parameter = document["components"]["parameters"][name] if name else referred
+                if operation["operationId"] == "quote_booking":
+                    continue  # it stores nothing for the key, which is that of the order
                 if parameter["name"] == "Idempotency-Key" and parameter.get("required", False) == is_required:
                     yield f"{method.upper()} {path.removeprefix('/api/v1')}"
 
