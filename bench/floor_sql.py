@@ -195,6 +195,12 @@ def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | No
     ]
 
 
+def _lowest(offered: list[Any]) -> Any:
+    """Return the lowest price above zero; zero when every tier is free."""
+    prices = [tier["price"] for tier in offered]
+    return min((each for each in prices if each["amount_minor"]), key=_amount, default=prices[0] if prices else None)
+
+
 _amount = itemgetter("amount_minor")
 
 
@@ -202,7 +208,6 @@ def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     id_, experience, starts, ends, seats_total, seats_available, tiers, prices, price_from, own = row[:10]
     currency, closes, status = row[10:]
     offered = _tiers(tiers, price_from, own, prices, currency)
-    is_own = offered != _tiers(tiers, price_from, None, None, currency)
     return {
         "id": id_,
         "experience_id": experience,
@@ -212,8 +217,8 @@ def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "ends_at": _at(ends, zone),
         "seats_total": seats_total,
         "seats_available": seats_available,
-        "price": min((tier["price"] for tier in offered), key=_amount, default=None),
-        "price_tiers": offered if is_own else None,
+        "price": _money(price_from, currency) if price_from and not prices and own is None else _lowest(offered),
+        "price_tiers": offered,
         "booking_closes_at": _at(closes, zone),
         "status": status,
     }

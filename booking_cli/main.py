@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NoReturn
 
 from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import gc_tuning
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _report(error, cli, arguments)
     gc_tuning.resume()
     _discard_unwritable_stdout()
+    if argv is None and cli.is_service:
+        _end_process(code)
     return code
 
 
@@ -58,6 +61,20 @@ def _run(cli: Cli, arguments: list[str]) -> int:
     except Exit as end:
         return end.exit_code
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _end_process(code: int) -> NoReturn:
+    """End this process without finalizing the interpreter, after its log is written.
+
+    Threads of libraries outlive the event loop, such as those in which uvloop resolves names. Finalizing frees objects
+    that such a thread may still use: the process would crash although its work is done.
+    """
+    import logging
+
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _report(error: Exception, cli: Cli, arguments: Sequence[str]) -> int:

@@ -127,6 +127,20 @@ def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed
     return Answer(status, body, replayed=True)
 
 
+def find_answer(tx: Tx, actor: Actor, key: str) -> Answer | None:
+    """Return the answer that is stored for a key, whatever its request was; None where there is none, or where it was
+    sealed with a secret key that is no longer configured."""
+    row = tx.first(_FIND, organization_id=actor.organization.id, key=key)
+    if row is None:
+        return None
+    _, status, body_sealed = row
+    try:
+        body = actor.secret_keys.open(SEALED_FOR, body_sealed, actor.organization.id, key)
+    except ValueError:
+        return None
+    return Answer(status, body, replayed=True)
+
+
 def keep(tx: Tx, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
     """Store the answer with the other writes of the transaction."""
     tx.insert(

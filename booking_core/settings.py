@@ -16,10 +16,9 @@ from sqlalchemy.exc import ArgumentError
 from booking_core import database_urls, private_files
 from booking_core.context import Installation
 from booking_core.database_urls import masked
-from booking_core.key_strength import is_strong
 from booking_core.models import limits
 from booking_core.models.base import mailbox, single_line
-from booking_core.tokens import SecretKeys
+from booking_core.tokens import SecretKeys, is_strong
 
 DEFAULT_DATABASE_URL = "sqlite:///booking.db"
 _OFF = frozenset({"off", "0", "false", "no"})
@@ -78,7 +77,7 @@ def _secret_key(text: str) -> str:
         raise ValueError("must hold a key, or several separated by commas")
     if not is_strong(keys[0]):
         raise ValueError(
-            "holds less than 32 random bytes in its first key; make one with `openssl rand -base64 32`"
+            "must begin with 32 random bytes or more in base64 or hex; make a key with `openssl rand -base64 32`"
             " and write it in front of the old one, with a comma between them"
         )
     return text
@@ -462,7 +461,7 @@ class Settings:
     def secret_key_warnings(self) -> list[str]:
         """Say which of the keys that only open are weak: they may go on to, and should be dropped soon."""
         return [
-            f"BOOKING_SECRET_KEY: key {place} of the list holds less than 32 random bytes;"
+            f"BOOKING_SECRET_KEY: key {place} of the list is not 32 random bytes in base64 or hex;"
             " `booking secrets reseal`, then take it out"
             for place, key in enumerate(_split_keys(self.secret_key or ""), start=1)
             if not is_strong(key)

@@ -1,16 +1,17 @@
 """Everything random, hashed or sealed: ids, API keys, the secret keys that sign and seal."""
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import hmac
 import os
+import re
 import secrets
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import lru_cache, partial
 
@@ -131,6 +132,16 @@ def new_api_key(cell: str = "", *, is_test: bool = False) -> str:
     return body + _base62(zlib.crc32(body.encode()), _CRC_LENGTH)
 
 
+def is_api_key(text: str) -> bool:
+    """Return whether a text has the form of an API key."""
+    return len(text) == API_KEY_LENGTH and text.startswith(API_KEY_PREFIX) and set(text[4:]) <= set(_ALPHABET + "_")
+
+
+def has_checksum(key: str) -> bool:
+    """Return whether the last six characters of an API key are the CRC32 of the others, as `new_api_key` makes them."""
+    return key[-_CRC_LENGTH:] == _base62(zlib.crc32(key[:-_CRC_LENGTH].encode()), _CRC_LENGTH)
+
+
 def cell_of_api_key(key: str) -> str:
     """Return the cell that a key names; empty for the first one."""
     mark, cell = key[-_CRC_LENGTH - 4 : -_CRC_LENGTH - 2], key[-_CRC_LENGTH - 2 : -_CRC_LENGTH]
@@ -155,6 +166,11 @@ SEALED_PREFIX = "v2."
 """Begins a value that is bound to its row, before the id of its key. A value of an earlier release is plain
 base64, bound to no row."""
 _KEY_ID_LENGTH = 8
+_SECRET_BYTES = 32
+_DISTINCT_MIN = 9
+"""Fewer different characters are no random text: 64 random hexadecimal digits have 16 of them."""
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+")
 
 
 def sealing_key_id(sealed: str) -> str | None:
@@ -163,6 +179,29 @@ def sealing_key_id(sealed: str) -> str | None:
     version, _, rest = sealed.partition(".")
     key_id, _, _ = rest.partition(".")
     return key_id if f"{version}." == SEALED_PREFIX else None
+
+
+def is_strong(key: str) -> bool:
+    """Return whether a secret key is 32 bytes or more in base64 or hex, and does not repeat a few characters."""
+    text = key.rstrip("=")
+    if len(set(text)) < _DISTINCT_MIN or not _BASE64.fullmatch(text):
+        return False
+    return (len(text) // 2 if _HEX.fullmatch(text) else len(text) * 3 // 4) >= _SECRET_BYTES
+
+
+def missing_key_ids(named: Iterable[str | None], *, neighbours_open: bool) -> set[str | None]:
+    """Return the ids of the secret keys that are missing, among those that values of one kind name.
+
+    Args:
+        named: the key id of each value that names no live key, and does not open.
+        neighbours_open: whether another value of the kind opens. Then a value whose key no other one names is damaged.
+    """
+    counted = Counter(named)
+    return {each for each, values in counted.items() if not neighbours_open or (each is not None and values > 1)}
+
+
+class DamagedValue(ValueError):
+    """A sealed value names a live key that does not open it: it was changed, or moved from another row."""
 
 
 class SecretKeys:
@@ -264,24 +303,21 @@ class SecretKeys:
         """Open a text as `open` does, and return it with the id of the key.
 
         Raises:
-            ValueError: no live key opens it, or it was sealed for another row.
+            DamagedValue: it names a live key, and was changed or sealed for another row.
+            ValueError: no live key opens it.
         """
         key_id = sealing_key_id(sealed)
-        data = _decoded(sealed if key_id is None else sealed.rpartition(".")[2])
-        bound_to = None if key_id is None else _associated(purpose, row)
-        for index, known_id in enumerate(self._ids):
-            if key_id in (None, known_id):
-                with contextlib.suppress(InvalidTag, ValueError):
-                    cipher = self._cipher(index, purpose)
-                    return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
-        raise ValueError("sealed for another row, or with a secret key that is no longer live")
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise ValueError("not a sealed text") from None
+        with contextlib.suppress(ValueError):
+            data = base64.b64decode(sealed if key_id is None else sealed.rpartition(".")[2], validate=True)
+            bound_to = None if key_id is None else _associated(purpose, row)
+            for index, known_id in enumerate(self._ids):
+                if key_id in (None, known_id):
+                    with contextlib.suppress(InvalidTag, ValueError):
+                        cipher = self._cipher(index, purpose)
+                        return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
+        if key_id in self._ids:
+            raise DamagedValue("changed, or sealed for another row")
+        raise ValueError("no sealed text, or sealed with a secret key that is no longer live")
 
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:

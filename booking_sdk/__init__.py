@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from booking_core.models.limits import API_VERSION
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk._sync._transport import HttpClientLike
 from booking_sdk._sync.client import BookingClient
 from booking_sdk._transport import AsyncHttpClientLike
@@ -338,7 +337,6 @@ __all__ = [
     "RescheduleData",
     "ResourceType",
     "Response",
-    "ResponseCache",
     "ResponseMeta",
     "ResponseValidationError",
     "RestorationData",

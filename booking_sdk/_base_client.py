@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._clock import Clock
 from booking_sdk._config import Config
 from booking_sdk._flow import Send, Sleep, Steps, flow
@@ -14,7 +15,7 @@ from booking_sdk.request import RequestSpec
 T = TypeVar("T")
 
 
-class AsyncAPIClient:
+class AsyncAPIClient(Suggesting):
     """The base class of the client, on which resources, pages and feeds depend."""
 
     _config: Config
@@ -45,3 +46,13 @@ class AsyncAPIClient:
             return await self._transport.send(step)
         await self._clock.async_sleep(step.seconds)
         return None
+
+
+class AsyncAPIResource(Suggesting):
+    """The base class of the resources of a client."""
+
+    def __init__(self, client: AsyncAPIClient) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"

@@ -1,5 +1,6 @@
 """The validated settings of a client. The environment is read when a client is created, never at import."""
 
+import logging
 import math
 import os
 import platform
@@ -8,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk._version import __version__
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.options import ClientOptions, Hooks, RetryDecision, Timeout
@@ -16,6 +16,7 @@ from booking_sdk.request import header_pairs
 
 API_KEY_VARIABLE = "BOOKING_API_KEY"
 BASE_URL_VARIABLE = "BOOKING_BASE_URL"
+LOG_VARIABLE = "BOOKING_LOG"
 WEBHOOK_SECRET_VARIABLE = "BOOKING_WEBHOOK_SECRET"  # noqa: S105 - a name, not a secret
 
 
@@ -34,7 +35,6 @@ class Config:
     webhook_secrets: tuple[str, ...] = field(repr=False)
     hooks: Hooks
     user_agent: str
-    cache: ResponseCache | None = None
 
     def with_changes(self, options: ClientOptions) -> "Config":
         """Return a copy with changed settings."""
@@ -67,13 +67,13 @@ def configure(
     webhook_secret: str | Sequence[str] | None,
     hooks: Hooks | None,
     user_agent_suffix: str | None,
-    cache: ResponseCache | None,
 ) -> Config:
     """Validate the settings of a new client. Key, base URL and webhook secret default to environment variables.
 
     Raises:
         ConfigurationError: A setting is missing or invalid.
     """
+    _log_as_named(os.environ.get(LOG_VARIABLE, ""))
     return Config(
         base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
         api_key=_checked_api_key(os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key),
@@ -85,8 +85,22 @@ def configure(
         webhook_secrets=_checked_secrets(_secrets_of_environment() if webhook_secret is None else webhook_secret),
         hooks=hooks or Hooks(),
         user_agent=_user_agent(user_agent_suffix),
-        cache=cache,
     )
+
+
+def _log_as_named(level: str) -> None:
+    """Write the log of the SDK to standard error, with the level of the environment variable if it names one.
+
+    The log has methods, paths, statuses and request ids, and never a header, a query or a body.
+    """
+    if level not in ("debug", "info"):
+        return
+    logger = logging.getLogger("booking_sdk")
+    logger.setLevel(level.upper())
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
 
 
 def _checked_base_url(base_url: str) -> str:
@@ -183,6 +197,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "default_headers": _checked_headers,
     "webhook_secret": _checked_secrets,
     "hooks": lambda hooks: hooks or Hooks(),
-    "cache": lambda cache: cache,
 }
 _PER_CALL = frozenset({"timeout", "deadline", "max_retries"})

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from booking_sdk import _retries
 from booking_sdk._clock import Clock
@@ -33,8 +34,6 @@ from booking_sdk.response import APIResponse, Response, ResponseMeta
 T = TypeVar("T")
 
 log = logging.getLogger("booking_sdk")
-
-_IF_NONE_MATCH = "if-none-match"
 
 
 @dataclass(slots=True)
@@ -92,7 +91,6 @@ class _Flow(Generic[T]):
         self.started_at = clock.monotonic()
         self.number = 0
         self.maybe_executed = False
-        self.cache = self.config.cache if self._is_cacheable() else None
         self.last_error: APIConnectionError | APIStatusError | None = None
         """The error of the attempt before, during a retry."""
 
@@ -115,10 +113,18 @@ class _Flow(Generic[T]):
         while True:
             self.number += 1
             sending = Sending(self.spec.method, self.spec.path, self.number, self.spec.key)
+            log.debug("%s: attempt %d", self._label(), self.number)
             self._call_hook(self.config.hooks.on_send, sending)
             result = yield from self._send_attempt()
             if isinstance(result, Response):
                 meta = self._meta(result)
+                log.debug(
+                    "%s: %d after %.3f s, request %s",
+                    self._label(),
+                    meta.status_code,
+                    self._elapsed_s(),
+                    meta.request_id,
+                )
                 self._call_hook(self.config.hooks.on_response, sending, meta)
                 if result.is_success or self._is_already_deleted(result) or self._is_unchanged(result):
                     return self._value(result, meta)
@@ -140,13 +146,7 @@ class _Flow(Generic[T]):
             self.maybe_executed |= send.progress.sent and self.spec.method != "GET"
             raise
         assert result is not None, "a Send receives the result of its attempt"
-        if self.cache is not None and isinstance(result, Response):
-            return self.cache.resolve(send.url, dict(send.headers).get(_IF_NONE_MATCH), result)
         return result
-
-    def _is_cacheable(self) -> bool:
-        """Return True for a read to which the caller has not added a condition."""
-        return self.spec.method == "GET" and _IF_NONE_MATCH not in dict(self.config.headers)
 
     def _interruption(self) -> Interruption:
         return Interruption(self.spec.method, self.spec.path, self.spec.key, self.maybe_executed, self.number)
@@ -186,9 +186,6 @@ class _Flow(Generic[T]):
             headers.append(("content-type", "application/json"))
         if self.spec.key is not None:
             headers.append(("idempotency-key", self.spec.key))
-        etag = self.cache.etag(self.config.base_url + self.spec.target) if self.cache is not None else None
-        if etag is not None:
-            headers.append((_IF_NONE_MATCH, etag))
         return tuple(dict(headers).items())
 
     def _remaining_s(self) -> float | None:
@@ -213,7 +210,7 @@ class _Flow(Generic[T]):
 
     def _is_unchanged(self, response: Response) -> bool:
         """Return True for a 304 to a condition of the caller, who gets the response as it came."""
-        has_condition = _IF_NONE_MATCH in dict(self.config.headers)
+        has_condition = "if-none-match" in dict(self.config.headers)
         return response.status_code == 304 and has_condition and self.spec.is_raw
 
     def _value(self, response: Response, meta: ResponseMeta) -> T:
@@ -228,8 +225,8 @@ class _Flow(Generic[T]):
             where, problem = invalid.field_path, invalid.problem
         request = f" (request {meta.request_id})" if meta.request_id else ""
         raise ResponseValidationError(
-            f"{self._label()}: the response {response.status_code} cannot be parsed at {where or 'its start'}:"
-            f" {problem}{request}",
+            f"{self._label()}: the response {response.status_code} cannot be parsed:"
+            f" {where or 'the body'} {problem}{request}",
             response=response,
             field_path=where,
             idempotency_key=self.spec.key,
@@ -262,7 +259,7 @@ class _Flow(Generic[T]):
         )
 
     def _message(self, failure: Failure) -> str:
-        message = f"{self._label()}: {failure.reason}"
+        message = f"{self._label()} at {_address(self.config.base_url)}{failure.via}: {failure.reason}"
         if not self.maybe_executed:
             return message
         if self.spec.key is None:
@@ -308,3 +305,10 @@ class _Flow(Generic[T]):
         except Exception:
             log.exception("%s: the retry decision failed", self._label())
             return attempt.wait
+
+
+def _address(base_url: str) -> str:
+    """Return the host and the port of a base URL."""
+    url = urlsplit(base_url)
+    host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    return f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}"

@@ -1,4 +1,4 @@
-"""The only module that imports httpx: its clients, one per event loop, and mock transports for the fake."""
+"""The only module that imports httpx: its clients, one per event loop."""
 
 import os
 import threading
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import httpx
 
 from booking_sdk._httpcore_pools import abort_sockets, hold_deadlines
-from booking_sdk._retries import AttemptResult
 from booking_sdk.errors import ConfigurationError
-from booking_sdk.response import Response
 
 if TYPE_CHECKING:
     import asyncio
@@ -87,6 +85,7 @@ class Connections:
 
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=False)
+        self.is_callers: bool = http_client is not None
         self._own: httpx.Client | None = None
         self._process_id = os.getpid()
         self.is_closed: bool = False
@@ -140,6 +139,7 @@ class AsyncConnections:
 
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=True)
+        self.is_callers: bool = http_client is not None
         self._own: dict[Hashable, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
         self._lock = threading.Lock()
         self._process_id = os.getpid()
@@ -251,28 +251,3 @@ def _is_closed(loop: Hashable) -> bool:
 
 def _is_running(loop: Hashable) -> bool:
     return not _is_asyncio_loop(loop) or loop.is_running()
-
-
-def mock_transport(respond: Callable[[httpx.Request], AttemptResult]) -> httpx.MockTransport:
-    """Return a transport for `httpx.Client` and `httpx.AsyncClient` that calls a function in place of the network."""
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        result = respond(request)
-        if isinstance(result, Response):
-            return httpx.Response(result.status_code, headers=list(result.raw_headers), content=result.body)
-        if not result.sent:
-            raise httpx.ConnectError(result.reason, request=request)
-        kind = httpx.ReadTimeout if result.timed_out else httpx.ReadError
-        raise kind(result.reason, request=request)
-
-    return httpx.MockTransport(handle)
-
-
-def mock_client(transport: httpx.MockTransport) -> httpx.Client:
-    """Return an httpx client with a mock transport, which has no connections to close."""
-    return httpx.Client(transport=transport)
-
-
-def async_mock_client(transport: httpx.MockTransport) -> httpx.AsyncClient:
-    """Return an async httpx client with a mock transport, which has no connections to close."""
-    return httpx.AsyncClient(transport=transport)

@@ -44,10 +44,12 @@ def validate_body(body_type: Any, body: bytes) -> Any:
 
 def first_problem(error: "ValidationError") -> InvalidBody:
     """Return the first problem of a validation error."""
+    from booking_core.models.problems import describe
+
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # A part with a dot is not a field: it is the event type that selected the class.
     path = [str(part) for part in first["loc"] if "." not in str(part)]
-    return InvalidBody(".".join(path) or None, first["type"])
+    return InvalidBody(".".join(path) or None, describe(first))
 
 
 @cache

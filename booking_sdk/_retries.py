@@ -75,6 +75,8 @@ class Failure:
     """False only when no part of the request can have reached the service."""
     timed_out: bool
     reason: str
+    via: str = ""
+    """The proxy that was followed, or that there was none."""
 
 
 AttemptResult = Response | Failure

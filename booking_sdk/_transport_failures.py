@@ -1,5 +1,7 @@
 """Translates the exceptions of an HTTP client into the SDK's own `Failure`."""
 
+from urllib.parse import urlsplit
+
 from booking_sdk._attempt_timeout import AttemptTimedOut, AttemptTimeout
 from booking_sdk._retries import Failure
 
@@ -29,3 +31,21 @@ def failure_of(error: Exception, timeout: AttemptTimeout | None = None) -> Failu
         return Failure(sent, timed_out, f"could not connect ({detail})")
     reason = "no complete response arrived in time" if timed_out else "the connection broke before the response ended"
     return Failure(sent, timed_out, f"{reason} ({name})")
+
+
+def route(url: str, *, is_callers: bool) -> str:
+    """Return the words for the way to a URL: the proxy of the environment, or none.
+
+    Args:
+        is_callers: The HTTP client is the caller's own, which may have any proxy.
+    """
+    # Imported here: only a failed attempt needs it.
+    from urllib.request import getproxies, proxy_bypass
+
+    if is_callers:
+        return " by your http_client"
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return " without a proxy"
+    return f" through the proxy {urlsplit(proxy).netloc.rpartition('@')[2] or 'of the environment'}"

@@ -9,7 +9,6 @@ from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._clock import SYSTEM
 from booking_sdk._config import configure
 from booking_sdk._parse import parser_for
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk._traceback_scrubbing import scrub_traceback
 from booking_sdk._transport import AsyncHttpClientLike, AsyncTransport
 from booking_sdk.options import ClientOptions, Hooks, RequestOptions, RetryDecision, Timeout
@@ -59,7 +58,6 @@ class AsyncBookingClient(AsyncAPIClient):
         webhook_secret: str | Sequence[str] | None = None,
         hooks: Hooks | None = None,
         user_agent_suffix: str | None = None,
-        cache: ResponseCache | None = None,
     ) -> None:
         """Create a client. No request is sent yet.
 
@@ -76,7 +74,6 @@ class AsyncBookingClient(AsyncAPIClient):
                 `BOOKING_WEBHOOK_SECRET`.
             hooks: Functions that are called around every attempt.
             user_agent_suffix: The name of your application, added to the User-Agent header.
-            cache: A `ResponseCache` for responses that have not changed. By default there is none.
 
         Raises:
             ConfigurationError: Key or base URL is missing, or a value is invalid.
@@ -93,7 +90,6 @@ class AsyncBookingClient(AsyncAPIClient):
             webhook_secret=webhook_secret,
             hooks=hooks,
             user_agent_suffix=user_agent_suffix,
-            cache=cache,
         )
         self._clock = SYSTEM
         self._transport = AsyncTransport(http_client)

@@ -273,7 +273,12 @@ class APIStatusError(APIError):
 
     def _message(self) -> str:
         request = f" (request {one_line(self.request_id)})" if self.request_id else ""
-        return f"{self.status_code} {one_line(self.code or 'without a code')}: {self.message}{request}"
+        return f"{self.status_code} {one_line(self.code or 'without a code')}: {self.message}{self._others()}{request}"
+
+    def _others(self) -> str:
+        """Return how many problems there are beside the one that the message names."""
+        others = len(self.details) - 1
+        return "" if others < 1 else f" (and {others} more {'problem' if others == 1 else 'problems'}, in details)"
 
 
 class BadRequestError(APIStatusError):

@@ -101,11 +101,11 @@ def parse_event_leniently(fields: Any, validate: Callable[[Any], Event]) -> Even
         problem = first_problem(error)
     received = fields if isinstance(fields, dict) else {"data": {"value": fields}}
     _log.error(
-        "an event cannot be parsed and becomes an UnknownEvent: id %r, type %r, %s at %s",
+        "an event cannot be parsed and becomes an UnknownEvent: id %r, type %r, %s %s",
         received.get("id"),
         received.get("type"),
+        problem.field_path or "it",
         problem.problem,
-        problem.field_path or "its start",
     )
     absent = {"id": "", "type": "", "created_at": _EPOCH, "api_version": API_VERSION, "sequence": 0, "data": {}}
     known = {name: value for name, value in received.items() if isinstance(value, _KINDS.get(name, object))}

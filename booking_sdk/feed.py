@@ -6,8 +6,9 @@ The sync class, in `booking_sdk._sync.feed`, is generated from this one by `make
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._base_client import AsyncAPIClient
 from booking_sdk._concurrency import Stop
 from booking_sdk._feed_reader import FeedReader
@@ -16,8 +17,17 @@ from booking_sdk.models import AnyEvent
 from booking_sdk.pagination import AsyncEventPage, async_fetch_page
 from booking_sdk.request import RequestSpec
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class AsyncFeed(AsyncIterator[AnyEvent]):
+    EventT = TypeVar("EventT", covariant=True, default=AnyEvent)
+else:
+    from typing import TypeVar
+
+    EventT = TypeVar("EventT", covariant=True)
+
+
+class AsyncFeed(Suggesting, AsyncIterator[EventT]):
     """An iterator over the events of the feed in their order, present and future; `events.follow` returns it.
 
         feed = client.events.follow(after=checkpoint)
@@ -51,6 +61,9 @@ class AsyncFeed(AsyncIterator[AnyEvent]):
         """
         return str(self._reader.position)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.checkpoint!r}>"
+
     def __aiter__(self) -> Self:
         return self
 
@@ -58,7 +71,7 @@ class AsyncFeed(AsyncIterator[AnyEvent]):
         """End the feed. A pending wait for the next event ends the iteration; the checkpoint stays valid."""
         self._stop.set()
 
-    async def __anext__(self) -> AnyEvent:
+    async def __anext__(self) -> EventT:
         if self._is_checkpoint_due and self._on_checkpoint:
             self._on_checkpoint(self.checkpoint)
         self._is_checkpoint_due = False
@@ -66,7 +79,7 @@ class AsyncFeed(AsyncIterator[AnyEvent]):
             event = self._reader.next_event()
             if event is not None:
                 self._is_checkpoint_due = True
-                return event
+                return cast("EventT", event)  # of the types that were asked for
             if self._reader.is_over:
                 break
             with self._stop.interrupting():

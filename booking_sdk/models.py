@@ -400,19 +400,16 @@ class UnknownEvent(Event):
     type: UnknownType
 
 
+AnyBookingEvent = (
+    BookingCreated | BookingConfirmed | BookingCancelled | BookingRescheduled | BookingUpdated | BookingRefunded
+)
+AnyCustomerEvent = CustomerCreated | CustomerUpdated
+AnyGiftCardEvent = GiftCardIssued | GiftCardRedeemed | GiftCardRestored
 AnyEvent = (
-    BookingCreated
-    | BookingConfirmed
-    | BookingCancelled
-    | BookingRescheduled
-    | BookingUpdated
-    | BookingRefunded
+    AnyBookingEvent
     | DepartureUpdated
-    | CustomerCreated
-    | CustomerUpdated
-    | GiftCardIssued
-    | GiftCardRedeemed
-    | GiftCardRestored
+    | AnyCustomerEvent
+    | AnyGiftCardEvent
     | WebhookFailing
     | WebhookAutoDisabled
     | WebhookEnabled

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import TypedDict
 
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk.errors import APIConnectionError, APIStatusError
 from booking_sdk.response import ResponseMeta
 
@@ -102,4 +101,3 @@ class ClientOptions(TypedDict, total=False):
     default_headers: Mapping[str, str]
     webhook_secret: str | Sequence[str] | None
     hooks: Hooks | None
-    cache: ResponseCache | None

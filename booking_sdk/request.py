@@ -98,17 +98,20 @@ def post_without_key(
     return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.UNSAFE)
 
 
-def read_with_post(*segments: str, body: Mapping[str, Any], options: RequestOptions | None = None) -> RequestSpec:
-    """Build a POST that changes nothing, so that it is retried like a GET."""
-    return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.SAFE)
+def read_with_post(
+    *segments: str, body: Mapping[str, Any], key: str | None = None, options: RequestOptions | None = None
+) -> RequestSpec:
+    """Build a POST that changes nothing and is retried like a GET; `key` is the Idempotency-Key that it is about."""
+    key = None if key is None else checked_key(key)
+    return _build("POST", path(*segments), body, options, key=key, retry_safety=RetrySafety.SAFE)
 
 
 def basket_fields(
-    experience_date_id: str | UUID, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
+    departure_id: str | UUID, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
 ) -> dict[str, Any]:
     """Return the fields of a body that says what is booked."""
     return {
-        "experience_date_id": str(experience_date_id),
+        "departure_id": str(departure_id),
         "guests": body_lines("guests", guests),
         "add_ons": None if add_ons is None else body_lines("add_ons", add_ons),
         "hold_id": None if hold_id is None else str(hold_id),

@@ -194,9 +194,11 @@ def _check_schema(database: Database) -> None:
 
 
 def _verify_secret_keys(settings: Settings, database: Database) -> None:
-    """Refuse a wrong secret key also under an ASGI server that is not started by `booking serve`."""
+    """Refuse a wrong secret key also under an ASGI server that is not started by `booking serve`.
+
+    `booking serve` has logged damaged values, once for all of its processes."""
     problem = secret_keys.find_problem(settings, database)
-    if problem is None:
+    if problem is None or problem.is_damage:
         return
     if problem.is_refused:
         raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")

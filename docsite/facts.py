@@ -18,7 +18,7 @@ from docsite.markdown import code, page, table
 FOLDER = "reference"
 NOTES = {
     "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first"
-    " key with less than 32 random bytes is refused.",
+    " key that is not 32 bytes or more in base64 or hex is refused.",
     "BOOKING_SECRET_KEY_CHECK": "`refuse` stops `serve`, `worker` and `doctor`.",
     "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and"
     " `worker` warn.",

@@ -170,7 +170,7 @@ day = date({year}, 6, 1)
 with BookingClient() as client:
     departure = next(iter(client.availability.list(date_from=day, date_to=day)))
     booking = client.bookings.create(
-        experience_date_id=departure.id, guests=[{{"tier_id": "adult", "count": 2}}], payment="pay_on_site",
+        departure_id=departure.id, guests=[{{"tier_id": "adult", "count": 2}}], payment="pay_on_site",
         customer={{"name": "Ada Lovelace", "email": "ada@example.com"}}, idempotency_key="release-0001",
     )
     left = next(iter(client.availability.list(date_from=day, date_to=day))).seats_available

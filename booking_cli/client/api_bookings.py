@@ -53,10 +53,11 @@ def create(cli: Cli, body: Json, key_option: str | None) -> None:
     write_created(cli, created.body, is_replay=created.is_replay)
 
 
-def quote(cli: Cli, body: Json) -> None:
-    """Quote a booking and write the quote."""
+def quote(cli: Cli, body: Json, key: str | None) -> None:
+    """Quote a booking and write the quote; `key` is the idempotency key of the order."""
+    path, headers = api_client.path("bookings", "quote"), {"Idempotency-Key": key} if key else {}
     with api_client.connect(cli) as client:
-        quoted = api_client.request(client, "POST", api_client.path("bookings", "quote"), body=body).body
+        quoted = api_client.request(client, "POST", path, body=body, headers=headers).body
     cli.render.one(quoted)
 
 

@@ -15,8 +15,9 @@ COLUMNS = (
     *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
     TITLE,
 )
-TABLE = ("id", "starts_at", "seats", TITLE, "price", "booking_closes_at")
-TRUNCATED = {TITLE: 24}
+TABLE = ("id", "starts_at", "seats", TITLE, "price", "tiers", "booking_closes_at")
+"""`tiers` has the ids of the price tiers, with which a booking names its guests."""
+TRUNCATED = {TITLE: 24, "tiers": 24}
 _SINGLE_REQUESTS_MAX = 3
 """Up to so many experiences are requested by their ids; more are read from the list."""
 
@@ -44,7 +45,7 @@ def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departur
 def write(cli: Cli, departures: Sequence[Departure]) -> None:
     """Write departures as a list."""
     if cli.render.is_default_table:
-        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
+        departures = [{**each, "seats": _seats(each), "tiers": _tiers(each)} for each in departures]
     columns = TABLE if cli.render.is_default_table else COLUMNS
     cli.render.many(departures, columns, truncated=TRUNCATED, empty="No departure found.")
 
@@ -74,6 +75,10 @@ def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapp
 
 def _with_title(departure: Departure, titles: Mapping[str, str]) -> Departure:
     return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
+
+
+def _tiers(departure: Departure) -> str:
+    return ", ".join(tier["id"] for tier in departure["price_tiers"])
 
 
 def _seats(departure: Departure) -> str:

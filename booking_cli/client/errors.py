@@ -24,7 +24,7 @@ HINTS: Mapping[str, str] = {
 
 _TO_THIS_MACHINE = "webhooks to this machine: booking webhooks listen --forward-to URL"
 _BY_REASON: Mapping[str, str] = {"not_https": _TO_THIS_MACHINE, "address_not_public": _TO_THIS_MACHINE}
-_BY_FIELD: Mapping[str, str] = {"experience_date_id": LISTS["departure"]}
+_BY_FIELD: Mapping[str, str] = dict.fromkeys(("departure_id", "experience_date_id"), LISTS["departure"])
 """The next step by reason and by field of a detail."""
 
 NOT_THE_API = "check that the base URL is that of the service: booking config show"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.client import api_bookings, api_client, booking_search, pagination
-from booking_cli.framework import options
+from booking_cli.framework import arguments, options
 from booking_cli.framework.arguments import counts, day, identifier
 from booking_cli.framework.baskets import Departure, basket
 from booking_cli.framework.command import command, command_group
@@ -192,7 +192,7 @@ def create(
     """
     if (org is None) != (source is None):
         raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
-    body = {"experience_date_id": departure, "payment": payment} | basket(ctx.params)
+    body = {"departure_id": departure, "payment": payment} | basket(ctx.params)
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
     if org is not None and source is not None:
@@ -216,12 +216,20 @@ def quote(
     guest: options.Guests,
     add_on: options.AddOns = None,
     hold: HoldOption = None,
+    idempotency_key: Annotated[
+        str | None,
+        option(
+            "--idempotency-key KEY",
+            "The key of the order; one that is booked is allowed.",
+            parser=arguments.idempotency_key,
+        ),
+    ] = None,
 ) -> None:
     """Show the price of a booking, and each reason why it would be refused. Nothing is booked or held."""
-    body: dict[str, Any] = {"experience_date_id": departure, "guests": counts(guest, "tier_id")}
+    body: dict[str, Any] = {"departure_id": departure, "guests": counts(guest, "tier_id")}
     body |= {"add_ons": counts(add_on, "id")} if add_on else {}
     body |= {"hold_id": hold} if hold else {}
-    api_bookings.quote(ctx.obj, body)
+    api_bookings.quote(ctx.obj, body, idempotency_key)
 
 
 @command(

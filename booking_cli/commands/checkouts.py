@@ -56,7 +56,7 @@ def create(
     cancelled when the checkout ends without a payment.
     """
     cli: Cli = ctx.obj
-    body = {"experience_date_id": departure} | basket(ctx.params)
+    body = {"departure_id": departure} | basket(ctx.params)
     created = api_client.post(cli, "checkouts", body=body, key_option=idempotency_key)
     cli.render.one(created.body)
     if created.is_replay:

@@ -79,6 +79,7 @@ def demo(
             calls = _calls(database, installation, key, f"http://{HOST}:{port}")
         variables = _variables(settings, key, f"http://{HOST}:{port}")
         _write(cli, [each.slug for each in organizations], key, calls, variables)
+        cli.is_service = True
         return service.run_server(settings, host=HOST, port=port, reload=reload)
 
 

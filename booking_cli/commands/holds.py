@@ -36,7 +36,7 @@ def create(
 ) -> None:
     """Hold seats of a departure. `booking bookings create --hold` takes them over."""
     body: dict[str, Any] = {
-        "experience_date_id": departure,
+        "departure_id": departure,
         "seats": seats,
         "expires_in_seconds": duration_us(length) // 1_000_000,
     }

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+import typer
+
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import option
@@ -12,6 +14,7 @@ app = command_app()
 
 @command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
 def serve(
+    ctx: typer.Context,
     host: Annotated[str, option("--host HOST", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port PORT", "Port to listen on; 0: any free port.")] = 8000,
     workers: Annotated[int, option("--workers N", "Number of processes; more than 1 needs PostgreSQL.")] = 1,
@@ -19,6 +22,7 @@ def serve(
         bool, option("--no-worker", "Run no delivery worker; run `booking worker` beside it.")
     ] = False,
     reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
+    wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Serve the API.
 
@@ -37,6 +41,11 @@ def serve(
     service.check_address(host, port)
     if settings.metrics_address:
         service.check_address(*settings.metrics_address)
-    with service.lock_sqlite(settings.sqlite_path):
+
+    def start() -> int:
         service.prepare_cells(settings)
+        ctx.obj.is_service = True
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)
+
+    with service.lock_sqlite(settings.sqlite_path):
+        return service.patiently(settings, wait_for_database, start)

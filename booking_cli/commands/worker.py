@@ -3,7 +3,10 @@
 import logging
 import logging.config
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.exit_codes import ExitCode
@@ -19,10 +22,12 @@ log = logging.getLogger("booking.worker")
 
 @command(app, "worker", "booking worker", "booking worker --health-port 8081")
 def worker(
+    ctx: typer.Context,
     health_port: Annotated[
         int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
     health_host: Annotated[str, option("--health-host HOST", "Address of that port.")] = "127.0.0.1",
+    wait_for_database: service.WaitForDatabase = service.WAIT_S,
 ) -> int:
     """Run the delivery worker and periodic jobs, until SIGINT or SIGTERM.
 
@@ -34,11 +39,28 @@ def worker(
     if address:
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
-        service.prepare_cells(settings)
+        _prepare(settings, wait_for_database, address)
+        ctx.obj.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
-        run(settings, address)
+        # The database may go away again between the checks and the start.
+        service.patiently(settings, wait_for_database, lambda: run(settings, address))
     return ExitCode.OK
+
+
+def _prepare(settings: "Settings", wait_s: float, health_address: tuple[str, int] | None) -> None:
+    """Prepare the database. A process that waits for it is alive at the health port, and not ready."""
+    if health_address is None:
+        service.patiently(settings, wait_s, lambda: service.prepare_cells(settings))
+        return
+    import asyncio
+
+    from booking_server.worker.process import unready_while
+
+    def prepare(pause: "Callable[[float], object]") -> None:
+        service.patiently(settings, wait_s, lambda: service.prepare_cells(settings), pause=pause)
+
+    asyncio.run(unready_while(settings, health_address, prepare))
 
 
 def run(settings: "Settings", health_address: tuple[str, int] | None = None) -> None:

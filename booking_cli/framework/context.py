@@ -45,6 +45,8 @@ class Cli:
         """The arguments of that command, without its options."""
         self.audited: dict[str, Any] = {}
         """Ids or names that the command adds to its entry of the audit trail."""
+        self.is_service = False
+        """The command runs the service: its process ends without finalizing the interpreter."""
         self._renderer: Renderer | None = None
 
     @property

@@ -94,7 +94,7 @@ def booking_request(
         tiers = [tier for tier in experience["price_tiers"] if tier["seats_per_unit"] <= departure["seats_available"]]
         if departure["status"] == "open" and experience["is_published"] and tiers:
             return {
-                "experience_date_id": departure["id"],
+                "departure_id": departure["id"],
                 "guests": [{"tier_id": tiers[0]["id"], "count": 1}],
                 "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
                 "payment": "pay_on_site",

@@ -71,4 +71,4 @@ def verify(settings: "Settings", database: "Database", warn: Callable[[str], Non
         return
     if problem.is_refused:
         raise CliError(problem.message, code="wrong_secret_key", hint=problem.hint)
-    warn(problem.message)
+    warn(f"{problem.message} Hint: {problem.hint}." if problem.is_damage else problem.message)

@@ -7,12 +7,14 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import option
 from booking_cli.operator import cells, logs, schema, secret_keys, storage
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from booking_core.settings import Settings
 
 log = logging.getLogger("booking.serve")
+T = TypeVar("T")
 
 _KEEP_ALIVE_S = 75
 """Longer than the 60 seconds after which most load balancers close an idle connection. The side that may be sending a
@@ -94,6 +97,40 @@ def is_of_cells(settings: "Settings") -> bool:
     return bool(settings.cells) and settings.cell is None
 
 
+WaitForDatabase = Annotated[
+    float, option("--wait-for-database SECONDS", "How long to wait for a database that is away or recovers.", min=0)
+]
+WAIT_S = 60.0
+
+
+def patiently(
+    settings: "Settings", wait_s: float, start: Callable[[], T], *, pause: Callable[[float], object] = time.sleep
+) -> T:
+    """Start something, and again while the databases are away or recover, and return its result.
+
+    Args:
+        pause: as that of `booking_core.db.waiting.patiently`.
+
+    Raises:
+        CliError: the start failed for another cause, or after `wait_s`.
+        Unavailable: likewise.
+    """
+    from booking_core.db import waiting
+    from booking_core.errors import Unavailable
+
+    every = [each.settings for each in cells.every(settings)] if is_of_cells(settings) else [settings]
+
+    def is_away(error: Exception) -> bool:
+        is_server_error = isinstance(error, CliError) and error.exit_code is ExitCode.SERVER
+        is_outage = is_server_error or isinstance(error, Unavailable)
+        return is_outage and all(waiting.is_away(each.database_url) for each in every)
+
+    def notify(error: Exception) -> None:
+        _warn(settings, f"waiting for the database, {wait_s:g} s at most: {error}")
+
+    return waiting.patiently(start, is_away, notify, wait_s=wait_s, pause=pause)
+
+
 def prepare_cells(settings: "Settings") -> None:
     """Prepare each cell as `prepare` does. A cell that fails is logged, and opened later by the process.
 
@@ -104,15 +141,16 @@ def prepare_cells(settings: "Settings") -> None:
         prepare(settings)
         return
     every = cells.every(settings)
-    failed: list[CliError] = []
+    failed: dict[str, CliError] = {}
     for cell in every:
         try:
             prepare(cell.settings)
         except CliError as error:
-            failed.append(error)
-            _warn(settings, f"cell {cell.name}: {error}")
+            failed[cell.name] = error
     if len(failed) == len(every):
-        raise failed[0]
+        raise next(iter(failed.values()))
+    for name, reason in failed.items():
+        _warn(settings, f"cell {name}: {reason}")
 
 
 def _verify(settings: "Settings") -> None:

@@ -136,7 +136,7 @@ def _draft(request: Any, source: str) -> Any:
     from booking_core.models.bookings import BookingSource
 
     return BookingRequest(
-        departure_id=request.experience_date_id,
+        departure_id=request.departure_id,
         guests=request.guests,
         customer=request.customer,
         source=BookingSource(source),

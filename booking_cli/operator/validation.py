@@ -45,12 +45,13 @@ def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
 def _malformed(error: "ValidationError") -> "Malformed":
     from booking_core.errors import Malformed
     from booking_core.models.errors import ErrorDetail
+    from booking_core.models.problems import describe
 
     details = [
         ErrorDetail(
             field=".".join(map(str, each["loc"])),
             reason="invalid",
-            message=each["msg"].removeprefix("Value error, "),
+            message=describe(each),
         )
         for each in error.errors()
     ]

@@ -74,7 +74,7 @@ def _attend(tx: Tx, actor: Actor, booking_id: str, attendance: _Attendance, *, u
 
 def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, kind: TimelineKind, at: int) -> bytes:
     if row == booking.row:
-        return queries.show(actor, row)
+        return queries.show(actor, booking.shown(row))
     row = row._replace(updated_at=at)
     organization_id = actor.organization.id
     tx.update(
@@ -96,4 +96,4 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, kind: 
         departure_id=row.departure_id,
     )
     changes.publish(tx, actor, booking.row, row)
-    return queries.show(actor, row)
+    return queries.show(actor, booking.shown(row))

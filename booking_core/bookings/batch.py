@@ -19,11 +19,21 @@ from typing import Any
 from sqlalchemy.engine import Dialect
 
 from booking_core import events, holds, idempotency, tokens
-from booking_core.bookings import capacity, drafts, pricing, queries, references, rules, store, take_overs
+from booking_core.bookings import (
+    cancellation_terms,
+    capacity,
+    drafts,
+    pricing,
+    queries,
+    references,
+    rules,
+    store,
+    take_overs,
+)
 from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import LockedDeparture
-from booking_core.bookings.store import BatchContext
+from booking_core.bookings.store import BatchContext, ShownBooking
 from booking_core.bookings.take_overs import TakeOvers
 from booking_core.context import Caller
 from booking_core.db.engine import Query, Tx, lock_wait_query
@@ -86,7 +96,7 @@ class CreateRequest:
 
     @property
     def departure_key(self) -> tuple[str, str]:
-        return self.organization_id, self.request.experience_date_id
+        return self.organization_id, self.request.departure_id
 
     @property
     def customer_key(self) -> tuple[str, str]:
@@ -295,7 +305,7 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
             "i": position,
             "organization_id": create.organization_id,
             "key": create.once.key,
-            "departure_id": create.request.experience_date_id,
+            "departure_id": create.request.departure_id,
             "email_key": create.customer_key[1],
             "ahead": create.caller.organization.clock_offset or 0,
         }
@@ -310,7 +320,7 @@ def _decide(batch: Batch, position: int) -> None:
         elif batch.first_by_key.setdefault(create.key, position) != position:
             pass
         elif batch.is_locked_by_others(create):
-            batch.results[position] = Deferred(create.request.experience_date_id)
+            batch.results[position] = Deferred(create.request.departure_id)
         elif create.unique_reference and create.unique_reference not in batch.references.locked:
             batch.results[position] = Deferred()
         else:
@@ -363,7 +373,7 @@ def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> i
     """
     if create.hold_key is not None:
         hold = batch.take_overs.find(create.hold_key)
-        holds.require_usable(hold, create.request.experience_date_id, batch.take_overs.at)
+        holds.require_usable(hold, create.request.departure_id, batch.take_overs.at)
     held = batch.take_overs.held.get(create.departure_key)
     return held.without(create.request.hold_id) if held else context.seats_held
 
@@ -449,7 +459,8 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    answer = Answer(rules.CREATED, rules.with_link(shown, link))
+    terms = cancellation_terms.renderer(draft.organization, draft.at)(ShownBooking(row, 0, None))
+    answer = Answer(rules.CREATED, rules.complete(shown, link, terms))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer
 

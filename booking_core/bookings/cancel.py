@@ -59,11 +59,11 @@ def cancel(
     """
     booking = queries.lock(tx, actor, booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
-        return queries.show(actor, booking.row)
+        return queries.show(actor, booking.shown(booking.row))
     if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so it is not abandoned.")
     (row,) = cancel_locked(tx, actor, [booking], Cancellation(reason, note, refund, in_full))
-    return queries.show(actor, row)
+    return queries.show(actor, booking.shown(row))
 
 
 def cancel_locked(

@@ -1,7 +1,7 @@
 """The terms of a booking's cancellation, and what a cancellation would return now.
 
 The amount is that of `payments.refundable`, by which a cancellation requests its refund. It depends on the present
-instant, so that it is in no event and in no stored answer (decisions/0052).
+instant, so it is in every response that shows the booking, and in no event (decisions/0052).
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ def get_refundable(tx: Tx, actor: Actor, booking_id: str) -> Refundable:
     return _refundable(booking, actor.organization, actor.at)
 
 
-def presenter(organization: Organization, at: int) -> Callable[[ShownBooking], orjson.Fragment]:
+def renderer(organization: Organization, at: int) -> Callable[[ShownBooking], bytes]:
     """Return a function that renders the terms of a booking as in the API, at an instant."""
     zone, late_percent = organization.zone, organization.refund_late_percent
 
-    def present(booking: ShownBooking) -> orjson.Fragment:
+    def render(booking: ShownBooking) -> bytes:
         row = booking.row
         is_cancelled = row.status == _CANCELLED
         refund = 0 if booking.payment is None else _refundable(booking, organization, at).minor
@@ -61,7 +61,7 @@ def presenter(organization: Organization, at: int) -> Callable[[ShownBooking], o
         gift_card = 0 if is_cancelled else row.gift_card_minor
         return _rendered(is_cancelled, refund, gift_card, row.currency, until, zone, late_percent)
 
-    return present
+    return render
 
 
 @lru_cache(_RENDERED_MAX)
@@ -73,7 +73,7 @@ def _rendered(
     until: int,
     zone: Zone,
     late_percent: int,
-) -> orjson.Fragment:
+) -> bytes:
     """Return the terms as JSON. Most bookings of one departure have the same."""
     shown = {
         "allowed": not is_cancelled,
@@ -82,7 +82,7 @@ def _rendered(
         "until": zone.iso(max(0, until)),
         "late_percent": late_percent,
     }
-    return orjson.Fragment(orjson.dumps(shown))
+    return orjson.dumps(shown)
 
 
 def _refundable(booking: ShownBooking, organization: Organization, at: int) -> Refundable:

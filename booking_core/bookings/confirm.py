@@ -26,7 +26,7 @@ def confirm(tx: Tx, actor: Actor, booking_id: str) -> bytes:
     if booking.row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled.")
     if booking.row.status == BookingStatus.CONFIRMED:
-        return queries.show(actor, booking.row)
+        return queries.read(tx, actor, booking_id)
     return _confirm(tx, actor, booking, booking.row.payment_status)
 
 
@@ -48,7 +48,7 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
     customer_id = booking.details.customer_id
     payments.receive(tx, actor, booking_id=booking_id, payment_intent=payment_intent, customer_id=customer_id)
     if booking.row.payment_status != PaymentStatus.PENDING:
-        return queries.show(actor, booking.row)
+        return queries.read(tx, actor, booking_id)
     if booking.row.status == BookingStatus.PENDING:
         return _confirm(tx, actor, booking, PaymentStatus.PAID)
     return _mark_paid(tx, actor, booking)
@@ -63,7 +63,7 @@ def _return_late(tx: Tx, actor: Actor, booking: LockedBooking, payment_intent: s
         customer_id=booking.details.customer_id,
     )
     if not is_new:
-        return queries.show(actor, booking.row)
+        return queries.read(tx, actor, booking.row.id)
     if booking.details.cancel_reason == CancelReason.ABANDONED:  # any other reason has sent this mail before
         kind, at = OutboxKind.BOOKING_CANCELLATION_MAIL, actor.at
         outbox.enqueue(tx, actor.organization.id, kind, booking.row.id, at=at)
@@ -76,7 +76,7 @@ def _mark_paid(tx: Tx, actor: Actor, booking: LockedBooking) -> bytes:
     key = {"organization_id": actor.organization.id, "id": row.id}
     tx.update(store.PAY, **key, payment_status=row.payment_status, updated_at=row.updated_at)
     changes.publish(tx, actor, booking.row, row)
-    return queries.show(actor, row)
+    return queries.read(tx, actor, row.id)
 
 
 def _confirm(tx: Tx, actor: Actor, booking: LockedBooking, payment_status: str) -> bytes:
@@ -108,4 +108,4 @@ def _confirm(tx: Tx, actor: Actor, booking: LockedBooking, payment_status: str) 
         booking_id=row.id,
         booking_number=row.booking_number,
     )
-    return queries.show(actor, row)
+    return queries.read(tx, actor, row.id)

@@ -5,12 +5,13 @@ card, a hold whose seats they take over, and a card payment that comes later.
 """
 
 from booking_core import events, gift_cards, idempotency, payments, tokens
-from booking_core.bookings import capacity, drafts, pricing, references
+from booking_core.bookings import capacity, drafts, pricing, queries, references
 from booking_core.bookings.capacity import BookableDeparture
 from booking_core.bookings.drafts import BookingDraft, BookingRequest
 from booking_core.bookings.pricing import Quote
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import CREATED, BookingRow
+from booking_core.bookings.store import ShownBooking
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
@@ -110,12 +111,12 @@ def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed:
     row = row._replace(booking_number=number + 1)
     expiry = {"expires_at": _expires_at(actor, draft.at)} if is_pending else {}
     extra_events = [redeemed.event] if redeemed else []
-    shown = drafts.write(tx, draft, row, sequence + 1, extra_events=extra_events, **expiry)
+    drafts.write(tx, draft, row, sequence + 1, extra_events=extra_events, **expiry)
     if is_pending:
         _expect_payment(tx, draft, row)
     if draft.quote.seats:
         capacity.take_seats(tx, organization_id, draft.departure.id, draft.quote.seats, at=draft.at)
-    return shown
+    return queries.show(actor, ShownBooking(row, 0, None))
 
 
 def _expires_at(actor: Actor, at: int) -> int:

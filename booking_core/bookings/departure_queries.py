@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 
 from booking_core import departures
-from booking_core.bookings import rules, store
+from booking_core.bookings import queries, rules, store
 from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import ShownBooking
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict
@@ -66,19 +67,11 @@ def _shown(departure: JsonObject, details: store.DepartureDetails, bookings: Jso
 
 def live_bookings(tx: Tx, actor: Actor, departure_id: str) -> list[JsonObject]:
     """Return the pending and confirmed bookings of a departure in the shape of the API, sorted by number."""
-    return [_plain(actor, row) for row in _by_number(tx, actor, departure_id)]
-
-
-def _plain(actor: Actor, row: BookingRow) -> JsonObject:
-    """Present a booking with its lines parsed, which `rules.present` leaves as JSON fragments."""
-    shown: JsonObject = orjson.loads(orjson.dumps(rules.present(row, actor.organization.zone)))
-    return shown
-
-
-def _by_number(tx: Tx, actor: Actor, departure_id: str) -> list[BookingRow]:
-    return sorted(
-        store.find_live(tx, actor.organization.id, departure_id), key=lambda row: (row.booking_number or 0, row.id)
-    )
+    found = store.find_live(tx, actor.organization.id, departure_id)
+    found.sort(key=lambda each: (each.row.booking_number or 0, each.row.id))
+    present = queries.shown_presenter(actor, with_links=False)
+    plain: list[JsonObject] = orjson.loads(orjson.dumps(list(map(present, found))))
+    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +114,19 @@ def render_manifest(tx: Tx, actor: Actor, departure_id: str, *, limit: int = MAN
     departure = get_departure(tx, actor, departure_id)
     if departure["bookings"]["pending"] + departure["bookings"]["confirmed"] > limit:
         raise Conflict("manifest_too_large", f"The departure has more than {limit} bookings: list them instead.")
-    found = store.find_live_with_recorded(tx, actor.organization.id, departure_id)
-    found.sort(key=lambda each: ((each[0].guest_name or "").casefold(), each[0].booking_number or 0, each[0].id))
-    rows = [row for row, _ in found]
-    unpaid = [rules.unpaid_minor(row, recorded) for row, recorded in found]
+    found = store.find_live(tx, actor.organization.id, departure_id)
+    found.sort(key=lambda each: ((each.row.guest_name or "").casefold(), each.row.booking_number or 0, each.row.id))
+    rows = [each.row for each in found]
+    unpaid = [rules.unpaid_minor(each.row, each.recorded_minor) for each in found]
     head = orjson.dumps({"departure": departure, "totals": _totals(rows, unpaid)})
-    return head[:-1] + b',"data":[' + b",".join(_render_entries(actor, rows, unpaid)) + b"]}"
+    return head[:-1] + b',"data":[' + b",".join(_render_entries(actor, found, unpaid)) + b"]}"
 
 
-def _render_entries(actor: Actor, rows: Sequence[BookingRow], unpaid_minor: Sequence[int]) -> Iterator[bytes]:
-    """Render each entry by itself: one call for all of them would hold every other thread of the process."""
-    zone = actor.organization.zone
-    for row, left in zip(rows, unpaid_minor, strict=True):
-        yield orjson.dumps(rules.present(row, zone) | {"unpaid": rules.money(left, row.currency)})
+def _render_entries(actor: Actor, found: Sequence[ShownBooking], unpaid_minor: Sequence[int]) -> Iterator[bytes]:
+    """Render each entry separately: one call for all of them would hold every other thread of the process."""
+    present = queries.shown_presenter(actor, with_links=False)
+    for booking, left in zip(found, unpaid_minor, strict=True):
+        yield orjson.dumps(present(booking) | {"unpaid": rules.money(left, booking.row.currency)})
 
 
 def _totals(rows: Sequence[BookingRow], unpaid_minor: Sequence[int]) -> JsonObject:

@@ -14,6 +14,7 @@ from booking_core.bookings.party_pricing import PartyQuote
 from booking_core.bookings.previews import Change, ChangedMoney, Check
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
+from booking_core.bookings.store import ShownBooking
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, Conflict
@@ -113,7 +114,7 @@ def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
         refused.extend(previews.refusals(_checks_of_plan(actor, state, plan)))
     if refused or plan is None:
         booking = state.booking
-        return previews.render(actor, Change(booking.row, booking.details.seats, None, tuple(refused)))
+        return previews.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, tuple(refused)))
     return previews.render(actor, plan.change)
 
 
@@ -189,7 +190,20 @@ def _plan(actor: Actor, state: _State, party: Party) -> _Plan:
         changed = _changed_row(actor, state, quoted)
     released = _release(actor, state, quoted, party)
     money = _money(state, changed, quoted, released)
-    return _Plan(changed, quoted.seats, quoted, released, Change(changed, quoted.seats, money))
+    shown = _shown(state, changed, released)
+    return _Plan(changed, quoted.seats, quoted, released, Change(shown, quoted.seats, money))
+
+
+def _shown(state: _State, row: BookingRow, released: Release) -> ShownBooking:
+    """Return the booking as it is read after the change, without the money that is released from its payment."""
+    if state.payment is None:
+        return state.booking.shown(row)
+    is_by_hand = row.payment_source != PaymentSource.STRIPE
+    payment = state.payment._replace(
+        amount_minor=state.payment.amount_minor - released.amount_minor, status=row.payment_status
+    )
+    recorded_minor = state.booking.details.recorded_minor - (released.amount_minor if is_by_hand else 0)
+    return ShownBooking(row, recorded_minor, payment)
 
 
 def _unchanged(booking: LockedBooking) -> PartyQuote:

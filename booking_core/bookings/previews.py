@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from booking_core.bookings import queries, rules
-from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import ShownBooking
 from booking_core.context import Actor
 from booking_core.errors import BookingError, InsufficientCapacity
 from booking_core.models.bookings import ChangeSettlement
@@ -39,7 +39,7 @@ class ChangedMoney:
 class Change:
     """A booking after a change, or before a change that is refused."""
 
-    row: BookingRow
+    booking: ShownBooking
     seats: int
     money: ChangedMoney | None
     refusals: tuple[BookingError, ...] = ()
@@ -71,9 +71,9 @@ def render(actor: Actor, change: Change) -> bytes:
     shown = {
         "allowed": not change.refusals,
         "refusals": present_refusals(change.refusals),
-        "booking": orjson.Fragment(queries.show(actor, change.row)),
+        "booking": orjson.Fragment(queries.show(actor, change.booking)),
         "seats": change.seats,
-        "money": None if change.money is None else _present_money(change.money, change.row.currency),
+        "money": None if change.money is None else _present_money(change.money, change.booking.row.currency),
     }
     return orjson.dumps(shown)
 

@@ -21,6 +21,7 @@ from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
+from booking_core.payments import PaymentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,12 @@ class LockedBooking:
 
     row: BookingRow
     details: BookingDetails
+    payment: PaymentRow | None = None
+    """The payment that a cancellation would refund; None where there is none, or where it was not read."""
+
+    def shown(self, row: BookingRow) -> ShownBooking:
+        """Return the booking with a changed row, as it is read after a change that leaves its payment."""
+        return ShownBooking(row, self.details.recorded_minor, self.payment)
 
 
 def manage_links(actor: Actor) -> Callable[[BookingRow], str | None]:
@@ -37,6 +44,10 @@ def manage_links(actor: Actor) -> Callable[[BookingRow], str | None]:
         return lambda row: None
     links, at = ManageLinks(actor.installation, actor.organization.id), actor.at
     return lambda row: links.of(row, ends_at(row), at)
+
+
+def _without_link(row: BookingRow) -> None:
+    return None
 
 
 def ends_at(row: BookingRow) -> int:
@@ -88,17 +99,22 @@ def find(
 def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
     """Return a function that presents rows of bookings with the links that the actor may see, and with the terms of a
     cancellation now."""
-    present = _presenter(actor)
+    present = shown_presenter(actor)
     return lambda row: present(store.parse_shown(row))
 
 
-def _presenter(actor: Actor) -> Callable[[ShownBooking], dict[str, Any]]:
-    zone, link = actor.organization.zone, manage_links(actor)
-    terms = cancellation_terms.presenter(actor.organization, actor.at)
+def shown_presenter(actor: Actor, *, with_links: bool = True) -> Callable[[ShownBooking], dict[str, Any]]:
+    """Return a function that presents bookings as `presenter` does.
+
+    Args:
+        with_links: False leaves out the guests' links.
+    """
+    zone, link = actor.organization.zone, manage_links(actor) if with_links else _without_link
+    terms = cancellation_terms.renderer(actor.organization, actor.at)
 
     def present(booking: ShownBooking) -> dict[str, Any]:
         shown = rules.present(booking.row, zone, link(booking.row))
-        shown["cancellation"] = terms(booking)
+        shown["cancellation"] = orjson.Fragment(terms(booking))
         return shown
 
     return present
@@ -127,7 +143,12 @@ def get(tx: Tx, actor: Actor, booking_id: str) -> dict[str, Any]:
     booking = store.get_shown(tx, actor.organization.id, booking_id)
     if booking is None:
         raise NotFound("There is no such booking.")
-    return _presenter(actor)(booking)
+    return shown_presenter(actor)(booking)
+
+
+def read(tx: Tx, actor: Actor, booking_id: str) -> bytes:
+    """Return a booking as JSON, with the changes of this transaction."""
+    return orjson.dumps(get(tx, actor, booking_id))
 
 
 def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
@@ -137,11 +158,8 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
         NotFound: the organization has no such booking.
     """
     details = store.lock(tx, actor.organization.id, booking_id)
-    # Read after the lock, so that the row has the changes of the previous holder.
-    row = store.get(tx, actor.organization.id, booking_id) if details else None
-    if details is None or row is None:
-        raise NotFound("There is no such booking.")
-    return LockedBooking(row, details)
+    # Read after the lock: the row has the changes of the previous holder.
+    return _with_details(tx, actor, booking_id, details)
 
 
 def read_unlocked(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
@@ -150,11 +168,14 @@ def read_unlocked(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
     Raises:
         NotFound: the organization has no such booking.
     """
-    details = store.get_details(tx, actor.organization.id, booking_id)
-    row = store.get(tx, actor.organization.id, booking_id) if details else None
-    if details is None or row is None:
+    return _with_details(tx, actor, booking_id, store.get_details(tx, actor.organization.id, booking_id))
+
+
+def _with_details(tx: Tx, actor: Actor, booking_id: str, details: BookingDetails | None) -> LockedBooking:
+    found = store.get_shown(tx, actor.organization.id, booking_id) if details else None
+    if details is None or found is None:
         raise NotFound("There is no such booking.")
-    return LockedBooking(row, details)
+    return LockedBooking(found.row, details, found.payment)
 
 
 def organization_of(tx: Tx, booking_id: str) -> Organization:
@@ -169,11 +190,13 @@ def organization_of(tx: Tx, booking_id: str) -> Organization:
     return found
 
 
-def show(actor: Actor, row: BookingRow) -> bytes:
-    """Render the booking as JSON, with the guest's link when the actor may see it."""
-    return rules.with_link(render(actor.organization, row), manage_links(actor)(row))
+def show(actor: Actor, booking: ShownBooking) -> bytes:
+    """Render the booking as JSON, as it is read: with the guest's link when the actor may see it, and with the terms of
+    a cancellation now."""
+    terms = cancellation_terms.renderer(actor.organization, actor.at)(booking)
+    return rules.complete(render(actor.organization, booking.row), manage_links(actor)(booking.row), terms)
 
 
 def render(organization: Organization, row: BookingRow) -> bytes:
-    """Render the booking as JSON without the guest's link, as in events."""
+    """Render the booking as JSON without the guest's link and the terms of a cancellation, as in events."""
     return orjson.dumps(rules.present(row, organization.zone))

@@ -9,24 +9,27 @@ from typing import Any
 
 import orjson
 
-from booking_core import departures, holds
+from booking_core import departures, holds, idempotency
 from booking_core.bookings import capacity, previews, pricing, references, store
 from booking_core.bookings.pricing import Quote
 from booking_core.bookings.references import Reference
-from booking_core.bookings.rules import LockedDeparture, money
+from booking_core.bookings.rules import CREATED, LockedDeparture, money
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, InsufficientCapacity, NotFound
 from booking_core.models.bookings import BookingOrder
 
 
-def quote(tx: Tx, actor: Actor, order: BookingOrder) -> dict[str, Any]:
+def quote(tx: Tx, actor: Actor, order: BookingOrder, *, key: str | None = None) -> dict[str, Any]:
     """Return the quote of an order in the shape of the API.
+
+    Args:
+        key: the idempotency key of the order. An order that was booked is allowed: its repetition returns the booking.
 
     Raises:
         NotFound: the organization has no such departure.
     """
-    found = store.get_quoted(tx, actor.organization.id, order.experience_date_id, hold_id=order.hold_id, at=actor.at)
+    found = store.get_quoted(tx, actor.organization.id, order.departure_id, hold_id=order.hold_id, at=actor.at)
     if found is None:
         raise NotFound("There is no such departure.")
     departure, seats_held = found
@@ -39,7 +42,20 @@ def quote(tx: Tx, actor: Actor, order: BookingOrder) -> dict[str, Any]:
         *problems,
     ]
     refusals += _seat_refusals(departure, priced, seats_held)
-    return _present(actor, departure, priced, seats_held, refusals, is_priced=not problems)
+    booking_id = None if key is None else _booked_with(tx, actor, key)
+    if booking_id is not None:
+        refusals = []
+    return _present(actor, departure, priced, seats_held, refusals, booking_id, is_priced=not problems)
+
+
+def _booked_with(tx: Tx, actor: Actor, key: str) -> str | None:
+    """Return the id of the booking that was made with an idempotency key; None where the key has none."""
+    stored = idempotency.find_answer(tx, actor, key)
+    if stored is None or stored.status != CREATED:
+        return None
+    made = orjson.loads(stored.body)
+    booking = made.get("booking", made)  # a checkout has its booking in it
+    return str(booking["id"]) if "booking_number" in booking else None
 
 
 def _reference_refusals(tx: Tx, actor: Actor, order: BookingOrder) -> Iterator[BookingError]:
@@ -53,7 +69,7 @@ def _hold_refusals(tx: Tx, actor: Actor, order: BookingOrder) -> Iterator[Bookin
         return
     try:
         hold = holds.find(tx, actor.organization.id, order.hold_id)
-        holds.require_usable(hold, order.experience_date_id, actor.at)
+        holds.require_usable(hold, order.departure_id, actor.at)
     except BookingError as refusal:
         yield refusal
 
@@ -71,6 +87,7 @@ def _present(
     priced: Quote,
     seats_held: int,
     refusals: list[BookingError],
+    booking_id: str | None,
     *,
     is_priced: bool,
 ) -> dict[str, Any]:
@@ -78,8 +95,9 @@ def _present(
     ends_at = departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes)
     lead = departure.hours_before_booking_closes, organization.hours_before_booking_closes
     return {
-        "is_bookable": not refusals,
+        "allowed": not refusals,
         "refusals": previews.present_refusals(refusals),
+        "booking_id": booking_id,
         "experience": {"id": departure.experience_id, "title": departure.title, "slug": departure.slug},
         "departure": {
             "id": departure.id,

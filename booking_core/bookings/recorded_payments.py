@@ -92,4 +92,4 @@ def _set_payment_status(
         recorded_minor=recorded_minor,
     )
     changes.publish(tx, actor, booking.row, row)
-    return queries.show(actor, row)
+    return queries.read(tx, actor, row.id)

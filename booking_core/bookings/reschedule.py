@@ -29,7 +29,7 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
         Unprocessable: `currency_mismatch`.
         InsufficientCapacity: the other departure has fewer available seats.
     """
-    return queries.show(actor, _reschedule(tx, actor, booking_id, departure_id).row)
+    return queries.show(actor, _reschedule(tx, actor, booking_id, departure_id).booking)
 
 
 def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -51,7 +51,7 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
     is_moved = booking.row.departure_id != departure_id
     checks = _checks(actor, booking, target, actor.at, seats_held) if is_moved else _own_checks(booking)
     if refused := previews.refusals(checks):
-        return previews.render(actor, Change(booking.row, booking.details.seats, None, refused))
+        return previews.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
     row = _rescheduled_row(booking.row, target, _write_instant(actor, booking)) if is_moved else booking.row
     return previews.render(actor, _change(booking, row, target))
 
@@ -74,7 +74,7 @@ def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) ->
         list_price=pricing.list_price(row, target),
         balance_due=rules.unpaid_minor(row, booking.details.recorded_minor),
     )
-    return Change(row, booking.details.seats, money)
+    return Change(booking.shown(row), booking.details.seats, money)
 
 
 def _own_checks(booking: LockedBooking) -> Iterator[Check]:

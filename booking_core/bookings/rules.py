@@ -211,9 +211,9 @@ def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str,
 _NO_LINK = b"null}"
 
 
-def with_link(shown: bytes, manage: str | None) -> bytes:
-    """Replace the null `manage_url` at the end of a rendered booking by the guest's link.
+def complete(shown: bytes, manage: str | None, terms: bytes) -> bytes:
+    """Add the guest's link and the terms of a cancellation to a booking that is rendered as in events.
 
-    One rendering then serves both the events, which never hold the link, and the response, which does.
+    One rendering then serves both the events, which have neither, and the response, which has both.
     """
-    return shown if manage is None else shown[: -len(_NO_LINK)] + orjson.dumps(manage) + b"}"
+    return b"".join((shown[: -len(_NO_LINK)], orjson.dumps(manage), b',"cancellation":', terms, b"}"))

@@ -31,6 +31,7 @@ from booking_core.models.base import Email, InputId, LineId, Name, ShortText, si
 from booking_core.models.base import Note as LongText
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.money import CURRENCIES
+from booking_core.models.problems import describe
 
 LEAD_HOURS_MAX = 8_784
 """A leap year, as for the organization's own setting."""
@@ -334,20 +335,10 @@ _OF_KEY = "[key]"
 """The last part of pydantic's path to a key of an object that is not a valid key."""
 
 _MESSAGES = {
-    "missing": "is required",
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "list_type": "must be a list",
     "too_short": "must not be empty",
-    "string_type": "must be text",
-    "string_unicode": "is not valid Unicode",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
     "string_pattern_mismatch": "must be a UUID",
-    "finite_number": "must be a number",
 }
-"""Messages by the type of pydantic's error, where its own message is about Python."""
+"""Messages by the type of pydantic's error, where a catalogue says more than `describe`."""
 
 
 def _problem(error: ErrorDetails) -> Problem:
@@ -361,8 +352,7 @@ def _problem(error: ErrorDetails) -> Problem:
         return Problem(pointer(*path), f"is not a known key{did_you_mean(last, _KEYS)}")
     if kind == "value_error":
         return Problem(pointer(*path), str(error["ctx"]["error"]))
-    # Pydantic says "Input should be …", "String should have …": the pointer is the subject here.
-    return Problem(pointer(*path), _MESSAGES.get(kind) or error["msg"].partition(" ")[2])
+    return Problem(pointer(*path), _MESSAGES.get(kind) or describe(error))
 
 
 # Reading ---------------------------------------------------------------------------------------------------------

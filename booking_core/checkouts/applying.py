@@ -49,16 +49,25 @@ def apply(tx: Tx, actor: Actor, update: Update) -> Applied:
     """Record an update of a payment."""
     booking_id = _booking_of(tx, actor, update)
     if booking_id is None:
-        return Applied.UNKNOWN
+        return _unknown(actor, update)
     try:
         target = _Target(tx, actor, booking_id)
     except NotFound:
-        return Applied.UNKNOWN
+        return _unknown(actor, update)
     if isinstance(update, IntentUpdate):
         return _apply_intent(target, update)
     if isinstance(update, RefundUpdate):
         return _apply_refund(target, update)
     return _apply_dispute(target, update)
+
+
+def _unknown(actor: Actor, update: Update) -> Applied:
+    """Warn of money whose metadata name this organization and none of its bookings."""
+    if not isinstance(update, IntentUpdate):
+        return Applied.UNKNOWN
+    if update.organization_id == actor.organization.id and update.state is IntentState.SUCCEEDED:
+        log.warning("the payment %s for %s names no booking of it", update.intent_id, actor.organization.slug)
+    return Applied.UNKNOWN
 
 
 def _booking_of(tx: Tx, actor: Actor, update: Update) -> str | None:
@@ -140,19 +149,19 @@ def _succeed(target: _Target, update: IntentUpdate) -> Applied:
     elif row.status not in _FINAL:
         reason = _mismatch(target, update) or _pay(target, update)
     if reason is not None:
-        return _refer(target, update, reason)
-    if row.status not in _FINAL and not _is_second_in_review(row):
+        return _refer(target, update.intent_id, reason, update.received_minor, update.currency)
+    if row.status not in _FINAL and not _is_kept_in_review(row):
         row = row._replace(intent_id=update.intent_id, status=IntentStatus.SUCCEEDED, last_error=None, check_at=None)
-    refunded_minor = max(row.refunded_minor, update.refunds.refunded_minor if update.refunds else 0)
-    if refunded_minor:
-        return _compare_refunds(target, row, refunded_minor, update.refunds.refund_id if update.refunds else None)
+    refunds = update.refunds or RefundUpdate(intent_id=update.intent_id, refunded_minor=0, is_whole=False)
+    if refunds.refunded_minor is None or max(row.refunded_minor, refunds.refunded_minor):
+        return _compare_refunds(target, row, refunds)
     target.save(row if update.refunds is None else row._replace(check_at=None))
     return Applied.DONE
 
 
-def _is_second_in_review(row: IntentRow) -> bool:
-    """Return whether another payment than the booking's waits for staff: its own one says nothing of that."""
-    return row.status == IntentStatus.NEEDS_REVIEW and row.last_error == ReviewReason.SECOND_INTENT
+def _is_kept_in_review(row: IntentRow) -> bool:
+    """Return whether staff has to look at something else than whether the booking's own payment fits it."""
+    return row.status == IntentStatus.NEEDS_REVIEW and row.last_error in rules.BESIDES_PAYMENT
 
 
 def _mismatch(target: _Target, update: IntentUpdate) -> str | None:
@@ -173,22 +182,22 @@ def _pay(target: _Target, update: IntentUpdate) -> str | None:
     return None
 
 
-def _refer(target: _Target, update: IntentUpdate, reason: str) -> Applied:
+def _refer(target: _Target, intent_id: str, reason: str, amount_minor: int | None, currency: str) -> Applied:
     """Leave a payment to staff: the booking is not confirmed by it, and nothing is refunded by the service."""
     row = target.row
     if (row.status, row.last_error) == (IntentStatus.NEEDS_REVIEW, reason) or row.status == IntentStatus.RESOLVED:
         return Applied.NEEDS_REVIEW
-    if _is_second_in_review(row):
+    if _is_kept_in_review(row):
         return Applied.NEEDS_REVIEW
-    received = {"amount_minor": update.received_minor, "currency": update.currency}
-    known = row.intent_id or update.intent_id
+    received = {"amount_minor": amount_minor, "currency": currency}
+    known = row.intent_id or intent_id
     row = row._replace(intent_id=known, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None)
-    about = received | {"reason": reason, "payment_intent": update.intent_id}
+    about = received | {"reason": reason, "payment_intent": intent_id}
     target.save(target.notify_staff(row, OutboxKind.STAFF_PAYMENT_REVIEW_MAIL, reason, **about))
-    target.note(TimelineKind.PAYMENT_NEEDS_REVIEW, reason=reason, payment_intent=update.intent_id, **received)
+    target.note(TimelineKind.PAYMENT_NEEDS_REVIEW, reason=reason, payment_intent=intent_id, **received)
     fields = {"organization_id": target.actor.organization.id, "booking_id": target.booking_id, "reason": reason}
     text = "the payment %s of booking %s waits for a person (%s)"
-    log.warning(text, update.intent_id, target.booking_id, reason, extra=fields)
+    log.warning(text, intent_id, target.booking_id, reason, extra=fields)
     return Applied.NEEDS_REVIEW
 
 
@@ -198,7 +207,7 @@ def _refer(target: _Target, update: IntentUpdate, reason: str) -> Applied:
 def _apply_refund(target: _Target, update: RefundUpdate) -> Applied:
     if target.row.status == IntentStatus.NEEDS_REVIEW and _is_unreceived(target):
         return _resolve_by_refund(target, update)
-    return _compare_refunds(target, target.row, update.refunded_minor, update.refund_id)
+    return _compare_refunds(target, target.row, update)
 
 
 def _is_unreceived(target: _Target) -> bool:
@@ -214,11 +223,13 @@ def _resolve_by_refund(target: _Target, update: RefundUpdate) -> Applied:
     return Applied.DONE
 
 
-def _compare_refunds(target: _Target, row: IntentRow, refunded_minor: int, refund_id: str | None) -> Applied:
+def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> Applied:
     """Record what was refunded elsewhere: now, when the payment is received, or when a refund of this service that is
     being sent has ended, after which the worker asks Stripe again."""
-    refunded_minor = max(row.refunded_minor, refunded_minor)
-    recorded = bookings.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, refund_id)
+    if update.refunded_minor is None:
+        return _refer(target, update.intent_id, ReviewReason.REFUND_DIFFERS, None, row.currency)
+    refunded_minor = max(row.refunded_minor, update.refunded_minor)
+    recorded = bookings.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, update.refund_id)
     check_at, check_count = row.check_at, row.check_count
     if row.status in _FINAL:
         is_early = recorded.result is Elsewhere.TOO_EARLY

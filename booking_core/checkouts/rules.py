@@ -41,6 +41,12 @@ class ReviewReason(StrEnum):
     CURRENCY_DIFFERS = "currency_differs"
     SECOND_INTENT = "second_intent"
     """Another intent than the booking's was paid."""
+    REFUND_DIFFERS = "refund_differs"
+    """Stripe has refunded an amount that no booking can have."""
+
+
+BESIDES_PAYMENT = frozenset({ReviewReason.SECOND_INTENT, ReviewReason.REFUND_DIFFERS})
+"""The reasons that stay whatever Stripe reports of the booking's own payment."""
 
 
 LOST = "lost"
@@ -104,7 +110,8 @@ class RefundUpdate:
     """The refunds of a payment at Stripe, all together."""
 
     intent_id: str
-    refunded_minor: int
+    refunded_minor: int | None
+    """None: an amount that no booking can have."""
     is_whole: bool
     refund_id: str | None = None
 
@@ -119,7 +126,7 @@ class IntentUpdate:
     """Of its metadata; None: somebody else made it, in the same account."""
     booking_id: str | None = None
     received_minor: int | None = None
-    """None: an amount that is not a whole number of minor units."""
+    """None: an amount that no booking can have, such as one that is not a whole number of minor units."""
     currency: str = ""
     error: str | None = None
     refunds: RefundUpdate | None = None
@@ -133,7 +140,8 @@ class DisputeUpdate:
     dispute_id: str
     status: str
     reason: str
-    amount_minor: int
+    amount_minor: int | None
+    """None: an amount that no booking can have."""
     is_closed: bool
 
 

@@ -53,7 +53,7 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
 
 def _order(request: CheckoutCreate) -> storefront.Checkout:
     return storefront.Checkout(
-        departure_id=request.experience_date_id,
+        departure_id=request.departure_id,
         guests=request.guests,
         customer=request.customer,
         add_ons=request.add_ons or (),

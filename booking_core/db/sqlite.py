@@ -33,6 +33,11 @@ _SUSPECT = frozenset(
 )
 
 
+def memory_uri(path: Path) -> str:
+    """Return what `sqlite3.connect` opens as the database in memory of that name, with `uri=True`."""
+    return f"file:{path}?vfs=memdb"
+
+
 class SqliteConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
@@ -42,12 +47,19 @@ class SqliteConnection:
         *,
         writable: bool,
         checkpoints: bool,
+        in_memory: bool = False,
         statement_timeout_s: float | None = None,
         turns: WriterTurns | None = None,
     ) -> None:
-        private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
+        if not in_memory:
+            private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
         self._raw = sqlite3.connect(
-            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
+            memory_uri(path) if in_memory else path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+            uri=in_memory,
         )
         self._is_suspect = False
         self._statement_timeout_s = statement_timeout_s
@@ -172,7 +184,11 @@ class SqliteConnection:
 
 
 class SqliteDriver:
-    """Opens connections to one file and classifies its errors."""
+    """Opens connections to one database and classifies its errors.
+
+    The database is a file, or with `?vfs=memdb` in the URL one in the memory of this process, which all connections to
+    its absolute path share and which ends with the last of them.
+    """
 
     dialect: Dialect = SQLITE
     readers = 2
@@ -183,6 +199,7 @@ class SqliteDriver:
 
     def __init__(self, url: URL) -> None:
         self.path = Path(url.database or "")
+        self._in_memory = url.query.get("vfs") == "memdb"
         self._turns = WriterTurns()
         self.checkpoints = False
         """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
@@ -201,6 +218,7 @@ class SqliteDriver:
             self.path,
             writable=writable,
             checkpoints=writable and self.checkpoints,
+            in_memory=self._in_memory,
             statement_timeout_s=statement_timeout_s,
             turns=None if self.checkpoints else self._turns,  # the serving process answers clients that wait
         )

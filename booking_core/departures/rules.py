@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from booking_core.clock import HOUR, MINUTE, Zone
 from booking_core.errors import Unprocessable
-from booking_core.experiences import Tier, lowest_minor, own_tiers
+from booking_core.experiences import Tier, advertised_minor, tiers
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
 
@@ -88,7 +88,7 @@ def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int
     return zone.day_start(first), zone.day_end(last)
 
 
-def _present_tiers(tiers: Mapping[str, Tier], currency: str) -> list[dict[str, Any]]:
+def _present_tiers(offered: Mapping[str, Tier], currency: str) -> list[dict[str, Any]]:
     return [
         {
             "id": tier_id,
@@ -96,23 +96,21 @@ def _present_tiers(tiers: Mapping[str, Tier], currency: str) -> list[dict[str, A
             "price": {"amount_minor": tier.price_minor, "currency": currency},
             "seats_per_unit": tier.seats_per_unit,
         }
-        for tier_id, tier in tiers.items()
+        for tier_id, tier in offered.items()
     ]
 
 
-_Prices = tuple[dict[str, Any] | None, list[dict[str, Any]] | None]
-"""The lowest price, and the tiers at a departure's own prices, None where there are none."""
+_Prices = tuple[dict[str, Any] | None, list[dict[str, Any]]]
+"""The advertised price, and the tiers with their prices at a departure."""
 
 
 def _present_prices(
     price_tiers: str, price_from: int | None, price_minor: int | None, prices: str | None, currency: str
 ) -> _Prices:
-    amount = lowest_minor(price_tiers, price_from, price_minor, prices)
-    has_own = price_minor is not None or prices is not None
-    own = own_tiers(price_tiers, price_from, price_minor, prices) if has_own else None
+    amount = advertised_minor(price_tiers, price_from, price_minor, prices)
     return (
         None if amount is None else {"amount_minor": amount, "currency": currency},
-        None if own is None else _present_tiers(own, currency),
+        _present_tiers(tiers(price_tiers, price_from, price_minor, prices), currency),
     )
 
 

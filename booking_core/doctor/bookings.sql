@@ -43,16 +43,23 @@ SELECT h.organization_id, h.id, 'is booked by ' || h.booking_id || CASE
                       AND o.id <> h.id))
 
 -- name: overbooked_holds
--- Select departures whose live holds keep more seats than were left when the newest of them began.
--- Cost: one pass over the live holds, grouped by departure. A departure that was changed since is left out: staff may have
--- lowered its seats.
+-- Select departures whose live holds keep more seats than were left when the newest of them began, or when the last
+-- booking was made.
+-- Cost: one pass over the live holds, grouped by departure, with a look-up of the bookings of each departure that is
+-- found. A departure that was changed since by anything but a booking without a hold is left out: staff may have lowered
+-- its seats.
 SELECT d.organization_id, d.id, d.seats_taken || ' taken and ' || h.seats || ' held, ceiling ' || d.seats_ceiling
   FROM (SELECT h.organization_id, h.departure_id, sum(h.seats) AS seats, max(h.created_at) AS newest FROM holds h
          WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :at
          GROUP BY h.organization_id, h.departure_id) h
   JOIN departures d ON d.organization_id = h.organization_id AND d.id = h.departure_id
  WHERE d.seats_taken <= d.seats_ceiling AND d.seats_taken + h.seats > d.seats_ceiling
-   AND d.updated_at + :skew < h.newest
+   AND (d.updated_at + :skew < h.newest
+        OR EXISTS (SELECT 1 FROM bookings b
+                    WHERE b.organization_id = d.organization_id AND b.departure_id = d.id
+                      AND b.created_at = d.updated_at
+                      AND NOT EXISTS (SELECT 1 FROM holds o
+                                       WHERE o.organization_id = b.organization_id AND o.booking_id = b.id)))
 
 -- name: booking_numbers
 -- Select organizations whose booking numbers have gaps, or do not end at the counter.

@@ -47,6 +47,10 @@ CHECKS = (
         validate_address,
     ),
     Check(
+        "the creation of a booking is in the timeline of its customer",
+        SQL.text("bookings_without_timeline"),
+    ),
+    Check(
         "the data of an anonymized customer is replaced by the worker",
         SQL.text("unfinished_erasures"),
         remedy="check that a worker is running; booking customers anonymize {subject} --org {org} says how far it is",

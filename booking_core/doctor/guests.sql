@@ -14,16 +14,31 @@ SELECT b.id, b.id, b.seats, b.guests, e.price_tiers
 
 -- name: addresses
 -- Select bookings whose guest may have another address than their customer.
--- Cost: a look-up of its customer for each booking, and of the customer's changes where the addresses look
--- different. A customer that was changed since may have another address now; the guest's address is never changed.
+-- Cost: a look-up of its customer for each booking, and of the customer's changes, and of the customer who has the
+-- guest's address, where the addresses look different. A customer that was changed since may have another address now,
+-- unless another customer has had the guest's address since before the booking; the guest's address is never changed.
 SELECT b.id, b.id, b.customer_id, b.guest_email, u.email_key
   FROM bookings b
   JOIN customers u ON u.organization_id = b.organization_id AND u.id = b.customer_id
  WHERE b.organization_id = :organization_id AND b.booking_number IS NOT NULL
-   AND b.guest_email IS NOT NULL AND lower(b.guest_email) <> u.email_key AND u.updated_at <= b.created_at
-   AND NOT EXISTS (SELECT 1 FROM events v WHERE v.organization_id = b.organization_id
-                      AND v.resource_id = u.id AND v.type = 'customer.updated'
-                      AND v.created_at >= b.created_at)
+   AND b.guest_email IS NOT NULL AND lower(b.guest_email) <> u.email_key
+   AND (EXISTS (SELECT 1 FROM customers c
+                 WHERE c.organization_id = b.organization_id AND c.email_key = lower(b.guest_email)
+                   AND c.updated_at + :skew <= b.created_at)
+        OR (u.updated_at <= b.created_at
+            AND NOT EXISTS (SELECT 1 FROM events v WHERE v.organization_id = b.organization_id
+                               AND v.resource_id = u.id AND v.type = 'customer.updated'
+                               AND v.created_at >= b.created_at)))
+
+-- name: bookings_without_timeline
+-- Select bookings whose creation is not in the timeline of their customer.
+-- Cost: a look-up along the primary key of the timeline for each booking.
+SELECT b.organization_id, b.id, 'the timeline of its customer ' || b.customer_id || ' has no entry of its creation'
+  FROM bookings b
+ WHERE [b] AND b.booking_number IS NOT NULL AND b.customer_id IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM timeline t
+                    WHERE t.organization_id = b.organization_id AND t.customer_id = b.customer_id
+                      AND t.created_at = b.created_at AND t.booking_id = b.id)
 
 -- name: unfinished_erasures
 -- Select erasures that were requested, and with which no worker has made progress since the limit.

@@ -2,10 +2,12 @@
 -- `[b]` stands for the condition that the row of the alias b belongs to the organization that is checked.
 
 -- name: payment_states
--- Select bookings whose payment status does not fit their payment method.
+-- Select bookings whose payment status does not fit their payment method. What is paid on site, or by invoice, is paid
+-- once staff has recorded all of it.
 -- Cost: one pass over the bookings, with a look-up for each that is not cancelled and refunded.
 SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
-       || '), ' || b.payment_status || ', total ' || b.total_minor || ' minor ' || b.currency || CASE WHEN b.invoice_due
+       || '), ' || b.payment_status || ', recorded ' || b.recorded_minor || ' minor ' || b.currency
+       || ', total ' || b.total_minor || ' minor ' || b.currency || CASE WHEN b.invoice_due
        THEN ', invoice due' ELSE '' END
   FROM bookings b
  WHERE [b] AND b.booking_number IS NOT NULL
@@ -17,6 +19,8 @@ SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || 
                 WHEN b.payment_method IN ('pay_on_site', 'invoice')
                 THEN b.payment_status NOT IN ('unpaid', 'paid', 'partially_refunded', 'refunded')
                 ELSE b.payment_status <> 'paid' END
+        OR (b.payment_method IN ('pay_on_site', 'invoice') AND b.payment_status = 'paid'
+            AND b.recorded_minor < b.total_minor)
         OR (b.status <> 'cancelled' AND b.payment_status = 'failed')
         OR (b.status <> 'cancelled' AND b.payment_status IN ('partially_refunded', 'refunded')
             AND NOT EXISTS (SELECT 1 FROM payment_intents i

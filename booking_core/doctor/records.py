@@ -10,6 +10,7 @@ from booking_core.doctor.checks import Check, RowScan
 from booking_core.models.base import email_key
 from booking_core.models.experiences import ExperienceTexts
 from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
+from booking_core.models.scopes import Scope
 
 SQL = sql_files.load(__name__)
 
@@ -18,6 +19,19 @@ def validate_customer(row: list[Any]) -> str | None:
     """Compare a customer's key with the normalised e-mail address."""
     email, key = row
     return None if email_key(email) == key else "its key is not that of its e-mail address"
+
+
+def validate_scopes(row: list[Any]) -> str | None:
+    """Look for scopes of a key that do not exist."""
+    (stored,) = row
+    try:
+        scopes = orjson.loads(stored)
+        unknown = sorted(set(scopes) - set(Scope)) if isinstance(scopes, list) else None
+    except (ValueError, TypeError):
+        unknown = None
+    if unknown is None:
+        return "its scopes cannot be read"
+    return f"no such scope: {', '.join(unknown)}" if unknown else None
 
 
 def validate_translations(row: list[Any]) -> str | None:
@@ -43,6 +57,13 @@ CHECKS = (
     Check(
         f"an organization has at most {ACTIVE_API_KEYS_PER_ORGANIZATION} active keys",
         SQL.text("active_keys"),
+    ),
+    RowScan(
+        "the scopes of an API key exist",
+        SQL.text("scopes"),
+        "a.id",
+        validate_scopes,
+        remedy="booking keys revoke {subject} --org {org}, and create a key with the scopes that it needs",
     ),
     Check(
         "the keys of a sandbox are test keys, those of a live organization are not",

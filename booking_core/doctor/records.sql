@@ -8,6 +8,11 @@ SELECT a.organization_id, 'api_keys', count(*) || ' active' FROM api_keys a
  WHERE [a] AND a.revoked_at IS NULL AND (a.expires_at IS NULL OR a.expires_at > :at)
  GROUP BY a.organization_id HAVING count(*) > :active_keys_max
 
+-- name: scopes
+-- Select the scopes of each key.
+-- Cost: every key is read.
+SELECT a.id, a.id, a.scopes FROM api_keys a WHERE a.organization_id = :organization_id
+
 -- name: mixed_keys
 -- Select keys of sandboxes that are called like those of live organizations, and the reverse; sandboxes whose clocks were
 -- set back, or that have a Stripe account.

@@ -12,8 +12,17 @@ from sqlalchemy import text
 
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
-from booking_core.doctor.checks import PAGE, CheckContext, CheckOptions, Finding, FindingKind, FindingTemplate, Opener
-from booking_core.tokens import SecretKeys
+from booking_core.doctor.checks import (
+    FINDINGS_MAX,
+    PAGE,
+    CheckContext,
+    CheckOptions,
+    Finding,
+    FindingKind,
+    FindingTemplate,
+    Opener,
+)
+from booking_core.tokens import DamagedValue, SecretKeys, missing_key_ids, sealing_key_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,8 @@ class SealedKind:
     row: tuple[str, ...]
     key: str
     in_use: str = "true"
+    remedy: str = "restore its row from a backup"
+    """The remedy of a damaged value. May contain `{org}`, the slug, and the columns of `row`."""
 
 
 KINDS = (
@@ -40,6 +51,7 @@ KINDS = (
         ("organization_id", "endpoint_id", "id"),
         "id",
         "(x.expires_at IS NULL OR x.expires_at > :at)",
+        remedy="booking webhooks rotate-secret {endpoint_id}",
     ),
     SealedKind(
         "webhook_headers",
@@ -50,6 +62,7 @@ KINDS = (
         ("organization_id", "id"),
         "id",
         "x.headers_sealed IS NOT NULL",
+        remedy="booking webhooks update {id}, with its headers",
     ),
     SealedKind(
         "gift_card_code",
@@ -59,6 +72,7 @@ KINDS = (
         "code_sealed",
         ("organization_id", "id"),
         "id",
+        remedy="restore its row from a backup; its holder can still redeem the code, which cannot be shown",
     ),
     SealedKind(
         "stored_answer",
@@ -68,8 +82,19 @@ KINDS = (
         "body_sealed",
         ("organization_id", "key"),
         "key",
+        remedy="restore its row from a backup; else a repeated request gets 409, and its booking is found in the list",
     ),
-    SealedKind("mail", "mail", "mails", "mails", "message", ("organization_id", "id"), "id", "x.status = 'queued'"),
+    SealedKind(
+        "mail",
+        "mail",
+        "mails",
+        "mails",
+        "message",
+        ("organization_id", "id"),
+        "id",
+        "x.status = 'queued'",
+        remedy="booking mails retry {id} --org {org}, once the worker has given it up",
+    ),
     SealedKind(
         "stripe_account",
         "stripe_account",
@@ -78,6 +103,7 @@ KINDS = (
         "credentials_sealed",
         ("organization_id",),
         "organization_id",
+        remedy="booking stripe set --org {org}, with its keys",
     ),
     SealedKind(
         "client_secret",
@@ -124,17 +150,36 @@ class SealedValueScan:
         return options.openers is not None
 
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
-        """Yield a finding for each organization with values that do not open."""
+        """Yield a finding for each organization with values of missing keys, and one for each damaged value."""
         opener = context.openers.get(self._sealed.name)
         for organization_id in context.organization_ids if opener else ():
-            values, lost = 0, []
+            values, closed = 0, list[_Closed]()
             for key, *row, sealed in self._rows(tx, organization_id, context.parameters):
                 values += 1
-                if not _is_open(opener, sealed, tuple(map(str, row))):
-                    lost.append(str(key))
-            if lost:
-                message = f"{len(lost)} of {values} {self._sealed.plural} do not open"
-                yield self._template.finding(context, organization_id, lost[-1], message)
+                if (found := _closed(opener, str(key), sealed, tuple(map(str, row)))) is not None:
+                    closed.append(found)
+            yield from self._of(context, organization_id, closed, values)
+
+    def _of(
+        self, context: CheckContext, organization_id: str, closed: "list[_Closed]", values: int
+    ) -> Iterator[Finding]:
+        named = (each.key_id for each in closed if not each.is_damaged)
+        missing = missing_key_ids(named, neighbours_open=len(closed) < values)
+        lost = [each.key for each in closed if not each.is_damaged and each.key_id in missing]
+        if lost:
+            message = f"{len(lost)} of {values} {self._sealed.plural} do not open"
+            yield self._template.finding(context, organization_id, lost[-1], message)
+        damaged = [each for each in closed if each.is_damaged or each.key_id not in missing]
+        for each in damaged[:FINDINGS_MAX]:
+            yield self._damage(context, organization_id, each)
+
+    def _damage(self, context: CheckContext, organization_id: str, closed: "_Closed") -> Finding:
+        row = dict(zip(self._sealed.row, closed.row, strict=True))
+        template = FindingTemplate(
+            self.invariant, self._sealed.remedy.format(org=context.slugs.get(organization_id), **row)
+        )
+        message = f"it is damaged: others of the {self._sealed.plural} open, or its secret key is live"
+        return template.finding(context, organization_id, closed.key, message)
 
     def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
         after = "" if self._sealed.key == "key" else "00000000-0000-0000-0000-000000000000"
@@ -143,15 +188,26 @@ class SealedValueScan:
             after = page[-1][0]
 
 
-def _is_open(opener: Opener | None, sealed: Any, row: tuple[str, ...]) -> bool:
-    """Return whether the value opens. The text of a sent mail is not kept, so that there is nothing to open."""
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A value that does not open."""
+
+    key: str
+    row: tuple[str, ...]
+    key_id: str | None
+    is_damaged: bool
+    """Whether it names a live key."""
+
+
+def _closed(opener: Opener | None, key: str, sealed: Any, row: tuple[str, ...]) -> _Closed | None:
+    """Return the value if it does not open. The text of a sent mail is not kept, so there is nothing to open."""
     if not sealed or opener is None:
-        return True
+        return None
     try:
         opener(sealed, row)
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        return _Closed(key, row, sealing_key_id(sealed), isinstance(error, DamagedValue))
+    return None
 
 
 # Every value is read and opened; stored responses are kept for thirty days.

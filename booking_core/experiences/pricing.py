@@ -48,21 +48,17 @@ def tiers(
 
 
 @lru_cache(_CACHED)
-def own_tiers(
-    price_tiers: str, price_from_minor: int | None, price_minor: int | None, prices: str | None
-) -> Mapping[str, Tier] | None:
-    """Return the tiers at a departure's own prices; None if it sells them at the experience's prices.
-
-    The arguments are those of `tiers`.
-    """
-    offered = tiers(price_tiers, price_from_minor, price_minor, prices)
-    return None if offered == tiers(price_tiers, price_from_minor) else offered
-
-
-@lru_cache(_CACHED)
-def lowest_minor(
+def advertised_minor(
     price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
 ) -> int | None:
-    """Return the price of the cheapest tier; None when nothing is for sale. The arguments are those of `tiers`."""
+    """Return the price that is shown for a departure or an experience (decision B18); None when nothing is for sale.
+
+    That is `price_from_minor`, unless the departure has prices of its own; else the lowest price of a tier above zero;
+    zero only when every tier is free. The arguments are those of `tiers`.
+    """
     offered = tiers(price_tiers, price_from_minor, price_minor, prices)
-    return min((tier.price_minor for tier in offered.values()), default=None)
+    has_own = offered.keys() & orjson.loads(prices or "{}") if orjson.loads(price_tiers) else price_minor is not None
+    if price_from_minor and not has_own:
+        return price_from_minor
+    amounts = {tier.price_minor for tier in offered.values()}
+    return min(amounts - {0} or amounts, default=None)

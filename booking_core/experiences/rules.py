@@ -6,7 +6,7 @@ import orjson
 
 from booking_core.clock import Zone
 from booking_core.experiences import translations
-from booking_core.experiences.pricing import lowest_minor
+from booking_core.experiences.pricing import advertised_minor
 from booking_core.models.experiences import STANDARD_TIER_ID
 
 _DAY_MINUTES = 24 * 60
@@ -82,7 +82,7 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
     """
     advertised = row.price_from_minor
     if advertised is None:
-        advertised = lowest_minor(row.price_tiers, None)
+        advertised = advertised_minor(row.price_tiers, None)
     return {
         "id": row.id,
         "slug": row.slug,

@@ -2,13 +2,29 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import date
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from functools import reduce
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from booking_core.models import limits
+from booking_core.models.suggestions import missing_attribute
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 """The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
@@ -37,12 +53,26 @@ LANGUAGE_TAG_PATTERN = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$"
 """A language tag of BCP 47: a language, and perhaps a script and a region."""
 
 
-class _Hidden:
-    def __repr__(self) -> str:
-        return "..."
+_REPR_LENGTH = 200
+"""Characters of the fields in a repr."""
 
 
-_HIDDEN = _Hidden()
+def _short(value: Any) -> str:
+    """Return a value as a repr has it: a member of an enum as its text, an instant in ISO 8601, an amount in words."""
+    if isinstance(value, StrEnum):
+        return repr(value.value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value) if isinstance(value, BaseModel) else repr(value)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    return getattr(owner, name, None)
+
+
+def _is_short(value: Any) -> bool:
+    """Return True for all but a model that is described by its fields."""
+    return not isinstance(value, Resource) or type(value).__str__ is not Resource.__str__
 
 
 def _hash(model: BaseModel) -> int:
@@ -62,21 +92,49 @@ def _hashable(value: Any) -> Any:
 class Resource(BaseModel):
     """Something the service answers: frozen, and open, so that a field added later is kept and not lost.
 
-    Its repr names the fields that came later, and shows neither their values nor personal data: it appears in logs and
-    error reports.
+    Its repr is a line with the fields that tell what it is, and shows neither personal data nor what came later: it
+    appears in logs and error reports.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
 
+    repr_paths: ClassVar[Sequence[str]] = ()
+    """The fields of the repr, also of nested models; by default all of its own."""
+
     def __hash__(self) -> int:
         return _hash(self)
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        extra = self.__pydantic_extra__ or {}
-        for name, value in super().__repr_args__():
-            yield name, _HIDDEN if name in extra else value
+    def __repr__(self) -> str:
+        shown, left = list[str](), _REPR_LENGTH
+        for name, text in self._described():
+            left -= len(name) + len(text)
+            if left < 0:
+                shown.append("...")
+                break
+            shown.append(f"{name}={text}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _described(self) -> Iterator[tuple[str, str]]:
+        """Yield the fields of the repr: those that hold something short and not personal, and the names of others that
+        came later."""
+        fields = type(self).model_fields
+        for path in self.repr_paths or [name for name, field in fields.items() if field.repr]:
+            value = reduce(_attribute, path.split("."), cast("Any", self))
+            if value is not None and not isinstance(value, (list, dict)) and _is_short(value):
+                yield path, _short(value)
+        yield from ((name, "...") for name in self.__pydantic_extra__ or ())
+
+    if not TYPE_CHECKING:  # a checker finds by itself the fields that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            with suppress(AttributeError):
+                return super().__getattr__(name)
+            raise missing_attribute(self, name)
 
     def to_json(self) -> dict[str, Any]:
         """Return the resource as the API's JSON, ready for `json.dumps`, without fields that the response lacked."""
@@ -222,6 +280,29 @@ InputId = Annotated[
     StringConstraints(pattern=UUID_PATTERN, to_lower=True),
     WithJsonSchema({"type": "string", "format": "uuid", "pattern": UUID_PATTERN}),
 ]
+
+
+class OfDeparture(Request):
+    """A request that names a departure: by `departure_id`, or by `experience_date_id`, the name of the contract."""
+
+    departure_id: Annotated[InputId, Field(validation_alias=AliasChoices("departure_id", "experience_date_id"))]
+    """The departure's id from availability."""
+    given_departure_id: SkipJsonSchema[Any] = Field(
+        default=None, validation_alias="departure_id", exclude=True, repr=False
+    )
+    given_experience_date_id: SkipJsonSchema[Any] = Field(
+        default=None, validation_alias="experience_date_id", exclude=True, repr=False
+    )
+
+    @model_validator(mode="after")
+    def _has_one_name(self) -> Self:
+        if self.given_departure_id is not None and self.given_experience_date_id is not None:
+            problem = PydanticCustomError("two_names", "is another name of experience_date_id: send one of them")
+            details = InitErrorDetails(type=problem, loc=("departure_id",), input=None)
+            raise ValidationError.from_exception_data(type(self).__name__, [details])
+        return self
+
+
 Count = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
 ShortText = Annotated[
     str,

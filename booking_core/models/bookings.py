@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AliasChoices, AwareDatetime, Field
 
 from booking_core.models import limits
 from booking_core.models.base import (
@@ -16,6 +16,7 @@ from booking_core.models.base import (
     LineId,
     Name,
     Note,
+    OfDeparture,
     Open,
     Request,
     Resource,
@@ -192,6 +193,8 @@ class CancellationTerms(Resource):
 class Booking(Resource):
     """Seats of one departure, sold to one guest."""
 
+    repr_paths = ("id", "booking_number", "status", "experience.title", "departure.starts_at", "totals.total")
+
     id: Id
     booking_number: int | None
     """Sequential within the organization; null for legacy rows."""
@@ -222,8 +225,7 @@ class Booking(Resource):
     manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
     cancellation: CancellationTerms | None = None
-    """Depends on the present instant, so it is sent only where bookings are read: absent in every event and webhook,
-    and where a booking is created or changed."""
+    """Depends on the instant of the response: absent in every event and webhook."""
 
 
 class ChangeSettlement(StrEnum):
@@ -307,11 +309,9 @@ class GuestInput(Request):
     phone: ShortText | None = Field(default=None, repr=False)
 
 
-class BookingOrder(Request):
+class BookingOrder(OfDeparture):
     """The fields of a new booking on which its price depends, and whether it is accepted."""
 
-    experience_date_id: InputId
-    """The departure's id from availability."""
     guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
     """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
@@ -327,6 +327,8 @@ class BookingOrder(Request):
 class BookingCreate(BookingOrder):
     """Body of `POST /api/v1/bookings`: counts, never amounts."""
 
+    departure_id: Annotated[InputId, Field(validation_alias=AliasChoices("experience_date_id", "departure_id"))]
+    """The departure's id from availability. `departure_id` is another name of this field: send exactly one of them."""
     customer: GuestInput
     note: Note | None = Field(default=None, repr=False)
     """Shown to staff."""
@@ -354,10 +356,13 @@ class BookingQuoteRequest(BookingOrder):
 class BookingQuote(Resource):
     """The price of a booking at the instant of the response, and each reason why it would be refused."""
 
-    is_bookable: bool
+    allowed: bool
     """True if there is no refusal."""
     refusals: list[BookingRefusal]
     """Each reason, in the order in which a booking is checked: it would be refused with the first."""
+    booking_id: Id | None = None
+    """The booking that was made with the `Idempotency-Key` of the quote; null without one. The quote is allowed then,
+    because `POST /bookings` with that key and the same body returns this booking."""
     experience: BookedExperience
     departure: BookedDeparture
     booking_closes_at: AwareDatetime

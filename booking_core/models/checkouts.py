@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from booking_core.models import limits
-from booking_core.models.base import Id, InputId, LanguageTag, Note, Request, Resource, ShortText
+from booking_core.models.base import Id, InputId, LanguageTag, Note, OfDeparture, Resource, ShortText
 from booking_core.models.bookings import AddOnInput, Booking, GuestInput, GuestLineInput
 from booking_core.models.money import Money
 from booking_core.models.references import ExternalReference, Metadata, UniqueReference
@@ -36,11 +36,9 @@ class Checkout(Resource):
     """Null when nothing is left to pay, since a gift card pays everything or the booking is free."""
 
 
-class CheckoutCreate(Request):
+class CheckoutCreate(OfDeparture):
     """Body of `POST /api/v1/checkouts`: counts, never amounts."""
 
-    experience_date_id: InputId
-    """The departure's id from availability."""
     guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
     """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None

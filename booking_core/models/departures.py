@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, ConfigDict, NaiveDatetime, WithJsonSchema
+from pydantic import AwareDatetime, ConfigDict, Field, NaiveDatetime, WithJsonSchema
 
 from booking_core.models.base import Id, Open, Resource, always_sent
 from booking_core.models.experiences import PriceTier
@@ -35,7 +35,7 @@ class Departure(Resource):
     model_config = ConfigDict(json_schema_extra=always_sent("starts_at_local", "timezone", "price_tiers"))
 
     id: Id
-    """The `experience_date_id` when booking."""
+    """The `departure_id` when booking, or `experience_date_id`."""
     experience_id: Id
     starts_at: AwareDatetime
     starts_at_local: Annotated[NaiveDatetime | None, WithJsonSchema(_LOCAL_SCHEMA)] = None
@@ -47,9 +47,9 @@ class Departure(Resource):
     seats_available: int
     """Net of confirmed bookings, pending bookings and seats held in another checkout."""
     price: Money | None
-    """The price of the cheapest tier at this departure, which may differ from the experience's; a booking is charged
-    the same. Null when no amount is published."""
-    price_tiers: list[PriceTier] | None = None
-    """The tiers at the prices of this departure, where it has prices of its own; null: those of the experience."""
+    """The advertised price: the experience's `price_from`, unless the departure has prices of its own; else the lowest
+    price of a tier above zero. Null when no amount is published."""
+    price_tiers: list[PriceTier] = Field(default_factory=list)
+    """The tiers that can be booked, at the prices that are charged for this departure."""
     booking_closes_at: AwareDatetime
     status: Open[DepartureStatus, DepartureStatusName]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from booking_core.models import limits
-from booking_core.models.base import Count, Id, InputId, Open, Request, Resource
+from booking_core.models.base import Count, Id, OfDeparture, Open, Resource
 
 
 class HoldStatus(StrEnum):
@@ -36,11 +36,9 @@ class Hold(Resource):
     """The booking that took the seats over."""
 
 
-class HoldCreate(Request):
+class HoldCreate(OfDeparture):
     """Body of `POST /api/v1/holds`."""
 
-    experience_date_id: InputId
-    """The departure's id from availability."""
     seats: Count
     """The seats to hold. `POST /bookings/quote` answers how many a party needs."""
     expires_in_seconds: (

@@ -23,6 +23,7 @@ _REVIEWS = {
     "currency_differs": N_(
         "Stripe took another currency than the booking has, so that the payment does not confirm it."
     ),
+    "refund_differs": N_("Stripe reports a refund of this booking's payment that cannot be recorded."),
     "second_intent": N_("Stripe took another payment for this booking than its own."),
 }
 _REVIEW = N_("Stripe took a payment that this booking cannot take.")

@@ -4,10 +4,12 @@ The code of a booking is its id, by which staff finds it; never the guest's secr
 """
 
 from io import BytesIO
+from typing import TYPE_CHECKING
 
-import segno
 from markupsafe import Markup
-from segno import QRCode
+
+if TYPE_CHECKING:
+    from segno import QRCode
 
 _QUIET_ZONE = 4
 """Modules of white around the code, as the standard asks for."""
@@ -31,6 +33,8 @@ def png(content: str) -> bytes:
     return out.getvalue()
 
 
-def _code(content: str) -> QRCode:
+def _code(content: str) -> "QRCode":
     """Return the code of an id or a gift card's code. Capitals, which mean the same there, make it smaller."""
+    import segno  # at the first code: the service starts without it
+
     return segno.make(content.upper(), error="m", micro=False, mask=_MASK, boost_error=False)

@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from booking_core.context import Organization
@@ -30,6 +28,9 @@ from booking_core.notifications.summary import BookingDetails, Summary, language
 from booking_core.notifications.translating import translated
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import SandboxedEnvironment
 
 _FOLDER = Path(__file__).with_name("templates")
 _SUBJECT_LENGTH_MAX = 150
@@ -82,8 +83,11 @@ def _field(wording: Language, name: str) -> Markup:
 
 
 @lru_cache(maxsize=1)
-def _environments() -> Mapping[str, SandboxedEnvironment]:
+def _environments() -> "Mapping[str, SandboxedEnvironment]":
     """Return the template environments for plain text and for HTML, by suffix."""
+    from jinja2 import FileSystemLoader, StrictUndefined  # at the first mail: the service starts without it
+    from jinja2.sandbox import SandboxedEnvironment
+
     environments = {
         suffix: SandboxedEnvironment(
             loader=FileSystemLoader(_FOLDER),

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -15,7 +15,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable
 from booking_core.secret_keys import store
 from booking_core.secret_keys.kinds import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, Kind
-from booking_core.tokens import SecretKeys, sealing_key_id
+from booking_core.tokens import SecretKeys, missing_key_ids, sealing_key_id
 
 READ_AT_ONCE = 200
 WRITTEN_AT_ONCE = 50
@@ -55,10 +55,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """A kind of which a value does not open."""
+    """A kind with values that do not open."""
 
     plural: str
     key_id: str | None
+    """The missing key that a value names."""
+    is_damaged: bool = False
+    """True if no key is missing: the neighbours of the value open, or it names a live key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +100,33 @@ def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> tuple[byt
         return None
 
 
-def opens(keys: SecretKeys, kind: Kind, row: store.Row) -> bool:
-    """Return whether a live key opens the value of that row."""
-    return _opened(keys, kind.purpose, row[kind.column], *(row[name] for name in kind.row)) is not None
-
-
 def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
-    """Open the first and the last value of each kind, and return the kinds of which one does not open.
+    """Open the first and the last values of each kind, and return the kinds with values that do not open.
 
     Two look-ups for each kind, so that every start can afford it. `status` looks at every value.
 
     Args:
         keys: with the link keys of former ones (`with_link_keys`).
     """
-    found = []
-    for kind in KINDS:
-        for row, sealed in store.samples(tx, kind, at):
-            if not _opened(keys, kind.purpose, sealed, *row):
-                found.append(Unopened(kind.plural, sealing_key_id(sealed)))
-                break
+    found = [each for kind in KINDS for each in unopened_of(keys, kind, store.samples(tx, kind, at))]
     link_key = store.newest_link_key(tx, at)
     if link_key is not None and keys.derived(link_key, guest_links.PURPOSE) is None:
         found.append(Unopened("guests' links", link_key))
     return found
+
+
+def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], str]) -> list[Unopened]:
+    """Return the missing keys of these values of a kind; or, if none is missing, whether a value is damaged.
+
+    Args:
+        values: the sealed texts by the row that each is sealed for.
+    """
+    closed = [text for row, text in values.items() if not _opened(keys, kind.purpose, text, *row)]
+    named = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
+    missing = missing_key_ids(named, neighbours_open=len(closed) < len(values))
+    if closed and not missing:
+        return [Unopened(kind.plural, None, is_damaged=True)]
+    return [Unopened(kind.plural, key_id) for key_id in sorted(missing, key=str)]
 
 
 def holds_anything(tx: Tx, at: int) -> bool:

@@ -32,6 +32,9 @@ from booking_core.tokens import SEALED_PREFIX
 _ID_AT = len(SEALED_PREFIX) + 1
 _HEAD_LENGTH = len(SEALED_PREFIX) + 8
 
+_SAMPLED = 3
+"""Values at each end of a kind: the first one, and two neighbours that show whether it is damaged."""
+
 Row = dict[str, Any]
 
 
@@ -92,14 +95,14 @@ def _edge(kind: Kind, *, last: bool) -> Statement:
     if kind.in_use is not None:
         query = query.where(kind.in_use)
     return Statement(
-        query.order_by(*(column.desc() if last else column for column in order)).limit(literal_column("1"))
+        query.order_by(*(column.desc() if last else column for column in order)).limit(literal_column(str(_SAMPLED)))
     )
 
 
-def samples(tx: Tx, kind: Kind, at: int) -> list[tuple[tuple[str, ...], str]]:
-    """Return the first and the last value in use, each with the row that it is sealed for: two look-ups."""
-    found = [tx.first(_edge(kind, last=last), at=at) for last in (False, True)]
-    return [(tuple(row[:-1]), row[-1]) for row in found if row is not None]
+def samples(tx: Tx, kind: Kind, at: int) -> dict[tuple[str, ...], str]:
+    """Return the first and the last values in use, by the row that each is sealed for: two look-ups."""
+    found = [row for last in (False, True) for row in tx.all(_edge(kind, last=last), at=at)]
+    return {tuple(row[:-1]): row[-1] for row in found}
 
 
 _NEWEST_LINK = Statement(

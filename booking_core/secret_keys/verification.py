@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from booking_core.db.engine import Database
 from booking_core.secret_keys.kinds import Kind
-from booking_core.secret_keys.service import Unopened, holds_anything, opens, unopened, with_stored_link_keys
+from booking_core.secret_keys.service import Unopened, holds_anything, unopened, unopened_of, with_stored_link_keys
 from booking_core.secret_keys.store import Row
 from booking_core.settings import Settings
-from booking_core.tokens import sealing_key_id
 
 _HINT = (
     "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
@@ -16,19 +15,24 @@ _HINT = (
 )
 
 
+_DAMAGE_HINT = "booking doctor names each damaged value and its remedy"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A reason to refuse to start: with a wrong key the service would go on selling while it signs no webhook, finds no
-    gift card and opens no guest link, and it would seal more values with that key."""
+    gift card and opens no guest link, and it would seal more values with that key. With damage it is only a warning."""
 
     message: str
     hint: str
     is_refused: bool
-    """False if BOOKING_SECRET_KEY_CHECK asks for a warning instead."""
+    """False if BOOKING_SECRET_KEY_CHECK asks for a warning instead, or if a value is damaged."""
+    is_damage: bool = False
+    """True if the keys are right, and a value is damaged."""
 
 
 def find_problem(settings: Settings, database: Database) -> Problem | None:
-    """Open the first and the last value of each kind, which costs little. No key is made.
+    """Open the first and the last values of each kind, which costs little. No key is made.
 
     Raises:
         SettingError: there is no secret key, or an invalid one.
@@ -39,7 +43,7 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
             return _missing_key(settings) if holds_anything(tx, at) else None
         keys = with_stored_link_keys(tx, settings.installation()).secret_keys
         found = unopened(tx, keys, at)
-    return Problem(_message(found), _HINT, settings.refuses_wrong_key) if found else None
+    return _problem(settings, found)
 
 
 def find_problem_of_values(settings: Settings, values: Iterable[tuple[Kind, Row]]) -> Problem | None:
@@ -49,12 +53,19 @@ def find_problem_of_values(settings: Settings, values: Iterable[tuple[Kind, Row]
         values: rows of the kinds' tables, with the columns that a value is bound to.
     """
     keys = settings.secret_keys()
-    lost = {
-        kind.plural: Unopened(kind.plural, sealing_key_id(row[kind.column]))
-        for kind, row in values
-        if not opens(keys, kind, row)
-    }
-    return Problem(_message(list(lost.values())), _HINT, settings.refuses_wrong_key) if lost else None
+    by_kind: dict[Kind, dict[tuple[str, ...], str]] = {}
+    for kind, row in values:
+        by_kind.setdefault(kind, {})[tuple(row[name] for name in kind.row)] = row[kind.column]
+    return _problem(settings, [each for kind, texts in by_kind.items() for each in unopened_of(keys, kind, texts)])
+
+
+def _problem(settings: Settings, found: list[Unopened]) -> Problem | None:
+    if lost := [each for each in found if not each.is_damaged]:
+        return Problem(_message(lost), _HINT, settings.refuses_wrong_key)
+    if not found:
+        return None
+    message = f"Sealed values are damaged: {', '.join(each.plural for each in found)}."
+    return Problem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
 
 
 def _missing_key(settings: Settings) -> Problem:

@@ -3,6 +3,7 @@
 
 from typing import TypeVar
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._clock import Clock
 from booking_sdk._config import Config
 from booking_sdk._flow import Send, Sleep, Steps, flow
@@ -15,7 +16,7 @@ from booking_sdk.request import RequestSpec
 T = TypeVar("T")
 
 
-class APIClient:
+class APIClient(Suggesting):
     """The base class of the client, on which resources, pages and feeds depend."""
 
     _config: Config
@@ -46,3 +47,13 @@ class APIClient:
             return self._transport.send(step)
         self._clock.sleep(step.seconds)
         return None
+
+
+class APIResource(Suggesting):
+    """The base class of the resources of a client."""
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._client!r}>"

@@ -2,6 +2,7 @@
 """Sends one attempt of a request, and cleans up the connection pool after a failure."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from booking_sdk._attempt_timeout import AttemptTimeout
@@ -10,7 +11,7 @@ from booking_sdk._http import REDIRECTS, Connections
 from booking_sdk._httpcore_pools import take_leaked
 from booking_sdk._retries import AttemptResult
 from booking_sdk._sync._concurrency import shield, time_limit
-from booking_sdk._transport_failures import failure_of, is_invalid_location
+from booking_sdk._transport_failures import failure_of, is_invalid_location, route
 from booking_sdk.response import Response
 
 
@@ -54,7 +55,7 @@ class Transport:
             failure = failure_of(error, timeout) if isinstance(error, Exception) else None
             if failure is None:
                 raise
-        return failure
+        return replace(failure, via=route(send.url, is_callers=self._connections.is_callers))
 
     def _exchange(self, client: Any, send: Send, timeout: AttemptTimeout) -> AttemptResult:
         redirects: list[Any] = []

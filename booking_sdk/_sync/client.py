@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 from booking_sdk._clock import SYSTEM
 from booking_sdk._config import configure
 from booking_sdk._parse import parser_for
-from booking_sdk._response_cache import ResponseCache
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync._transport import HttpClientLike, Transport
 from booking_sdk._traceback_scrubbing import scrub_traceback
@@ -60,7 +59,6 @@ class BookingClient(APIClient):
         webhook_secret: str | Sequence[str] | None = None,
         hooks: Hooks | None = None,
         user_agent_suffix: str | None = None,
-        cache: ResponseCache | None = None,
     ) -> None:
         """Create a client. No request is sent yet.
 
@@ -77,7 +75,6 @@ class BookingClient(APIClient):
                 `BOOKING_WEBHOOK_SECRET`.
             hooks: Functions that are called around every attempt.
             user_agent_suffix: The name of your application, added to the User-Agent header.
-            cache: A `ResponseCache` for responses that have not changed. By default there is none.
 
         Raises:
             ConfigurationError: Key or base URL is missing, or a value is invalid.
@@ -94,7 +91,6 @@ class BookingClient(APIClient):
             webhook_secret=webhook_secret,
             hooks=hooks,
             user_agent_suffix=user_agent_suffix,
-            cache=cache,
         )
         self._clock = SYSTEM
         self._transport = Transport(http_client)

@@ -5,8 +5,9 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._feed_reader import FeedReader
 from booking_sdk._sync._base_client import APIClient
 from booking_sdk._sync._concurrency import Stop
@@ -15,8 +16,17 @@ from booking_sdk.errors import APIError, EventsLost
 from booking_sdk.models import AnyEvent
 from booking_sdk.request import RequestSpec
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class Feed(Iterator[AnyEvent]):
+    EventT = TypeVar("EventT", covariant=True, default=AnyEvent)
+else:
+    from typing import TypeVar
+
+    EventT = TypeVar("EventT", covariant=True)
+
+
+class Feed(Suggesting, Iterator[EventT]):
     """An iterator over the events of the feed in their order, present and future; `events.follow` returns it.
 
         feed = client.events.follow(after=checkpoint)
@@ -50,6 +60,9 @@ class Feed(Iterator[AnyEvent]):
         """
         return str(self._reader.position)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.checkpoint!r}>"
+
     def __iter__(self) -> Self:
         return self
 
@@ -57,7 +70,7 @@ class Feed(Iterator[AnyEvent]):
         """End the feed. A pending wait for the next event ends the iteration; the checkpoint stays valid."""
         self._stop.set()
 
-    def __next__(self) -> AnyEvent:
+    def __next__(self) -> EventT:
         if self._is_checkpoint_due and self._on_checkpoint:
             self._on_checkpoint(self.checkpoint)
         self._is_checkpoint_due = False
@@ -65,7 +78,7 @@ class Feed(Iterator[AnyEvent]):
             event = self._reader.next_event()
             if event is not None:
                 self._is_checkpoint_due = True
-                return event
+                return cast("EventT", event)  # of the types that were asked for
             if self._reader.is_over:
                 break
             with self._stop.interrupting():

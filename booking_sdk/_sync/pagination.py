@@ -5,10 +5,11 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from booking_core.models.pages import EventPage as EventPageModel
 from booking_core.models.pages import Page as PageModel
+from booking_core.models.suggestions import Suggesting
 from booking_sdk._page_iterator import PageIterator, next_page_spec
 from booking_sdk._parse import validate_body
 from booking_sdk._sync._base_client import APIClient
@@ -16,10 +17,10 @@ from booking_sdk.errors import ConfigurationError
 from booking_sdk.request import RequestSpec
 from booking_sdk.response import Response, ResponseMeta, attach_meta
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
-class Page(Generic[T]):
+class Page(Suggesting, Generic[T]):
     """A page of a list. Iterating over it yields the items of this page and sends no request.
 
         page = client.bookings.list(limit=10)
@@ -91,6 +92,13 @@ class Page(Generic[T]):
     def __len__(self) -> int:
         return len(self.data)
 
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self.data[index]
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)}, has_more={self.has_more}>"
 
@@ -128,7 +136,7 @@ class EventPage(Page[T]):
         return cursor
 
 
-class Paginator(Iterator[T]):
+class Paginator(Suggesting, Iterator[T]):
     """An iterator over all items of a list. It requests each page when the items of the page before are used up.
 
         for booking in client.bookings.iterate(status="confirmed"):
@@ -200,3 +208,7 @@ class Paginator(Iterator[T]):
         page: Page[T] = fetch_page(self._client, spec, self._item_type, Page)
         self._page_iterator.received(page._page)
         return page
+
+    def __repr__(self) -> str:
+        items = self._item_type.__name__ if isinstance(self._item_type, type) else "Event"
+        return f"<{type(self).__name__} of {items}, cursor={self.cursor!r}>"

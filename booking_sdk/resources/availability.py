@@ -4,7 +4,7 @@ from datetime import date
 from uuid import UUID
 
 from booking_core.models.departures import Departure
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -24,11 +24,8 @@ def _spec(
 
 
 @scrub_tracebacks
-class AsyncAvailability:
+class AsyncAvailability(AsyncAPIResource):
     """Departures and the seats that are left on them. Needs the scope `availability:read`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

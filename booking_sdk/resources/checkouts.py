@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Checkout
@@ -14,16 +14,13 @@ from booking_sdk.request import basket_fields, body_fields, get, path_segment, p
 
 
 @scrub_tracebacks
-class AsyncCheckouts:
+class AsyncCheckouts(AsyncAPIResource):
     """Bookings of a shop whose guests pay by card at once. Needs the scope `checkouts:write`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def create(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
@@ -40,7 +37,7 @@ class AsyncCheckouts:
         """Book seats that wait for a payment by card, and return what Stripe.js needs to confirm it.
 
             checkout = await client.checkouts.create(
-                experience_date_id=departure.id,
+                departure_id=departure.id,
                 guests=[{"tier_id": "adult", "count": 2}],
                 customer={"name": "Ada Lovelace", "email": "ada@example.com"},
                 idempotency_key=idempotency_key("basket", basket.id),
@@ -51,7 +48,7 @@ class AsyncCheckouts:
         makes no second booking and no second payment.
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             add_ons: The number of each add-on.
@@ -75,7 +72,7 @@ class AsyncCheckouts:
         spec = post_with_key(
             "checkouts",
             body=without_none(
-                **basket_fields(experience_date_id, guests, add_ons, hold_id),
+                **basket_fields(departure_id, guests, add_ons, hold_id),
                 customer=body_fields(customer),
                 note=note,
                 gift_card_code=gift_card_code,

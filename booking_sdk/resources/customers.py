@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from booking_core.models.customers import Customer
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -14,11 +14,8 @@ from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
-class AsyncCustomers:
+class AsyncCustomers(AsyncAPIResource):
     """Customer records, unique by e-mail address. Reading needs `customers:read`, creating `customers:write`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -14,11 +14,8 @@ from booking_sdk.request import checked_date, get, path_segment
 
 
 @scrub_tracebacks
-class AsyncDepartures:
+class AsyncDepartures(AsyncAPIResource):
     """The departures of a day, and single ones. Needs the scope `availability:read`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self, *, day: date, experience_id: str | UUID | None = None, options: RequestOptions | None = None

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack, overload
 from uuid import UUID
 
 from booking_core.models.events import EventType
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
@@ -14,10 +14,19 @@ from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import EventsLost
 from booking_sdk.event_parsing import FEED_EVENT, LENIENT_FEED_EVENT
 from booking_sdk.feed import AsyncFeed
-from booking_sdk.models import AnyEvent
+from booking_sdk.models import AnyBookingEvent, AnyCustomerEvent, AnyEvent, AnyGiftCardEvent, DepartureUpdated
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncEventPage, AsyncPaginator, async_fetch_page
-from booking_sdk.params import Order, ResourceTypeParam
+from booking_sdk.params import (
+    BookingEventType,
+    CustomerEventType,
+    DepartureEventType,
+    FollowEvents,
+    GiftCardEventType,
+    IterateEvents,
+    Order,
+    ResourceTypeParam,
+)
 from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
 
 # A type checker sees the union of event classes; at run time each event is parsed into the class of its type.
@@ -46,14 +55,11 @@ def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
 
 
 @scrub_tracebacks
-class AsyncEvents:
+class AsyncEvents(AsyncAPIResource):
     """The event feed: the organization's events of the last 90 days, in order.
 
     An event is visible to keys that can read the resource it is about.
     """
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,
@@ -93,6 +99,26 @@ class AsyncEvents:
         spec = get("events", query=query, options=options)
         return await async_fetch_page(self._client, spec, _EVENT, AsyncEventPage)
 
+    @overload
+    def iterate(
+        self, *, types: Collection[BookingEventType], **others: Unpack[IterateEvents]
+    ) -> AsyncPaginator[AnyBookingEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[IterateEvents]
+    ) -> AsyncPaginator[AnyCustomerEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[IterateEvents]
+    ) -> AsyncPaginator[DepartureUpdated]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[IterateEvents]
+    ) -> AsyncPaginator[AnyGiftCardEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[EventType | str] = ..., **others: Unpack[IterateEvents]
+    ) -> AsyncPaginator[AnyEvent]: ...
     def iterate(
         self,
         *,
@@ -106,7 +132,7 @@ class AsyncEvents:
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> AsyncPaginator[AnyEvent]:
+    ) -> AsyncPaginator[Any]:
         """Iterate over all present events; `follow` also waits for future ones.
 
         Args:
@@ -140,6 +166,26 @@ class AsyncEvents:
         spec = get("events", path_segment("event_id", event_id), options=options)
         return await self._client._execute(spec, parser_for(_EVENT))
 
+    @overload
+    def follow(
+        self, *, types: Collection[BookingEventType], **others: Unpack[FollowEvents]
+    ) -> AsyncFeed[AnyBookingEvent]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[FollowEvents]
+    ) -> AsyncFeed[AnyCustomerEvent]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[FollowEvents]
+    ) -> AsyncFeed[DepartureUpdated]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[FollowEvents]
+    ) -> AsyncFeed[AnyGiftCardEvent]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[EventType | str] = ..., **others: Unpack[FollowEvents]
+    ) -> AsyncFeed[AnyEvent]: ...
     def follow(
         self,
         *,
@@ -151,7 +197,7 @@ class AsyncEvents:
         on_lost: Callable[[EventsLost], None] | None = None,
         patience: float | None = None,
         options: RequestOptions | None = None,
-    ) -> AsyncFeed:
+    ) -> AsyncFeed[Any]:
         """Follow the feed: iterate over the events in order, and wait for new ones.
 
             feed = client.events.follow(after=load_checkpoint(), types=["booking.*"])
@@ -161,6 +207,9 @@ class AsyncEvents:
         The feed misses no event, and retries while the service is unavailable. It ends by an error or by
         `feed.close()`. To continue after a restart, store `feed.checkpoint` together with the effects of the event, or
         use `on_checkpoint`. An event that cannot be parsed is logged and yielded as an `UnknownEvent`.
+
+        With `types` of one resource, type checkers take each event for one about it. An event that cannot be parsed, or
+        whose type is newer than this SDK, is an `UnknownEvent` all the same.
 
         Args:
             after: A checkpoint; pass the same `types` again. Defaults to the oldest event, or to `since`.

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from booking_core.models.experiences import Experience
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -23,11 +23,8 @@ def _filters(published: bool | None, updated_since: datetime | None) -> dict[str
 
 
 @scrub_tracebacks
-class AsyncExperiences:
+class AsyncExperiences(AsyncAPIResource):
     """The experiences that guests can book, published or not. Needs the scope `experiences:read`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

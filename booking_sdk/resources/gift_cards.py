@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from booking_core.models.gift_cards import GiftCardTransaction
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -22,11 +22,8 @@ def _filters(status: GiftCardStatusParam | None, updated_since: datetime | None)
 
 
 @scrub_tracebacks
-class AsyncGiftCards:
+class AsyncGiftCards(AsyncAPIResource):
     """Gift cards: prepaid amounts that pay for bookings. Needs the scope `gift_cards:read`."""
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(
         self,

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -22,14 +22,11 @@ def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions
 
 
 @scrub_tracebacks
-class AsyncSandbox:
+class AsyncSandbox(AsyncAPIResource):
     """The sandbox of the client's key. A key of a live organization is refused.
 
     Moving the clock, and the mails, need the scope `bookings:write`; a payment needs `checkouts:write`.
     """
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def clock(self, *, options: RequestOptions | None = None) -> SandboxClock:
         """Return the clock, with what is due at its instant.

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint
-from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
@@ -45,15 +45,12 @@ def _string_list(name: str, values: Iterable[str] | None) -> list[str] | None:
 
 
 @scrub_tracebacks
-class AsyncWebhooks:
+class AsyncWebhooks(AsyncAPIResource):
     """Webhook endpoints and their deliveries. Needs the scope `webhooks:manage`, except for `unwrap`.
 
     These endpoints take no Idempotency-Key, so a POST is not retried when it may have been executed. The error then
     has `maybe_executed` set; list the endpoints or deliveries to find out.
     """
-
-    def __init__(self, client: AsyncAPIClient) -> None:
-        self._client = client
 
     async def list(self, *, options: RequestOptions | None = None) -> AsyncPage[WebhookEndpoint]:
         """List all endpoints, at most ten, on one page.

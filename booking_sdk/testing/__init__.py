@@ -1,4 +1,4 @@
-"""Tools to test an integration: an in-memory fake of the service, a manual clock, and factories for resources.
+"""Tools to test an integration: the service in the test's own process, a manual clock, and factories for resources.
 
     from booking_sdk.testing import FakeBookingAPI
 
@@ -9,11 +9,13 @@
         my_shop.book(api.client(), departure.id)
         assert len(api.bookings) == 1
 
-The fake passes the same contract tests as the service. It needs no network, no database and no event loop, and never
-sleeps.
+`FakeBookingAPI` is the service itself, with a database in memory; it comes with `pip install "booking-sdk[testing]"`.
+It needs no network, and never sleeps. The other names come with the SDK alone.
 """
 
-from booking_sdk.testing._http import FakeRequest
+from typing import TYPE_CHECKING, Any
+
+from booking_sdk.testing._requests import FakeRequest
 from booking_sdk.testing.clock import ManualClock, on_clock
 from booking_sdk.testing.factories import (
     make_booking,
@@ -23,7 +25,9 @@ from booking_sdk.testing.factories import (
     make_experience,
     make_gift_card,
 )
-from booking_sdk.testing.fake import FakeBookingAPI
+
+if TYPE_CHECKING:
+    from booking_sdk.testing.fake import FakeBookingAPI
 
 __all__ = [
     "FakeBookingAPI",
@@ -37,3 +41,15 @@ __all__ = [
     "make_gift_card",
     "on_clock",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the service when a test first asks for it."""
+    if name != "FakeBookingAPI":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from booking_sdk.testing.fake import FakeBookingAPI
+    except ModuleNotFoundError as error:
+        message = f'{error}: FakeBookingAPI needs the service, pip install "booking-sdk[testing]"'
+        raise ModuleNotFoundError(message, name=error.name) from None
+    return FakeBookingAPI

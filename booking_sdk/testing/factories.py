@@ -114,6 +114,20 @@ def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
     return resource_fields(Experience, **{**sample, **over})
 
 
+_SHOWN_ONLY = ("duration", "created_at", "updated_at")
+"""Fields of an experience that the service computes."""
+
+
+def experience_entry(currency: str, **over: Any) -> dict[str, Any]:
+    """Return an experience as a catalogue file has it, by default from the lowest price of its tiers."""
+    fields = experience_fields(currency, **over)
+    if fields["price_tiers"] and over.get("price_from") is None:
+        fields["price_from"] = min(
+            (tier["price"] for tier in fields["price_tiers"]), key=lambda each: each["amount_minor"]
+        )
+    return {name: value for name, value in fields.items() if value is not None and name not in _SHOWN_ONLY}
+
+
 def departure_fields(**over: Any) -> dict[str, Any]:
     """Return the fields of an open departure with twelve seats."""
     sample = {
@@ -126,7 +140,7 @@ def departure_fields(**over: Any) -> dict[str, Any]:
         "seats_total": 12,
         "seats_available": 12,
         "price": money(89000),
-        "price_tiers": None,
+        "price_tiers": [{"id": "adult", "name": "Adult", "price": money(89000), "seats_per_unit": 1}],
         "booking_closes_at": _at(48),
         "status": "open",
     }

@@ -1,31 +1,33 @@
-"""The fake service: methods to fill it, to make it fail, and to inspect it."""
+"""The service in the test's own process: methods to fill it, to make it fail, and to inspect it."""
 
-import secrets
+import json
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, Unpack
-from urllib.parse import parse_qsl
 
+import httpx
+
+from booking_core import bookings, departures, keys, organizations
 from booking_core.models.base import Resource
+from booking_core.models.bookings import CancelReason
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
 from booking_core.models.gift_cards import GiftCardTransaction
-from booking_core.models.limits import API_KEY_LENGTH, TEST_API_KEY_PREFIX
 from booking_core.models.scopes import Scope
-from booking_sdk._http import async_mock_client, mock_client, mock_transport
+from booking_core.tokens import new_id
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient
-from booking_sdk.event_parsing import parse_event
+from booking_sdk.errors import ConflictError
 from booking_sdk.models import AnyEvent, Booking, GiftCard
 from booking_sdk.options import ClientOptions
-from booking_sdk.testing import _changes, factories
-from booking_sdk.testing._http import FakeRequest, Refusal, refused
-from booking_sdk.testing._service import FakeService, Key
-from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
+from booking_sdk.response import Response
+from booking_sdk.testing import _filling, factories
+from booking_sdk.testing._requests import FakeRequest, Fault, Faults, mock_transport
+from booking_sdk.testing._service import BASE_URL, InProcessService
 from booking_sdk.testing.clock import ManualClock, on_clock
 
 ResourceT = TypeVar("ResourceT", bound=Resource)
@@ -42,23 +44,8 @@ _CODES = {
 }
 
 
-@dataclass(slots=True)
-class _Fault:
-    """A failure of the next matching requests."""
-
-    times: int
-    method: str | None
-    path: str | None
-    refusal: Refusal | None = None
-    failure: Failure | None = None
-    after_commit: bool = False
-
-    def matches(self, request: FakeRequest) -> bool:
-        return self.method in (None, request.method) and (self.path is None or request.path.startswith(self.path))
-
-
 class FakeBookingAPI:
-    """The service with one organization, in memory.
+    """The service with one sandbox, in memory.
 
         api = FakeBookingAPI()
         departure = api.add_departure(seats=4)
@@ -70,7 +57,7 @@ class FakeBookingAPI:
     code under test, and inspect it (`bookings`, `requests`).
     """
 
-    base_url = "https://fake.example.com"
+    base_url = BASE_URL
 
     def __init__(
         self,
@@ -80,7 +67,7 @@ class FakeBookingAPI:
         timezone: str = "UTC",
         currency: str = "NOK",
     ) -> None:
-        """Create an empty service.
+        """Create a service with an empty sandbox.
 
         Args:
             now: The time of its clock. Defaults to the current time.
@@ -91,11 +78,18 @@ class FakeBookingAPI:
         self.clock: ManualClock = ManualClock((now or datetime.now(UTC)).replace(microsecond=0))
         self.requests: list[FakeRequest] = []
         """All received requests, including failed ones."""
-        self._store = Store(self.clock, name, timezone, currency)
-        self._service = FakeService(self._store)
-        self._faults: list[_Fault] = []
+        self._service = InProcessService(self.clock, name=name, timezone=timezone, currency=currency)
+        self._key_ids: dict[str, str] = {}
+        self._client_keys: dict[frozenset[str], str] = {}
+        self._experiences: dict[str, dict[str, Any]] = {}
+        """The entries of the catalogue, by the ids of the experiences."""
+        self._starts: set[tuple[str, datetime]] = set()
+        self._faults = Faults()
         self._lock = threading.RLock()
         self._currency = currency
+        own = httpx.Client(transport=mock_transport(self._service.respond))
+        self._staff = on_clock(BookingClient(self.key(), base_url=self.base_url, http_client=own), self.clock)
+        """A client whose requests are not among those that the test inspects."""
 
     # Clients -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +100,9 @@ class FakeBookingAPI:
             scopes: The scopes of its key. Defaults to all.
             options: Options as for `with_options`.
         """
-        own = BookingClient(self.key(scopes), base_url=self.base_url, http_client=mock_client(self.transport))
+        own = BookingClient(
+            self._key_of(scopes), base_url=self.base_url, http_client=httpx.Client(transport=self.transport)
+        )
         return on_clock(own.with_options(**options), self.clock)
 
     def async_client(
@@ -118,19 +114,28 @@ class FakeBookingAPI:
             scopes: The scopes of its key. Defaults to all.
             options: Options as for `with_options`.
         """
-        http_client = async_mock_client(self.transport)
-        own = AsyncBookingClient(self.key(scopes), base_url=self.base_url, http_client=http_client)
+        http_client = httpx.AsyncClient(transport=self.transport)
+        own = AsyncBookingClient(self._key_of(scopes), base_url=self.base_url, http_client=http_client)
         return on_clock(own.with_options(**options), self.clock)
 
     def key(self, scopes: Collection[Scope | str] | None = None) -> str:
         """Create an API key and return it. `scopes` defaults to all."""
-        text = TEST_API_KEY_PREFIX + secrets.token_hex(20)[: API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)]
-        self._service.keys[text] = Key(factories.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
+        granted = sorted(map(str, scopes or Scope))
+        key_id, text = self._service.act(lambda tx, staff: _filling.create_key(tx, staff, granted))
+        self._key_ids[text] = key_id
         return text
+
+    def _key_of(self, scopes: Collection[Scope | str] | None) -> str:
+        """Return the key that all clients with the same scopes share: an organization has a limited number of keys."""
+        wanted = frozenset(map(str, scopes or Scope))
+        if wanted not in self._client_keys:
+            self._client_keys[wanted] = self.key(wanted)
+        return self._client_keys[wanted]
 
     def revoke(self, key: str) -> None:
         """Revoke a key."""
-        self._service.keys[key].revoked = True
+        key_id = self._key_ids[key]
+        self._service.act(lambda tx, staff: keys.revoke(tx, key_id, now=_filling.real_now(staff)))
 
     @property
     def transport(self) -> Any:
@@ -139,6 +144,7 @@ class FakeBookingAPI:
 
     def advance(self, seconds: float) -> None:
         """Advance the clock, as `client.sandbox.advance` does."""
+        self._service.catch_up()
         self.clock.advance(seconds)
 
     # Contents ------------------------------------------------------------------------------------------------------
@@ -151,17 +157,15 @@ class FakeBookingAPI:
 
         Args:
             add_ons: The add-ons of the experience, each `{"id", "label", "price"}`.
-            over: The fields to override.
+            over: The fields to override, as a catalogue file has them.
+
+        Raises:
+            ValueError: The service does not take such an experience.
         """
-        now = self._store.now
-        fields = factories.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
-        tiers = fields["price_tiers"]
-        if tiers and over.get("price_from") is None:
-            fields["price_from"] = lowest_price(tiers)
-        fields["price_tiers"] = tiers or standard_tiers(fields["price_from"])
-        row = self._store.keep(self._store.experiences, fields)
-        row["_add_ons"], row["_has_tiers"] = list(add_ons), bool(tiers)
-        return Experience.model_validate(shown(self._store.experience_shown(row)))
+        fields = factories.experience_entry(self._currency, **{"id": new_id(), **over}, add_ons=list(add_ons))
+        self._import(experiences=fields)
+        self._experiences[fields["id"]] = fields
+        return self._staff.experiences.get(fields["id"])
 
     def add_departure(
         self,
@@ -178,70 +182,71 @@ class FakeBookingAPI:
         Args:
             experience: The experience or its id. Defaults to a new one.
             seats: The number of seats.
-            starts_at: The start. Defaults to two days from now.
+            starts_at: The start. Defaults to two days from now, or the next minute at which the experience has no
+                departure.
             ends_at: The end. Defaults to the duration of the experience.
             price_minor: The price, when the experience has no price tiers. Defaults to its `price_from`.
             prices: Prices by tier id, for tiers with another price on this departure.
 
         Raises:
-            ValueError: There is a single price although the experience has tiers, or a tier does not exist.
+            ValueError: There is a single price although the experience has tiers, a tier does not exist, or the
+                experience has a departure at this time.
         """
-        experience_id = getattr(experience or self.add_experience(), "id", experience)
-        kind = self._store.experiences[str(experience_id)]
-        tiers = self._tiers(kind, price_minor, prices or {})
-        start = starts_at or self.clock.now + timedelta(days=2)
-        closes_at = start - timedelta(hours=kind["hours_before_booking_closes"] or 0)
-        end = ends_at or start + timedelta(minutes=kind["duration_minutes"] or 0)
-        fields = factories.departure_fields(
-            experience_id=kind["id"],
-            **self._store.times(start, end, closes_at),
-            seats_total=seats,
-            seats_available=seats,
-            price=lowest_price(tiers),
-            price_tiers=None if tiers == kind["price_tiers"] else tiers,
-        )
-        row = self._store.keep(self._store.departures, fields)
-        row |= {"_starts_at": start, "_closes_at": closes_at, "_status": "open", "_tiers": tiers}
-        return Departure.model_validate(shown(row))
+        experience_id = str(getattr(experience or self.add_experience(), "id", experience))
+        tour = self._experiences[experience_id]
+        start = starts_at or self._free_start(experience_id)
+        end = ends_at or (None if tour.get("duration_minutes") else start)
+        departure_id = new_id()
+        entry = {
+            "id": departure_id,
+            "starts_at": start.isoformat(),
+            "ends_at": end and end.isoformat(),
+            "seats_total": seats,
+            "price": None if price_minor is None else factories.money(price_minor, self._currency),
+            "prices": prices and dict(prices),
+        }
+        if (experience_id, start) in self._starts:
+            raise ValueError("the experience has a departure at this time")
+        self._import(experiences={**tour, "departures": [entry]})
+        self._starts.add((experience_id, start))
+        return self._staff.departures.get(departure_id)
 
-    def _tiers(self, experience: Mapping[str, Any], price_minor: int | None, prices: Mapping[str, int]) -> list[Any]:
-        """Return the price tiers of a departure with their prices."""
-        tiers = experience["price_tiers"] if experience["_has_tiers"] else []
-        if unknown := prices.keys() - {tier["id"] for tier in tiers}:
-            raise ValueError(f"the experience has no price tier {', '.join(sorted(unknown))}")
-        if tiers and price_minor is not None:
-            raise ValueError("the experience has price tiers: give prices={tier id: amount_minor}")
-        if not tiers:
-            price = experience["price_from"] if price_minor is None else factories.money(price_minor, self._currency)
-            return standard_tiers(price)
-        own = {tier: factories.money(amount, self._currency) for tier, amount in prices.items()}
-        return [{**tier, "price": own.get(tier["id"], tier["price"])} for tier in tiers]
+    def _free_start(self, experience_id: str) -> datetime:
+        start = self.clock.now + timedelta(days=2)
+        while (experience_id, start) in self._starts:
+            start += timedelta(minutes=1)
+        return start
+
+    def _import(self, **entries: Mapping[str, Any]) -> None:
+        self._service.act(lambda tx, staff: _filling.import_catalogue(tx, staff, **entries))
 
     def add_customer(self, email: str, *, name: str = "Ada Lovelace", phone: str | None = None) -> Customer:
         """Add a customer and its event."""
-        return Customer.model_validate(shown(self._store.find_or_create_customer(name, email, phone)[0]))
+        return self._staff.customers.create(email=email, name=name, phone=phone)
 
     def add_gift_card(
         self, *, code: str = "GIFT-9Q4T-7K2M", amount_minor: int = 50000, balance_minor: int | None = None, **over: Any
     ) -> GiftCard:
-        """Add a gift card and its event."""
-        amount = factories.money(amount_minor, self._currency)
-        balance = amount if balance_minor is None else factories.money(balance_minor, self._currency)
-        fields = factories.gift_card_fields(
-            **{
-                "code_last4": code[-4:],
-                "initial_amount": amount,
-                "balance": balance,
-                "status": "active" if balance["amount_minor"] else "expired",
-                "currency": self._currency,
-                "created_at": self._store.now,
-                **over,
-            }
-        )
-        row = self._store.keep(self._store.gift_cards, fields)
-        row |= {"_code": code, "_transactions": []}
-        self._store.publish("gift_card.issued", row)
-        return GiftCard.model_validate(shown(row))
+        """Add a gift card and its event.
+
+        Args:
+            code: The code that pays.
+            amount_minor: The initial amount.
+            balance_minor: The balance. Defaults to the initial amount.
+            over: The fields to override, as a catalogue file has them.
+
+        Raises:
+            ValueError: The service does not take such a gift card.
+        """
+        card = {
+            "id": new_id(),
+            "code": code,
+            "initial_amount": factories.money(amount_minor, self._currency),
+            "balance": factories.money(amount_minor if balance_minor is None else balance_minor, self._currency),
+            **over,
+        }
+        self._service.act(lambda tx, staff: _filling.import_gift_card(tx, staff, card))
+        return self._staff.gift_cards.get(card["id"])
 
     def add_gift_card_transaction(
         self,
@@ -259,20 +264,12 @@ class FakeBookingAPI:
             kind: `redeem`, `restore` or `adjust`.
             booking_id: The booking that was paid or cancelled.
         """
-        row = self._store.gift_cards[gift_card_id]
-        fields = factories.resource_fields(
-            GiftCardTransaction,
-            id=factories.new_id(),
-            type=kind,
-            amount=factories.money(amount_minor, row["currency"]),
-            booking_id=booking_id,
-            created_at=self._store.now,
+        entry = {"kind": kind, "booking_id": booking_id}
+        added = self._service.act(
+            lambda tx, staff: _filling.add_transaction(tx, staff, gift_card_id, amount_minor, **entry)
         )
-        balance = factories.money(row["balance"]["amount_minor"] + amount_minor, row["currency"])
-        self._store.change(row, balance=balance, status="active" if balance["amount_minor"] else "expired")
-        entries: dict[str, Any] = {}
-        row["_transactions"].append(self._store.keep(entries, fields))
-        return GiftCardTransaction.model_validate(fields)
+        (found,) = (each for each in self._staff.gift_cards.iterate_transactions(gift_card_id) if each.id == added)
+        return found
 
     def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
         """Add a resource that has no method of its own here. `over` overrides its sample fields.
@@ -280,51 +277,52 @@ class FakeBookingAPI:
         Raises:
             TypeError: The model has no such field, or a field has no sample value.
         """
-        fields = factories.sample_fields(model, **factories.checked_fields(model, over))
-        row = self._store.keep(self._store.table(model), {"created_at": self._store.now, **fields})
-        return model.model_validate(shown(row))
+        fields = factories.sample_fields(model, **{"id": new_id(), **factories.checked_fields(model, over)})
+        return model.model_validate(self._service.act(lambda tx, staff: _filling.insert(tx, staff, model, fields)))
 
     @property
     def bookings(self) -> list[Booking]:
         """All bookings, oldest first."""
-        self._service.work()
-        return [Booking.model_validate(shown(row)) for row in self._store.bookings.values()]
+        return list(self._staff.bookings.iterate(order="asc"))
 
     @property
     def customers(self) -> list[Customer]:
         """All customers, oldest first."""
-        return [Customer.model_validate(shown(row)) for row in self._store.customers.values()]
+        return list(self._staff.customers.iterate(order="asc"))
 
     @property
     def events(self) -> list[AnyEvent]:
         """All events, in order."""
-        self._service.work()
-        return [parse_event(shown(row)) for row in self._store.events.values()]
+        return list(self._staff.events.iterate(order="asc"))
 
     # Changes by others ----------------------------------------------------------------------------------------------
 
     def cancel_booking(self, booking_id: str, *, reason: str = "admin") -> Booking:
         """Cancel a booking as staff or the guest would, and write the event."""
-        return Booking.model_validate(shown(self._store.cancel(booking_id, reason)))
+        why = CancelReason(reason)
+        self._service.act(lambda tx, staff: bookings.cancel(tx, staff, booking_id, reason=why))
+        return self._staff.bookings.get(booking_id)
 
     def pay_checkout(self, checkout_id: str) -> Booking:
         """Pay for a checkout as its guest would, and confirm its booking. A booking that was cancelled stays so."""
-        return Booking.model_validate(shown(self._service.checkouts.pay(checkout_id)))
+        with suppress(ConflictError):
+            self._staff.sandbox.pay_checkout(checkout_id)
+        return self._staff.bookings.get(checkout_id)
 
     def reschedule_booking(self, booking_id: str, departure_id: str) -> Booking:
         """Reschedule a booking as staff would, and write the event."""
-        row, to = self._store.bookings[booking_id], self._store.departures[departure_id]
-        _changes.move(self._store, row, to)
-        return Booking.model_validate(shown(row))
+        self._service.act(lambda tx, staff: bookings.reschedule(tx, staff, booking_id, departure_id))
+        return self._staff.bookings.get(booking_id)
 
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:
-        """Set the status of a departure to `closed` or `cancelled`."""
-        self._store.departures[departure_id]["_status"] = status
-        self._service.announcements.touch(departure_id)
+        """Close a departure, or with the status `cancelled` cancel it with its bookings, as staff would."""
+        change = bookings.cancel_departure if status == "cancelled" else departures.close
+        self._service.act(lambda tx, staff: change(tx, staff, departure_id))
 
     def switch_add_ons(self, on: bool) -> None:
         """Switch the Add-ons app on or off."""
-        self._store.add_ons_app = on
+        setting = {"add_ons_app": "on" if on else "off"}
+        self._service.act(lambda tx, staff: organizations.set_settings(tx, staff.organization, setting, now=staff.at))
 
     def emit(self, event_type: str, about: Any, **data: Any) -> AnyEvent:
         """Append any event to the feed.
@@ -335,7 +333,8 @@ class FakeBookingAPI:
             data: The other data of the event, such as `reason`.
         """
         fields = about.to_json() if hasattr(about, "to_json") else dict(about)
-        return parse_event(shown(self._store.publish(event_type, fields, **data)))
+        event_id = self._service.act(lambda tx, staff: _filling.publish(tx, staff, event_type, fields, **data))
+        return self._staff.events.get(event_id)
 
     # Failures ------------------------------------------------------------------------------------------------------
 
@@ -360,9 +359,11 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
         """
         code = code or _CODES.get(status, "internal_error" if status >= 500 else "conflict")
-        headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-        refusal = Refusal(status, code, "The test wants it to fail.", headers=headers)
-        self._faults.append(_Fault(times, method, path, refusal=refusal))
+        refusal = {"error": "The test wants it to fail.", "code": code, "request_id": "req_fake"}
+        headers = [(b"content-type", b"application/json")]
+        if retry_after is not None:
+            headers.append((b"retry-after", str(retry_after).encode()))
+        self._faults.add(Fault(Response(status, headers, json.dumps(refusal).encode()), times, method, path))
 
     def drop_connection_after_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -375,8 +376,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out in place of a broken connection.
         """
-        failure = Failure(sent=True, timed_out=as_timeout, reason="the test dropped the connection")
-        self._faults.append(_Fault(times, method, path, failure=failure, after_commit=True))
+        self._faults.add(Fault(_dropped(as_timeout), times, method, path, after_commit=True))
 
     def drop_connection_before_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -391,8 +391,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out in place of a broken connection.
         """
-        failure = Failure(sent=True, timed_out=as_timeout, reason="the test dropped the connection")
-        self._faults.append(_Fault(times, method, path, failure=failure))
+        self._faults.add(Fault(_dropped(as_timeout), times, method, path))
 
     def refuse_connections(self, times: int = 1) -> None:
         """Refuse the connections of the next requests.
@@ -400,29 +399,19 @@ class FakeBookingAPI:
         Args:
             times: The number of requests.
         """
-        failure = Failure(sent=False, timed_out=False, reason="the test refuses connections")
-        self._faults.append(_Fault(times, None, None, failure=failure))
+        self._faults.add(Fault(Failure(sent=False, timed_out=False, reason="the test refuses connections"), times))
 
-    # Request handling ----------------------------------------------------------------------------------------------
-
-    def _receive(self, raw: Any) -> AttemptResult:
-        headers = {name.lower(): value for name, value in raw.headers.items()}
-        query = dict(parse_qsl(raw.url.query.decode(), keep_blank_values=True))
-        request = FakeRequest(raw.method, raw.url.path, query, headers, raw.content)
+    def _receive(self, raw: httpx.Request) -> AttemptResult:
+        request = FakeRequest.of(raw)
         with self._lock:
             self.requests.append(request)
-            fault = next((fault for fault in self._faults if fault.matches(request)), None)
-            if fault is None:
-                return self._service.respond(request)
-            fault.times -= 1
-            if fault.times <= 0:
-                self._faults.remove(fault)
-            return self._failed(request, fault)
-
-    def _failed(self, request: FakeRequest, fault: _Fault) -> AttemptResult:
-        if fault.refusal:
-            return refused(fault.refusal, "req_fake")
+            fault = self._faults.take(request)
+        if fault is None:
+            return self._service.respond(raw)
         if fault.after_commit:
-            self._service.respond(request)
-        assert fault.failure is not None, "a fault is a refusal or a failure"
-        return fault.failure
+            self._service.respond(raw)
+        return fault.result
+
+
+def _dropped(as_timeout: bool) -> Failure:
+    return Failure(sent=True, timed_out=as_timeout, reason="the test dropped the connection")

@@ -12,6 +12,7 @@ import orjson
 from booking_core.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, Update
 from booking_core.errors import Malformed
 from booking_core.models.currencies import CURRENCIES
+from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.payments import from_gateway
 
 _CLOSED_DISPUTES = frozenset({"won", "lost", "warning_closed", "prevented"})
@@ -44,8 +45,8 @@ def intent_update(intent: Mapping[str, Any]) -> IntentUpdate:
     return IntentUpdate(
         intent_id=intent_id,
         state=_state(intent),
-        organization_id=metadata.get("organization_id"),
-        booking_id=metadata.get("booking_id"),
+        organization_id=_text_or_none(metadata.get("organization_id")),
+        booking_id=_text_or_none(metadata.get("booking_id")),
         received_minor=_minor(intent.get("amount_received") or 0, currency),
         currency=currency,
         error=_error(intent),
@@ -75,7 +76,7 @@ def _failed(intent: Mapping[str, Any]) -> IntentUpdate:
 def _refunds_of_charge(intent_id: str, charge: Any) -> RefundUpdate | None:
     if not isinstance(charge, Mapping):
         return None
-    refunded = _minor(charge.get("amount_refunded") or 0, _currency(charge)) or 0
+    refunded = _minor(charge.get("amount_refunded") or 0, _currency(charge))
     made = (charge.get("refunds") or {}).get("data") or []
     refund_id = _text(made[0]["id"]) if made else None
     return RefundUpdate(
@@ -103,7 +104,7 @@ def dispute_update(dispute: Mapping[str, Any]) -> DisputeUpdate | None:
         dispute_id=_text(dispute["id"]),
         status=status,
         reason=_text(dispute.get("reason") or "unknown"),
-        amount_minor=_minor(dispute["amount"], _currency(dispute)) or 0,
+        amount_minor=_minor(dispute["amount"], _currency(dispute)),
         is_closed=status in _CLOSED_DISPUTES,
     )
 
@@ -113,10 +114,18 @@ def _currency(shown: Mapping[str, Any]) -> str:
 
 
 def _minor(amount: Any, currency: str) -> int | None:
-    """Return the amount in minor units; None for a currency of no booking."""
-    if not isinstance(amount, int) or amount < 0:
+    """Return the amount in minor units; None for an amount or a currency that no booking can have."""
+    if type(amount) is float and amount > AMOUNT_MINOR_MAX:  # orjson reads integers of more than 64 bits as floats
+        return None
+    if type(amount) is not int or amount < 0:
         raise TypeError("an amount of Stripe is a whole number")
-    return from_gateway(amount, currency) if currency in CURRENCIES else None
+    minor = from_gateway(amount, currency) if currency in CURRENCIES else None
+    return minor if minor is None or minor <= AMOUNT_MINOR_MAX else None
+
+
+def _text_or_none(value: Any) -> str | None:
+    """Return a value of the metadata, or None if this service cannot have written it."""
+    return value if isinstance(value, str) else None
 
 
 def _text(value: Any) -> str:

@@ -289,6 +289,20 @@ def with_optional_key(request: Request, key: _OptionalKey = None) -> KeyedReques
 
 Keyed = Annotated[KeyedRequest, Depends(with_key)]
 
+_ORDER_KEY = Header(
+    alias="Idempotency-Key",
+    description="The key with which the order is booked. Nothing is stored for it.",
+    json_schema_extra={"minLength": IDEMPOTENCY_KEY_LENGTH_MIN, "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX},
+)
+
+
+def order_key(key: Annotated[str | None, _ORDER_KEY] = None) -> str | None:
+    """Return the Idempotency-Key of the order that a request asks about, if it carries one."""
+    return _checked_key(key)
+
+
+OrderKey = Annotated[str | None, Depends(order_key)]
+
 
 async def idempotent_command(keyed: Keyed, service: ServiceDep) -> Command:
     """Return the command of a request that must carry an Idempotency-Key."""

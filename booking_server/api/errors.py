@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from booking_core import errors
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer
+from booking_core.models.problems import describe
 from booking_server.api import requests
 from booking_server.api.middleware import context_headers
 from booking_server.api.observer import REFUSALS
@@ -126,7 +127,7 @@ def _malformed(problems: Iterable[Any]) -> errors.Malformed:
     place, *path = first["loc"]
     if place == "body":
         return requests.malformed({**problem, "loc": problem["loc"][1:]} for problem in problems)
-    message = "is required" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    message = describe(first)
     reason = "required" if first["type"] == "missing" else "invalid"
     return errors.Malformed.at(".".join(map(str, path)) or place, message, reason)
 

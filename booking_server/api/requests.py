@@ -24,6 +24,7 @@ from booking_core.errors import BookingError, Malformed, PayloadTooLarge, Unsupp
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, UUID_PATTERN, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX
+from booking_core.models.problems import describe
 
 # FastAPI silences this warning about its own annotations while it builds a model. Models of the API are built when a
 # request first needs them.
@@ -140,7 +141,7 @@ def malformed(problems: Iterable[Any]) -> Malformed:
 def _detail(problem: Any) -> ErrorDetail:
     path = ".".join(str(part) for part in problem["loc"])
     pattern = problem["ctx"]["pattern"] if problem["type"] == "string_pattern_mismatch" else ""
-    message = _PATTERNS.get(pattern) or problem["msg"].removeprefix("Value error, ")
+    message = _PATTERNS.get(pattern) or describe(problem)
     return ErrorDetail(field=path or None, reason=problem["type"], message=message)
 
 

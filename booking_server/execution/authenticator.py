@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from booking_core import keys
+from booking_core import keys, tokens
 from booking_core.context import Caller, Installation
 from booking_core.db.engine import Query, Tx
 from booking_core.errors import (
@@ -20,7 +20,15 @@ from booking_core.errors import (
 from booking_core.settings import RateLimit
 from booking_server.execution.clients import SeenKeys
 from booking_server.execution.key_usage import KeyUsage
-from booking_server.execution.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket
+from booking_server.execution.rate_limit import (
+    ANONYMOUS,
+    LOOK_UPS,
+    LOOK_UPS_RESERVED,
+    Limiter,
+    MemoryLimiter,
+    Reading,
+    anonymous_bucket,
+)
 from booking_server.execution.shared_look_ups import SharedLookUps
 
 T = TypeVar("T")
@@ -73,6 +81,8 @@ class Authenticator:
         self._rate_limit = rate_limit
         self.seen_keys = SeenKeys()
         self._shared = SharedLookUps()
+        self.look_ups = MemoryLimiter()
+        """Counts look-ups of keys from addresses over their limit, in this process alone."""
 
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
         """Return the caller of each request, or its refusal."""
@@ -152,13 +162,16 @@ class Authenticator:
         assert self._rate_limit is not None
         return self.limiter.take_ahead((credentials.counted, self._rate_limit))
 
-    def count_address(self, credentials: Credentials) -> None:
+    def count_address(self, credentials: Credentials, kind: str = "address") -> None:
         """Count a request without a valid key against its address.
+
+        Args:
+            kind: as `anonymous_bucket`.
 
         Raises:
             RateLimited: the address is over its limit.
         """
-        self._take(credentials, anonymous_bucket(credentials.address), ANONYMOUS if self._rate_limit else None)
+        self._take(credentials, anonymous_bucket(credentials.address, kind), ANONYMOUS if self._rate_limit else None)
 
     def _token(self, credentials: Credentials) -> str | BookingError:
         """Return the key that is to be looked up, or the reason why it is not."""
@@ -234,9 +247,19 @@ class Authenticator:
         if self._rate_limit is None:
             return
         reading = self.limiter.peek(anonymous_bucket(credentials.address), ANONYMOUS)
-        if reading.retry_after_s:
+        if reading.retry_after_s and not self._may_look_up(credentials):
             credentials.reading = reading
             raise reading.refusal(of_address=True)
+
+    def _may_look_up(self, credentials: Credentials) -> bool:
+        """Return whether a key from an address over its limit is looked up all the same: strangers behind the same
+        address must not shut a valid key out."""
+        key, name = credentials.key(), anonymous_bucket(credentials.address)
+        if not tokens.is_api_key(key):
+            return False
+        if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:
+            return False
+        return not self.look_ups.take(name, LOOK_UPS).retry_after_s
 
     def _take(self, credentials: Credentials, bucket: str, limit: RateLimit | None) -> None:
         if limit is None:

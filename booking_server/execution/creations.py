@@ -138,7 +138,7 @@ class Creations:
         create = creation.create
         if create is None:
             return creation.refusal
-        for departure_id in (None, create.request.experience_date_id):
+        for departure_id in (None, create.request.departure_id):
             if _group(create, departure_id) in self.locked:
                 return self._hand_over(creation, departure_id)
         return None

@@ -24,6 +24,11 @@ log = logging.getLogger("booking.rate_limit")
 ANONYMOUS = RateLimit(60, 60)
 """Requests without a valid key, for each client address."""
 
+LOOK_UPS = RateLimit(20, 10)
+"""Look-ups of keys that this process has not seen, for each client address over its limit (decision K5)."""
+LOOK_UPS_RESERVED = 10
+"""Of these, for keys with a right checksum: guesses of strangers at the same address mostly have a wrong one."""
+
 RATE = "rate"
 """The reason of refusals by the limit of a key or of an address that are repeated before the application."""
 
@@ -32,9 +37,13 @@ _AHEAD_MAX = 128
 """Requests that are counted by one call."""
 
 
-def anonymous_bucket(address: str) -> str:
-    """Return the name of the bucket of clients without a valid key at that address."""
-    return f"address:{network_of(address)}"
+def anonymous_bucket(address: str, kind: str = "address") -> str:
+    """Return the name of the bucket of clients without a valid key at that address.
+
+    Args:
+        kind: requests with another kind have a separate bucket.
+    """
+    return f"{kind}:{network_of(address)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fastapi.responses import HTMLResponse, Response
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from booking_core import notifications
@@ -22,6 +20,9 @@ from booking_core.notifications import Brand, GiftCardView, GuestView
 from booking_server.api import errors
 from booking_server.guest_pages.links import Link
 from booking_server.guest_pages.offers import can_cancel, can_move, offer
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import SandboxedEnvironment
 
 _FOLDER = Path(__file__).parent / "templates"
 _HOST = re.compile(r"[a-z0-9.-]+", re.ASCII)
@@ -281,7 +282,10 @@ def _base_css() -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> SandboxedEnvironment:
+def _environment() -> "SandboxedEnvironment":
+    from jinja2 import FileSystemLoader, StrictUndefined  # at the first page: the service starts without it
+    from jinja2.sandbox import SandboxedEnvironment
+
     environment = SandboxedEnvironment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -224,11 +224,11 @@ def refusal_page(request: Request, error: BookingError) -> Response:
 
 
 async def _count(request: Request) -> None:
-    """Count a request against its address like one without a key (decision K5), so that links cannot be guessed.
+    """Count a request against its address in the bucket of guests' pages (decision K5): links cannot be guessed.
 
     Raises:
         RateLimited: the address is over its limit.
     """
     with counted(request) as credentials:
         # In a thread, because a shared store of the limiter is called over the network.
-        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials)
+        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials, "guest")

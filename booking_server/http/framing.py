@@ -325,7 +325,8 @@ def _fields(block: bytes, line: "re.Match[bytes]") -> _Fields:
 def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestHead:
     found = fields.kept
     hosts = found.get(b"host", ())
-    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+    is_absent = not hosts and version == "1.0"  # as health checks of load balancers are
+    if not is_absent and (len(hosts) != 1 or not _HOST.fullmatch(hosts[0])):
         raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
     length = _body_length(version, found.get(b"content-length", ()), found.get(b"transfer-encoding", ()))
     keep_alive = version == "1.1" and not _closes(found.get(b"connection", ()))

@@ -6,6 +6,8 @@ finds and checks the requests. uvicorn's classes do the rest: the ASGI cycle, fl
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +25,11 @@ from booking_server.execution.clients import unmapped
 from booking_server.http.admission import STATE, Admission, Client, Owner
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 from booking_server.http.refusals import PreparedRefusals, Refusal, refusing, refusing_unobserved
-from booking_server.http.response_heads import known_length_head
 
-LINGER_BYTES_MAX = 64 * 1024 * 1024
+LINGER_BYTES_MAX = 1024 * 1024
 """The most bytes that are read and dropped after the last response of a connection."""
 
+_RESET = struct.pack("ii", 1, 0)
 _GUEST_PAGES = tuple(prefix.encode() for prefix in GUEST_PAGES)
 
 
@@ -39,48 +41,34 @@ class Deadlines:
     """From the first byte of a head to its last; for the first request, from the connect."""
     body_s: float = 30
     """From the end of the head to the last byte of the body."""
+    write_s: float = 30
+    """Without any progress of a response that the client does not read."""
     linger_s: float = 10
     """To read the last response and stop sending, before the connection is aborted."""
 
 
-class CoalescingTransport:
-    """A transport that buffers writes until the next turn of the event loop and sends them together.
+class LingeringTransport:
+    """A transport whose `close` ends the connection after the last response by `finish`."""
 
-    uvicorn writes the head and the body of a response separately, and uvloop sends each at once: two system calls, two
-    packets, and a client that is woken twice. For a short response that was a tenth of the work of the process.
-
-    Args:
-        finish: ends the connection after the last response, in the place of the transport's own `close`.
-    """
-
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
+    def __init__(self, transport: Any, finish: Callable[[], None]) -> None:
         self._transport = transport
-        self._loop = loop
         self._finish = finish
-        self._pieces: list[bytes] = []
         self._is_finished = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def write(self, data: bytes) -> None:
-        if not self._pieces:
-            self._loop.call_soon(self.flush)
-        self._pieces.append(data)
-
     def is_closing(self) -> bool:
         return self._is_finished or bool(self._transport.is_closing())
 
+    def write(self, data: bytes) -> None:
+        if not self.is_closing():
+            self._transport.write(data)
+
     def close(self) -> None:
-        self.flush()
         if not self.is_closing():
             self._is_finished = True
             self._finish()
-
-    def flush(self) -> None:
-        pieces, self._pieces = self._pieces, []
-        if pieces and not self.is_closing():
-            self._transport.write(b"".join(pieces))
 
 
 class RequestCycle(RequestResponseCycle):
@@ -105,24 +93,6 @@ class RequestCycle(RequestResponseCycle):
         finally:
             admission.end(self.owner, head, self.client, refusals)
 
-    async def send(self, message: Any) -> None:
-        """Send a message as uvicorn does, and the head of an ordinary response at once."""
-        is_head = not self.response_started and message["type"] == "http.response.start"
-        if not is_head or not self._sends_head_at_once(message):
-            await super().send(message)
-
-    def _sends_head_at_once(self, message: Any) -> bool:
-        """Send the head of a response, and return True; return False if it is left to uvicorn."""
-        if self.disconnected or self.flow.write_paused or self.access_log or not self.keep_alive:
-            return False
-        found = known_length_head(message["status"], [*self.default_headers, *message.get("headers", ())])
-        if found is None:
-            return False
-        head, self.expected_content_length = found
-        self.response_started, self.waiting_for_100_continue, self.chunked_encoding = True, False, False
-        self.transport.write(head)
-        return True
-
     @property
     def keep_alive(self) -> bool:
         # uvicorn reads this at the start of the response, for "Connection: close", and at its end.
@@ -143,7 +113,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._socket = transport
-        self._output = CoalescingTransport(transport, self.loop, self._linger)
+        transport.set_write_buffer_limits(high=0)  # `pause_writing` reports each response that waits for its client
+        self._output = LingeringTransport(transport, self._linger)
         super().connection_made(self._output)  # type: ignore[arg-type]
         if self.client:  # a dual-stack socket shows IPv4 as IPv6, and proxies are trusted by their IPv4 address
             self.client = unmapped(self.client[0]), self.client[1]
@@ -160,10 +131,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._discarded = 0
         self._awaited: tuple[Phase, int] | None = (Phase.HEAD, 0)
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        """Aborts the connection if its client reads nothing of a response."""
         self._set_deadline(self.deadlines.head_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
+        self._clear_unread()
         self._forget_delayed()
         super().connection_lost(exc)
 
@@ -174,7 +148,6 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_responding:
             self.cycle.keep_alive = False
         else:
-            self._output.flush()
             self._socket.close()
 
     @property
@@ -391,6 +364,33 @@ class HttpProtocol(HttpToolsProtocol):
             self._set_deadline(self.deadlines.body_s, self._body_is_late)
         else:
             self._socket.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._clear_unread()
+
+    def _await_reading(self) -> None:
+        unread = self._socket.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.deadlines.write_s, self._abort_unread, unread)
+
+    def _abort_unread(self, unread: int) -> None:
+        """Abort the connection, unless its client has read a part of the response since the deadline was set."""
+        if self._socket.get_write_buffer_size() < unread:
+            self._await_reading()
+            return
+        if (connection := self._socket.get_extra_info("socket")) is not None:
+            # The kernel drops what it has not sent. Otherwise it would keep the response for minutes.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._socket.abort()
+
+    def _clear_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def timeout_keep_alive_handler(self) -> None:
         """Abort an idle connection, also when its client never read the last response."""

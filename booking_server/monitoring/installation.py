@@ -81,7 +81,8 @@ class Installation:
 
     def _opens(self) -> bool:
         try:
-            return secret_keys.find_problem(self._settings, self._database) is None
+            problem = secret_keys.find_problem(self._settings, self._database)
+            return problem is None or problem.is_damage
         except SettingError:
             return False
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from booking_core.errors import NotFound
@@ -64,6 +63,12 @@ def _index_json(root_path: str) -> StaticContent:
 
 @lru_cache(maxsize=1)
 def _index_html() -> StaticContent:
+    from jinja2 import (
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )  # at the first page: the service starts without it
+
     loader = FileSystemLoader(Path(__file__).parent / "static")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["code"] = _code

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,23 @@ async def working(
         ):
             monitor.watch_worker(worker)
             yield monitor, database
+
+
+async def unready_while(
+    settings: Settings, address: tuple[str, int], work: Callable[[Callable[[float], object]], None]
+) -> None:
+    """Run the work that prepares this process in a thread, and serve the health of the process meanwhile.
+
+    Args:
+        work: called with a function that pauses for so many seconds, and returns True once the process ends.
+    """
+    ended = threading.Event()
+    with contextlib.closing(Database(settings.database_url)) as database:
+        async with _monitored(settings, database, address):
+            try:
+                await asyncio.to_thread(work, ended.wait)
+            finally:
+                ended.set()
 
 
 @contextlib.asynccontextmanager

@@ -62,14 +62,14 @@ class Seller:
         Raises:
             Refused: it cannot be booked, with each reason.
         """
-        quote = self._client.bookings.quote(experience_date_id=order.departure_id, guests=order.guests)
+        quote = self._client.bookings.quote(departure_id=order.departure_id, guests=order.guests)
         # Seats may be missing because this order holds them: the key of the hold tells.
         reasons = [each.message for each in quote.refusals if each.code != "insufficient_capacity"]
         if reasons:
             raise Refused("; ".join(reasons))
         try:
             hold = self._client.holds.create(
-                experience_date_id=order.departure_id,
+                departure_id=order.departure_id,
                 seats=quote.seats,
                 expires_in_seconds=HOLD_S,
                 idempotency_key=self._key("hold", order),
@@ -101,7 +101,7 @@ class Seller:
 
     def _create(self, order: Order, hold_id: str | None, verb: str) -> Booking:
         return self._client.bookings.create(
-            experience_date_id=order.departure_id,
+            departure_id=order.departure_id,
             guests=order.guests,
             customer=order.customer,
             payment="external_paid",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES_MAX = 15
+FILES_MAX = 14
 FAKE = """
 from booking_sdk import Guide, NotFoundError
 from booking_sdk.testing import FakeBookingAPI
@@ -21,7 +21,7 @@ client = api.client(["guides:read"])
 assert list(client.guides.iterate(order="asc")) == made
 assert client.guides.get(made[0].id).name == "Ada"
 try:
-    client.guides.get(api.add_experience().id)
+    client.guides.get(api.add_customer("ada@example.com").id)
 except NotFoundError:
     print("as expected")
 """

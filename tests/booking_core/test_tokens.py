@@ -69,7 +69,7 @@ def test_a_value_sealed_for_one_purpose_opens_for_no_other() -> None:
     keys = SecretKeys("one")
     sealed = keys.seal("gift cards", b"text")
     assert keys.open("gift cards", sealed) == b"text"
-    with pytest.raises(ValueError, match="no longer live"):
+    with pytest.raises(tokens.DamagedValue, match="sealed for another row"):
         keys.open("webhooks", sealed)
 
 
@@ -95,9 +95,10 @@ def test_a_sealed_value_names_its_key_and_is_no_value_of_an_earlier_release() ->
     keys = SecretKeys("new", "old")
     sealed = keys.seal("purpose", b"text", "row")
     assert tokens.sealing_key_id(sealed) == keys.first_id
-    for stripped in (sealed.rpartition(".")[2], sealed.replace(keys.ids[0], keys.ids[1])):
-        with pytest.raises(ValueError, match="no longer live"):
-            keys.open("purpose", stripped, "row")
+    with pytest.raises(ValueError, match="no longer live"):
+        keys.open("purpose", sealed.rpartition(".")[2], "row")
+    with pytest.raises(tokens.DamagedValue):
+        keys.open("purpose", sealed.replace(keys.ids[0], keys.ids[1]), "row")
 
 
 def test_a_signer_signs_every_message_as_one_signature_at_a_time() -> None:

@@ -1,4 +1,4 @@
-"""Fixtures for the SDK against the service, the fake, respx and scripted transports; helpers are in `sdk_support`."""
+"""Fixtures for the SDK against the service, respx and scripted transports; helpers are in `sdk_support`."""
 
 import asyncio
 import sys
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("sdk_support.contract")
 
-from sdk_support.routed import Clients  # noqa: E402 - found through the path above
+from sdk_support.routed import Clients
 
 
 @pytest.fixture(autouse=True)

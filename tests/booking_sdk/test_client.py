@@ -190,7 +190,7 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
     }
     respx_mock.post(f"{URL}/api/v1/bookings").mock(side_effect=[DROPPED, as_json(BOOKING, 201, **headers)])
     booking = connect().bookings.create(
-        experience_date_id="d",
+        departure_id="d",
         guests=[{"tier_id": "adult", "count": 1}],
         customer={"name": "A", "email": "a@b.no"},
         payment="invoice",

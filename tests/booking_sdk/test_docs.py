@@ -13,7 +13,7 @@ import pytest
 import booking_sdk
 from booking_sdk import _http
 from booking_sdk import client as module
-from booking_sdk.testing import FakeBookingAPI, ManualClock, make_event, on_clock
+from booking_sdk.testing import FakeBookingAPI, ManualClock, fake, make_event, on_clock
 from webhook_verify import generate_secret
 from webhook_verify.testing import signed_request, tampered
 
@@ -30,11 +30,14 @@ def blocks(guide: Path, language: str = "python") -> list[str]:
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
     """Provide the fake to which every client of a guide connects, with departures and a booking."""
     api = FakeBookingAPI()
-    departure = api.add_departure(seats=12)
-    api._store.departures[DEPARTURE] = {**api._store.departures[departure.id], "id": DEPARTURE}
+    experience = api.add_experience()
+    with monkeypatch.context() as patched:
+        patched.setattr(fake, "new_id", lambda: DEPARTURE)
+        api.add_departure(experience, seats=12)
+    departure = api.add_departure(experience, seats=12)
     for number in range(3):
         api.client().bookings.create(
-            experience_date_id=departure.id,
+            departure_id=departure.id,
             guests=[{"tier_id": "adult", "count": 1}],
             customer={"name": "Grace Hopper", "email": f"grace{number}@example.com"},
             payment="invoice",

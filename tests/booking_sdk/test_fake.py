@@ -1,18 +1,18 @@
-"""The fake passes the contract tests of the service; further tests cover its own methods."""
+"""The double of the service: that it is the service, and its own methods."""
 
-import asyncio
+import gc
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
-from sdk_support.contract import Contract
-from sdk_support.stages import FakeStage
 
 from booking_sdk import (
     APIConnectionError,
     ApiKeyInvalidError,
+    ApiKeyRevokedError,
     APITimeoutError,
     BookedDeparture,
     Booking,
@@ -24,6 +24,7 @@ from booking_sdk import (
     Departure,
     IdempotencyInProgressError,
     InsufficientCapacityError,
+    Money,
     NotFoundError,
     ServerError,
     UnknownEvent,
@@ -32,15 +33,9 @@ from booking_sdk import (
 from booking_sdk.testing import FakeBookingAPI, ManualClock, on_clock
 
 
-class TestTheFake(Contract):
-    @pytest.fixture
-    def stage(self, flavour: str, runner: asyncio.Runner) -> FakeStage:
-        return FakeStage(runner if flavour == "async" else None)
-
-
 def book(client: Any, departure: Departure, **over: Any) -> Booking:
     arguments: dict[str, Any] = {
-        "experience_date_id": departure.id,
+        "departure_id": departure.id,
         "guests": [{"tier_id": "adult", "count": 1}],
         "customer": {"name": "Ada", "email": "ada@example.com"},
         "payment": "invoice",
@@ -192,7 +187,7 @@ def test_its_departures_show_what_it_charges(api: FakeBookingAPI) -> None:
         booking = book(api.client(), departure, guests=[{"tier_id": tier, "count": 1}])
         assert departure.price is not None
         assert departure.price.amount_minor == booking.totals.total.amount_minor == amount
-    with pytest.raises(ValueError, match="prices="):
+    with pytest.raises(ValueError, match="prices"):
         api.add_departure(tiered, price_minor=1)
     with pytest.raises(ValueError, match="senior"):
         api.add_departure(tiered, prices={"senior": 1})
@@ -231,6 +226,93 @@ def test_two_fakes_know_nothing_of_each_other(api: FakeBookingAPI, departure: De
         other.client(api_key=api.key()).me()
 
 
+def test_it_is_the_service(api: FakeBookingAPI) -> None:
+    http_client = httpx.Client(transport=api.transport, base_url=api.base_url)
+    assert http_client.get("/healthz").json()["status"] == "ok"
+    document = http_client.get("/api/v1/openapi.json").json()
+    assert document["info"]["title"] == "Booking Service"
+    answer = http_client.get("/api/v1/me", headers={"Authorization": f"Bearer {api.key(['bookings:read'])}"})
+    assert answer.json()["key"]["scopes"] == ["bookings:read"]
+    assert answer.headers["x-request-id"] == answer.headers["X-Request-ID"] != ""
+
+
+def test_a_key_is_revoked(api: FakeBookingAPI) -> None:
+    key = api.key()
+    api.revoke(key)
+    with pytest.raises(ApiKeyRevokedError):
+        api.client(api_key=key).me()
+    assert api.client().me()
+
+
+def test_clients_share_keys_so_that_there_may_be_many(api: FakeBookingAPI) -> None:
+    assert {api.client().me().key.id for _ in range(30)} == {api.client().me().key.id}
+    assert api.client(["bookings:read"]).me().key.id != api.client().me().key.id
+
+
+def test_its_worker_keeps_up_with_the_clock(api: FakeBookingAPI, departure: Departure) -> None:
+    client = api.client()
+    endpoint = client.webhooks.create(
+        url="https://hooks.example.com/in", event_types=["booking.created", "departure.updated"]
+    )
+    booking = book(client, departure)
+    (queued,) = client.webhooks.deliveries(endpoint.id, event_type="booking.created")
+    assert queued.status == "queued"
+    assert "departure.updated" in [event.type for event in api.events]
+    client.sandbox.advance(60)
+    assert client.sandbox.wait_until_ready().now == api.clock.now
+    assert client.webhooks.delivery(endpoint.id, queued.id).status == "succeeded"
+    (mail,) = client.sandbox.mails()
+    assert (mail.kind, mail.booking_id) == ("booking_confirmation_mail", booking.id)
+
+
+def test_a_departure_is_cancelled_with_its_bookings(api: FakeBookingAPI, departure: Departure) -> None:
+    book(api.client(), departure)
+    api.close_departure(departure.id)
+    assert api.client().departures.get(departure.id).status == "closed"
+    api.close_departure(departure.id, status="cancelled")
+    assert [booking.status for booking in api.bookings] == ["cancelled"]
+
+
+def test_add_ons_are_switched_off(api: FakeBookingAPI) -> None:
+    drysuit = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000, "currency": "NOK"}}
+    experience = api.add_experience(add_ons=[drysuit])
+    assert [each.id for each in experience.add_ons] == ["drysuit"]
+    api.switch_add_ons(False)
+    assert api.client().experiences.get(experience.id).add_ons == []
+
+
+def test_a_balance_is_changed(api: FakeBookingAPI) -> None:
+    card = api.add_gift_card(expires_at="2027-06-01T00:00:00Z")
+    entry = api.add_gift_card_transaction(card.id, -12_000, kind="adjust")
+    assert (entry.type, entry.amount.amount_minor) == ("adjust", -12_000)
+    assert api.client().gift_cards.get(card.id).balance.amount_minor == 38_000
+
+
+def test_departures_of_an_experience_have_starts_of_their_own(api: FakeBookingAPI) -> None:
+    first = api.add_departure()
+    second = api.add_departure(first.experience_id)
+    assert second.starts_at - first.starts_at == timedelta(minutes=1)
+    with pytest.raises(ValueError, match="at this time"):
+        api.add_departure(first.experience_id, starts_at=first.starts_at)
+
+
+def test_what_the_service_does_not_take_is_named(api: FakeBookingAPI) -> None:
+    with pytest.raises(ValueError, match="/experiences/0/duration_minutes"):
+        api.add_experience(duration_minutes=-1)
+    with pytest.raises(TypeError, match="Money"):
+        api.add(Money)
+
+
+def test_nothing_of_a_double_is_left() -> None:
+    api = FakeBookingAPI()
+    api.add_departure()
+    gc.collect()
+    threads = threading.active_count()
+    del api
+    gc.collect()
+    assert threading.active_count() < threads
+
+
 def test_a_clock_can_be_put_under_any_client() -> None:
     clock = ManualClock(datetime(2026, 6, 1, tzinfo=UTC))
     transport = httpx.MockTransport(lambda _: httpx.Response(503, headers={"Retry-After": "20"}))
@@ -249,7 +331,7 @@ def test_a_clock_can_be_put_under_any_client() -> None:
 def check_out(api: FakeBookingAPI, departure_id: str, **over: Any) -> Any:
     guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
     lines = [{"tier_id": "adult", "count": 2}]
-    return api.client().checkouts.create(experience_date_id=departure_id, guests=lines, customer=guest, **over)
+    return api.client().checkouts.create(departure_id=departure_id, guests=lines, customer=guest, **over)
 
 
 def test_checkout_is_pending_until_it_is_paid() -> None:

@@ -33,7 +33,7 @@ IdempotencyInProgressError IdempotencyKeyRequiredError IdempotencyKeyReusedError
 InsufficientScopeError Interruption Me Money NotFoundError Organization Page PaginationError Paginator PayloadError
 Payment PaymentMethod PaymentMode PaymentSource PaymentStatus PermissionDeniedError Ping PingData PingObject
 PlanUpgradeRequiredError PreviousDeparture PriceTier RateLimit RateLimitError Recovered RedemptionData RefundMode
-RequestOptions RescheduleData ResourceType Response ResponseCache ResponseMeta ResponseValidationError RetryDecision
+RequestOptions RescheduleData ResourceType Response ResponseMeta ResponseValidationError RetryDecision
 Scope Sending ServerError Timeout Totals UNSET UnknownEvent UnprocessableEntityError Unset WebhookAutoDisabled
 WebhookDeliveryDead WebhookEnabled WebhookEndpoint WebhookEndpointWithSecret WebhookEvent WebhookSecretRotated
 WebhookVerificationError __version__ idempotency_key interruption meta parse_event_unverified unwrap
@@ -108,6 +108,7 @@ def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() ->
         "booking_core",
         "booking_core.models",
         "booking_core.models.limits",
+        "booking_core.models.suggestions",
     }
     assert not {name for name in ours if "resources" in name or "testing" in name}
 
@@ -149,10 +150,24 @@ def imports(path: Path) -> set[str]:
 
 def test_httpx_is_imported_in_one_place() -> None:
     users = {path.relative_to(FOLDER).as_posix() for path in MODULES if "httpx" in imports(path)}
-    assert users == {"_http.py"}
+    assert {path for path in users if not path.startswith("testing/")} == {"_http.py"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(FOLDER).as_posix())
+OF_THE_DOUBLE = {"testing/fake.py", "testing/_filling.py", "testing/_service.py"}
+"""Modules that need the service, which comes with the extra `testing`."""
+WITHOUT_THE_SERVICE = [path for path in MODULES if path.relative_to(FOLDER).as_posix() not in OF_THE_DOUBLE]
+
+
+def test_the_service_is_missed_with_the_command_that_installs_it() -> None:
+    code = "sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI"
+    program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
+    assert 'FakeBookingAPI needs the service, pip install "booking-sdk[testing]"' in done.stderr
+    with pytest.raises(AttributeError, match="Spaceship"):
+        booking_sdk.testing.Spaceship  # noqa: B018
+
+
+@pytest.mark.parametrize("path", WITHOUT_THE_SERVICE, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None:
     for name in imports(path):
         assert not name.startswith("booking_core") or name.startswith("booking_core.models")

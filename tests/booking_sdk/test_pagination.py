@@ -15,7 +15,7 @@ from booking_sdk import (
     ResponseValidationError,
     meta,
 )
-from booking_sdk.testing import make_customer
+from booking_sdk.testing import FakeBookingAPI, make_customer
 
 
 def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
@@ -211,3 +211,12 @@ def test_the_whole_request_stays_the_same_but_for_the_cursor(answering: Answerin
         assert request.url.path == first.url.path
     assert (first.headers["x-trace"], first.headers["x-team"]) == ("7", "till")
     assert first.extensions["timeout"]["read"] == 3
+
+
+def test_a_page_is_indexed_like_a_list() -> None:
+    api = FakeBookingAPI()
+    made = [api.add_customer(f"{number}@example.com") for number in range(3)]
+    page = api.client().customers.list(order="asc")
+    assert (page[0], page[-1], page[1:], len(page)) == (made[0], made[2], made[1:], 3)
+    with pytest.raises(IndexError):
+        page[3]

@@ -161,14 +161,15 @@ def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[A
 def test_error_after_an_unknown_outcome_contains_the_key() -> None:
     error = play(KEYED, [DROPPED]).error
     assert str(error) == (
-        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out,"
-        " which the same call with the same key settles: order-0001"
+        "POST /api/v1/x at api.test:443 without a proxy: the connection broke before the response ended (ReadError);"
+        " it may have been carried out, which the same call with the same key settles: order-0001"
     )
     assert error is not None
     assert error.retryable
     lost = play(ONCE, [DROPPED]).error
     assert str(lost) == (
-        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out"
+        "POST /api/v1/x at api.test:443 without a proxy: the connection broke before the response ended (ReadError);"
+        " it may have been carried out"
     )
     assert lost is not None
     assert not lost.retryable

@@ -44,7 +44,7 @@ def direct(served: tuple[str, int], world: World) -> Iterator[BookingClient]:
 
 def asked(departure: str, number: int) -> dict[str, Any]:
     return {
-        "experience_date_id": departure,
+        "departure_id": departure,
         "guests": [{"tier_id": "adult", "count": 1}],
         "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
         "payment": "external_paid",

@@ -186,7 +186,7 @@ def test_paginator_over_windows_resumes_at_its_cursor(flavour: str, runner: asyn
     for days in (1, 2, 100, 101, 102, 200):
         departure = api.add_departure(starts_at=api.clock.now + timedelta(days=days))
         client.bookings.create(
-            experience_date_id=departure.id,
+            departure_id=departure.id,
             guests=[{"tier_id": "adult", "count": 1}],
             customer={"name": "Ada", "email": "ada@example.com"},
             payment="invoice",
@@ -254,7 +254,7 @@ def test_an_unknown_tier_is_answered_with_the_tiers_there_are(flavour: str, runn
     departure = api.add_departure()
     with pytest.raises(UnprocessableEntityError, match="adult"):
         api.client().bookings.create(
-            experience_date_id=departure.id,
+            departure_id=departure.id,
             guests=[{"tier_id": "senior", "count": 1}],
             customer={"name": "Ada", "email": "ada@example.com"},
             payment="invoice",

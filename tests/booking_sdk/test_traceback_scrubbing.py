@@ -23,7 +23,7 @@ KEY = "svc_" + "HUSH" * 10
 SECRET = "whsec_" + "HUSH" * 8
 GUEST = {"name": "HUSH Lovelace", "email": "HUSH@example.com", "phone": "+47 HUSH"}
 ORDER: dict[str, Any] = {
-    "experience_date_id": "d1",
+    "departure_id": "d1",
     "guests": [{"tier_id": "adult", "count": 1}],
     "customer": GUEST,
     "payment": "invoice",

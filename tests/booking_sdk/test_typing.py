@@ -6,16 +6,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from sdk_support import integrator, narrowing
+
+import booking_sdk
+from booking_sdk import EventType
+from booking_sdk.params import BookingEventType, CustomerEventType, DepartureEventType, GiftCardEventType
 
 BIN = Path(sys.executable).parent
 """The environment of the tests. pyright is installed in it, so a machine without pyright fails instead of skipping."""
 
 MISTAKES = {
-    'client.bookings.create(experience_date_id="d")': "call-arg",
+    'client.bookings.create(departure_id="d")': "call-arg",
     'client.bookings.list(status="waiting")': "arg-type",
     'client.bookings.get("b").bookng_number': "attr-defined",
     'client.with_options(colour="red")': "call-arg",
@@ -26,6 +30,7 @@ MISTAKES = {
 
 
 NARROWING = Path(narrowing.__file__)
+PAGES = Path(str(booking_sdk.__file__)).parent / "docs" / "pagination.md"
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +40,15 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
     mistaken = folder / "mistaken.py"
     lines = ["from booking_sdk import BookingClient", "client = BookingClient()", *MISTAKES]
     mistaken.write_text("\n".join(lines), encoding="utf-8")
-    programs = [Path(str(integrator.__file__)), mistaken, NARROWING]
+    mirror = folder / "mirror.py"
+    (example,) = re.findall(
+        r"^```python\n(import sqlite3\n.*?)^```$", PAGES.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    mirror.write_text(f"from booking_sdk import BookingClient\nclient = BookingClient()\n{example}", encoding="utf-8")
+    programs = [Path(str(integrator.__file__)), mistaken, NARROWING, mirror]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(folder / "cache")]
     done = subprocess.run([*command, *map(str, programs)], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.stdout.splitlines()[-1].endswith("in 1 file (checked 3 source files)"), done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith("in 1 file (checked 4 source files)"), done.stdout + done.stderr
     found: dict[str, list[str]] = {program.name: [] for program in programs}
     for line in done.stdout.splitlines()[:-1]:
         found[Path(line.partition(":")[0]).name].append(line)
@@ -47,6 +57,16 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]
 
 def test_an_integrators_program_passes_mypy_strict(complaints: dict[str, list[str]]) -> None:
     assert complaints["integrator.py"] == []
+
+
+def test_the_mirror_of_the_guide_passes_mypy_strict(complaints: dict[str, list[str]]) -> None:
+    assert complaints["mirror.py"] == []
+
+
+def test_kinds_of_events_are_those_of_the_service() -> None:
+    for kind in (BookingEventType, CustomerEventType, DepartureEventType, GiftCardEventType):
+        prefix, *names = get_args(kind)
+        assert names == [name for name in EventType if name.startswith(prefix.removesuffix("*"))]
 
 
 def test_a_mistake_of_an_integrators_is_found(complaints: dict[str, list[str]]) -> None:

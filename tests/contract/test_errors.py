@@ -153,7 +153,7 @@ FAULTS = [
     Fault("bad-field", 400, "validation_failed", lambda a: a.body.update(payment="card")),
     Fault("in-progress", 409, "idempotency_in_progress", lambda a: setattr(a, "is_running", True)),
     Fault("key-reused", 422, "idempotency_key_reused", use_the_key_for_something_else),
-    Fault("no-departure", 404, "not_found", lambda a: a.body.update(experience_date_id=str(uuid.uuid4()))),
+    Fault("no-departure", 404, "not_found", lambda a: a.body.update(departure_id=str(uuid.uuid4()))),
     Fault("cancelled", 409, "conflict", lambda a: a.change_departure(status="cancelled"), frozenset({"closed"})),
     Fault("closed", 409, "conflict", lambda a: a.change_departure(status="closed")),
     Fault("started", 409, "conflict", lambda a: a.change_departure(starts_at=NOON - DAY)),

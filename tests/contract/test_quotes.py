@@ -36,14 +36,14 @@ def test_a_quote_has_the_lines_and_totals_of_the_booking_and_holds_nothing(api: 
     booking = api.post("/bookings", booking_body(departure, **family)).json()
     for name in ("guests", "add_ons", "totals", "experience", "departure"):
         assert shown[name] == booking[name]
-    assert (shown["is_bookable"], shown["refusals"]) == (True, [])
+    assert (shown["allowed"], shown["refusals"]) == (True, [])
     assert (shown["seats"], shown["seats_available"]) == (4, 5)
     assert shown["booking_closes_at"] == booking["departure"]["starts_at"]
 
 
 def test_a_quote_takes_the_body_of_a_booking(api: Api, departure: str) -> None:
     body = booking_body(departure, note="Window seats", metadata={"channel": "acme"}, external_reference="A-1")
-    assert api.call("POST", "/bookings/quote", json=body).json()["is_bookable"] is True
+    assert api.call("POST", "/bookings/quote", json=body).json()["allowed"] is True
     with_key = api.post("/bookings/quote", body)
     assert "Idempotent-Replayed" not in with_key.headers
     assert error_of(api.call("POST", "/bookings/quote", json=body | {"guests": []})) == (400, "validation_failed")
@@ -75,7 +75,7 @@ def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api,
     ]
     fields = [each["field"] for each in shown["refusals"]]
     assert fields == [None, None, "hold_id", "guests.1.tier_id", "guests.2.tier_id", "add_ons.0.id", None]
-    assert (shown["is_bookable"], shown["totals"], shown["seats"]) == (False, None, 6)
+    assert (shown["allowed"], shown["totals"], shown["seats"]) == (False, None, 6)
     assert shown["refusals"][-1]["seats_available"] == 5
     booked = api.post("/bookings", booking_body(departure, **over)).json()
     first = shown["refusals"][0]
@@ -109,7 +109,7 @@ def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, de
 def test_seats_of_the_own_hold_are_available_and_those_of_others_are_not(api: Api, departure: str) -> None:
     mine, other = (api.post("/holds", {"experience_date_id": departure, "seats": 2}).json()["id"] for _ in range(2))
     shown = quote(api, departure, 3, hold_id=mine).json()
-    assert (shown["is_bookable"], shown["seats_available"]) == (True, 3)
+    assert (shown["allowed"], shown["seats_available"]) == (True, 3)
     assert reasons(quote(api, departure, 2)) == [("insufficient_capacity", None)]
     api.call("DELETE", f"/holds/{other}")
     api.world.clock.advance(HOUR)

@@ -13,12 +13,12 @@ from support.raw import RawAnswer, call
 from support.refusals import Answered, nothing_changes, refused
 from support.world import SECRET, World
 
-from booking_core import keys
+from booking_core import keys, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.settings import RateLimit, Settings
 from booking_server.app import create_app
-from booking_server.execution.rate_limit import ANONYMOUS, MemoryLimiter
+from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
 
 LIMIT = RateLimit(3, 60)
 HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -182,17 +182,21 @@ def asked(limited_app: TestClient) -> Iterator[list[str]]:
     database.observer = None
 
 
-def test_an_address_that_is_over_its_limit_costs_no_statement(limited: Api, asked: list[str]) -> None:
+def test_an_address_that_is_over_its_limit_costs_few_statements(
+    limited: Api, passing: Ticking, asked: list[str]
+) -> None:
     spend(limited.client, "203.0.113.10")
+    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
     asked.clear()
     for number in range(50):
+        refused(anonymous(limited.client, "203.0.113.10", key=f"svc_{number}"), 429, "rate_limited")
         key = f"svc_{number:040}"
         refused(anonymous(limited.client, "203.0.113.10", key=key), 429, "rate_limited")
         posted = call(limited.client, "POST", "/api/v1/bookings", key=key, address="203.0.113.10", pieces=[b"{}"])
         refused(posted, 429, "rate_limited")
         assert reading(posted)[:2] == (60, 0)
         assert int(posted.headers["retry-after"]) >= 1
-    assert asked == []
+    assert len(asked) == LOOK_UPS.requests - LOOK_UPS_RESERVED
 
 
 def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(limited: Api) -> None:
@@ -203,23 +207,48 @@ def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(
     assert (good.status_code, reading(good)[:2]) == (200, (3, 1))
 
 
-def test_an_unused_key_waits_for_the_limit_of_its_address(limited: Api, passing: Ticking) -> None:
-    unused = limited.world.key()
+def test_strangers_at_an_address_shut_no_valid_key_out(limited: Api, passing: Ticking) -> None:
+    """A process that has seen none of the keys, as after a restart, at an address whose bucket strangers keep empty."""
+    unused = [limited.world.key() for _ in range(10)]
     spend(limited.client, "203.0.113.11")
-    refusal = anonymous(limited.client, "203.0.113.11", key=unused)
-    refused(refusal, 429, "rate_limited")
-    passing.at += int(refusal.headers["retry-after"])
-    assert anonymous(limited.client, "203.0.113.11", key=unused).status_code == 200
+    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
+    for number in range(100):
+        refused(anonymous(limited.client, "203.0.113.11", key=f"svc_{number:040}"), 429, "rate_limited")
+        refused(anonymous(limited.client, "203.0.113.11"), 429, "rate_limited")
+    assert [anonymous(limited.client, "203.0.113.11", key=key).status_code for key in unused] == [200] * 10
 
 
-def test_a_key_that_was_revoked_is_looked_up_once_more_and_then_no_longer(limited: Api, asked: list[str]) -> None:
+def test_keys_with_a_right_checksum_are_looked_up_twice_a_second(limited: Api, passing: Ticking) -> None:
+    spend(limited.client, "203.0.113.13")
+    authenticator = limited.client.app.state.service.authenticator  # type: ignore[attr-defined]
+    authenticator.look_ups = MemoryLimiter(passing)
+    unused = [limited.world.key() for _ in range(2)]
+    for _ in range(LOOK_UPS.requests):
+        refused(anonymous(limited.client, "203.0.113.13", key=tokens.new_api_key()), 429, "rate_limited")
+    refused(anonymous(limited.client, "203.0.113.13", key=unused[0]), 429, "rate_limited")
+    passing.at += 1
+    assert [anonymous(limited.client, "203.0.113.13", key=key).status_code for key in unused] == [200, 200]
+
+
+def test_pages_of_guests_have_a_bucket_of_their_own(limited: Api) -> None:
+    for _ in range(ANONYMOUS.requests):
+        assert call(limited.client, "GET", "/manage/nothing", address="203.0.113.14").status_code == 404
+    refusal = call(limited.client, "GET", "/manage/nothing", address="203.0.113.14")
+    assert refusal.status_code == 429
+    refused(anonymous(limited.client, "203.0.113.14"), 401, "api_key_missing")
+
+
+def test_a_key_that_was_revoked_is_looked_up_as_keys_that_were_never_seen(
+    limited: Api, passing: Ticking, asked: list[str]
+) -> None:
     answer = anonymous(limited.client, "203.0.113.12", key=limited.key)
     limited.world.change(tables.api_keys, answer.json()["key"]["id"], revoked_at=0)
     spend(limited.client, "203.0.113.12")
+    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
     asked.clear()
-    for _ in range(5):
+    for _ in range(LOOK_UPS.requests + 5):
         refused(anonymous(limited.client, "203.0.113.12", key=limited.key), 429, "rate_limited")
-    assert len(asked) == 1
+    assert len(asked) == 1 + LOOK_UPS.requests
 
 
 @pytest.mark.parametrize(

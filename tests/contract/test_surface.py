@@ -1,6 +1,6 @@
 """Every operation of the OpenAPI document has its command and its place in the tables of the contract tests.
 
-The SDK and its fake are compared with the document in `tests/booking_sdk/test_operations.py`, the keys and scopes of
+The SDK is compared with the document in `tests/booking_sdk/test_operations.py`, the keys and scopes of
 every operation in `test_keys_and_scopes.py`, and the resources of other organizations in `test_tenants.py`: these take
 their cases from the document itself.
 """

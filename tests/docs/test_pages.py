@@ -50,7 +50,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
     with api.client() as client:
         for number in range(3):
             client.bookings.create(
-                experience_date_id=departure.id,
+                departure_id=departure.id,
                 guests=[{"tier_id": "adult", "count": 1}],
                 customer={"name": "Grace Hopper", "email": f"grace{number}@example.com"},
                 payment="invoice",

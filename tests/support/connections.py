@@ -39,6 +39,14 @@ class Transport:
         self.state = "open"
         """Later "half-closed", "closed" or "aborted"."""
         self.is_reading = True
+        self.unread = 0
+        """The bytes of responses that the client has not read, as the test sets them."""
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def write(self, data: bytes) -> None:
         assert self.state == "open", "written after the end"

@@ -28,6 +28,12 @@ from support.world import World
 Booking = dict[str, Any]
 Verb = Callable[[Tx, Actor], Any]
 
+
+def as_published(booking: Booking) -> Booking:
+    """Return a booking of a response as events have it: without the guest's link and the terms of a cancellation."""
+    return {name: value for name, value in booking.items() if name != "cancellation"} | {"manage_url": None}
+
+
 ADA = "ada@example.com"
 OWN_INTENT = "one for the booking"
 

@@ -21,13 +21,14 @@ from support.world import HOUR, FixedClock, World, make_world
 from booking_core import bookings, doctor, events, keys, webhooks
 from booking_core.bookings import pricing as booking_pricing
 from booking_core.bookings import rules as booking_rules
+from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.gift_cards import service as gift_card_service
 from booking_core.gift_cards.rules import LockedCard
-from booking_core.models.bookings import CancelReason
+from booking_core.models.bookings import CancelReason, PaymentMethod, PaymentMode, PaymentSource, PaymentStatus
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 from booking_core.payments import RefundOutcome, RefundResult, Returned
@@ -91,6 +92,44 @@ def one_charge_for_two(world: World) -> None:
         ops.pay(ops.check_out(departure, email=f"guest-{number}@example.com")["id"], "pi_1")
 
 
+def held_and_booked(world: World) -> None:
+    """Hold all the seats of a departure, and book one of them."""
+    ops, departure = Operations(world), world.departure(world.experience(), seats=4)
+    ops.hold(departure, 4)
+    world.clock.advance(MINUTE)
+    ops.book(departure)
+
+
+def lowered_below_holds(world: World) -> None:
+    """Lower the seats of a departure below what is held and booked, as staff may, and cancel the booking."""
+    ops, departure = Operations(world), world.departure(world.experience(), seats=4)
+    ops.hold(departure, 3)
+    booking = ops.book(departure)
+    world.clock.advance(MINUTE)
+    ops.set_seats(departure, 1)
+    world.clock.advance(MINUTE)
+    ops.cancel(booking["id"])
+
+
+def paid_on_site(world: World) -> None:
+    Operations(world).book(world.departure(world.experience()), payment=PaymentMode.PAY_ON_SITE)
+
+
+def booked_by_a_known_guest(world: World) -> None:
+    """Book for a guest who has booked before, beside another one whose customer staff changes afterwards."""
+    ops, departure = Operations(world), world.departure(world.experience())
+    for email in ("grace@example.com", "ada@example.com", "Ada@Example.com"):
+        ops.book(departure, email=email)
+        world.clock.advance(MINUTE)
+    (grace,) = (row for row in world.rows(tables.customers) if row["email"] == "grace@example.com")
+    ops.update_customer(grace["id"], name="Grace Hopper")
+
+
+def key_with_another_scope(world: World) -> None:
+    wanted = {"name": "one more", "scopes": ["bookings:erase"]}
+    world.database.write(lambda tx: keys.create(tx, world.organization, **wanted, now=world.clock()))
+
+
 def hold_for_ever(world: World) -> None:
     Operations(world).hold(world.departure(world.experience()), 1, for_s=74 * 366 * 86_400)
 
@@ -147,6 +186,11 @@ def redeemed_alone(
     """Write what is redeemed, and nothing of what is restored."""
     if kind == "redeem":
         _MOVE(tx, actor, card, booking_id, kind, amount_minor, number=number)
+
+
+def keyed_as_another(email: str) -> str:
+    """Return the key of another guest for an address with capitals."""
+    return email if email.islower() else "grace@example.com"
 
 
 def returned_nothing(tx: Tx, refund: LeasedRefund, amount_minor: int, **_: object) -> Returned:
@@ -363,6 +407,38 @@ BUGS = (
         instead("booking_core.customers.store.email_key", lambda email: email),
         "a customer's key is the normalised e-mail address",
     ),
+    Bug(
+        "held seats are booked",
+        instead("booking_core.departures.seats_available", lambda *_: 1_000_000),
+        "live holds keep no more seats than were left for them",
+        held_and_booked,
+    ),
+    Bug(
+        "the timeline is written after the commit",
+        never_written(tables.timeline),
+        "the creation of a booking is in the timeline of its customer",
+    ),
+    Bug(
+        "a booking is that of another customer",
+        instead("booking_core.bookings.capacity.email_key", keyed_as_another),
+        "a booking's customer has the e-mail address of its guest",
+        booked_by_a_known_guest,
+    ),
+    Bug(
+        "a booking that is paid on site is paid at once",
+        instead(
+            "booking_core.bookings.pricing.payment",
+            lambda *_: (PaymentMethod.PAY_ON_SITE, PaymentSource.ON_SITE, PaymentStatus.PAID),
+        ),
+        "a booking's payment status is one that its method allows",
+        paid_on_site,
+    ),
+    Bug(
+        "a key has a scope that does not exist",
+        instead("booking_core.keys.rules.scopes", frozenset),
+        "the scopes of an API key exist",
+        key_with_another_scope,
+    ),
     Bug("events are purged young", lambda _: None, "no event is purged before its retention ends", purge_events),
     Bug(
         "deliveries are purged young",
@@ -402,7 +478,10 @@ def found(world: World) -> set[str]:
     return {finding.invariant for finding in findings}
 
 
-@pytest.mark.parametrize("act", [scenario, switch_off], ids=lambda act: act.__name__)
+HEALTHY = (scenario, switch_off, lowered_below_holds, paid_on_site, booked_by_a_known_guest)
+
+
+@pytest.mark.parametrize("act", HEALTHY, ids=lambda act: act.__name__)
 def test_without_a_bug_nothing_is_found(world: World, act: Act) -> None:
     act(world)
     assert world.rows(tables.events)

@@ -436,7 +436,7 @@ class Machine(RuleBasedStateMachine):
     def _quote(self, departure: Departure, own: Hold | None, count: int) -> None:
         """Check that a quote names what the booking would be refused with first, and the seats that are left for it."""
         guests = [GuestLineInput(tier_id="adult", count=count)]
-        order = BookingOrder(experience_date_id=departure.id, guests=guests, hold_id=own and own.id)
+        order = BookingOrder(departure_id=departure.id, guests=guests, hold_id=own and own.id)
         quoted = self.database.read(lambda tx: bookings.quote(tx, self.world.caller(), order))
         first = next(((each["code"], each["reason"]) for each in quoted["refusals"]), None)
         assert first == self._api_refusal(departure, own, count)

@@ -178,7 +178,7 @@ def _departure_updated(source: Source) -> Json:
         "seats_total": 12,
         "seats_available": 8,
         "price": _money(_ADULT_MINOR),
-        "price_tiers": None,
+        "price_tiers": [{"id": "adult", "name": "Adult", "price": _money(89000), "seats_per_unit": 1}],
         "booking_closes_at": departure["starts_at"],
         "status": "open",
     }

@@ -6,8 +6,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, and_, bindparam, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
-from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.bookings.store.rows import CONFIRMED, LIMIT, LIVE, LOCKED, PENDING, BookingDetails, joined
+from booking_core.bookings.rules import LockedDeparture
+from booking_core.bookings.store.rows import (
+    CONFIRMED,
+    LIMIT,
+    LIVE,
+    LOCKED,
+    PENDING,
+    BookingDetails,
+    ShownBooking,
+    parse_shown,
+    shown,
+)
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
@@ -30,27 +40,12 @@ def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> li
     return [BookingDetails._make(row) for row in found]
 
 
-_SHOWN_LIVE = Statement(joined(select(bookings).where(_OF_DEPARTURE).subquery("page")))
+_SHOWN_LIVE = Statement(shown(select(bookings).where(_OF_DEPARTURE).subquery("page")))
 
 
-def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRow]:
+def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[ShownBooking]:
     """Return the pending and confirmed bookings of a departure."""
-    found = tx.all(_SHOWN_LIVE, organization_id=organization_id, departure_id=departure_id)
-    return [BookingRow._make(row) for row in found]
-
-
-def _live_with_recorded() -> Any:
-    page = select(bookings).where(_OF_DEPARTURE).subquery("page")
-    return joined(page).add_columns(page.c.recorded_minor)
-
-
-_LIVE_WITH_RECORDED = Statement(_live_with_recorded())
-
-
-def find_live_with_recorded(tx: Tx, organization_id: str, departure_id: str) -> list[tuple[BookingRow, int]]:
-    """Return the pending and confirmed bookings of a departure, each with the sum of its recorded payments."""
-    found = tx.all(_LIVE_WITH_RECORDED, organization_id=organization_id, departure_id=departure_id)
-    return [(BookingRow._make(row[:-1]), row[-1]) for row in found]
+    return list(map(parse_shown, tx.all(_SHOWN_LIVE, organization_id=organization_id, departure_id=departure_id)))
 
 
 class StatusCount(NamedTuple):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from booking_core.models.departures import Departure
 from booking_sdk._page_iterator import PageIterator
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -25,11 +25,8 @@ def _spec(
 
 
 @scrub_tracebacks
-class Availability:
+class Availability(APIResource):
     """Departures and the seats that are left on them. Needs the scope `availability:read`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

@@ -9,7 +9,7 @@ from uuid import UUID
 from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Booking, BookingChange
@@ -98,11 +98,8 @@ def _party_body(
 
 
 @scrub_tracebacks
-class Bookings:
+class Bookings(APIResource):
     """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,
@@ -225,7 +222,7 @@ class Bookings:
     def create(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         payment: PaymentParam,
@@ -244,7 +241,7 @@ class Bookings:
         """Book seats of one departure. The booking is confirmed at once; the service sets the prices.
 
             booking = client.bookings.create(
-                experience_date_id=departure.id,
+                departure_id=departure.id,
                 guests=[{"tier_id": "adult", "count": 2}],
                 customer={"name": "Ada Lovelace", "email": "ada@example.com"},
                 payment="external_paid",
@@ -254,7 +251,7 @@ class Bookings:
         Repeated with the same key, the call books nothing more and returns the first result.
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             payment: `pay_on_site`, `invoice` or `external_paid`.
@@ -282,7 +279,7 @@ class Bookings:
         spec = _create_spec(
             idempotency_key,
             options,
-            **basket_fields(experience_date_id, guests, add_ons, hold_id),
+            **basket_fields(departure_id, guests, add_ons, hold_id),
             customer=body_fields(customer),
             note=note,
             payment=payment,
@@ -298,40 +295,42 @@ class Bookings:
     def quote(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
         hold_id: str | UUID | None = None,
         external_reference: str | None = None,
         external_reference_unique: bool = False,
+        idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> BookingQuote:
         """Return the price of a booking and each reason why it would be refused. Nothing is booked or held.
 
-            quote = client.bookings.quote(experience_date_id=departure.id, guests=guests)
-            if quote.is_bookable:
+            quote = client.bookings.quote(departure_id=departure.id, guests=guests)
+            if quote.allowed:
                 print(quote.totals.total, quote.seats)
 
         Needs the scope `bookings:write`, like the booking itself.
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             guests: The number of guests per price tier.
             add_ons: The number of each add-on.
             hold_id: A hold of the departure, whose seats count as available.
             external_reference: The name of the booking in your system.
             external_reference_unique: True to count a booking that has this reference as a reason.
+            idempotency_key: The key of the order. Where it has a booking, the quote is allowed and names it.
             options: Settings for this call.
 
         Raises:
             NotFoundError: No departure has this id.
         """
         body = without_none(
-            **basket_fields(experience_date_id, guests, add_ons, hold_id),
+            **basket_fields(departure_id, guests, add_ons, hold_id),
             external_reference=external_reference,
             external_reference_unique=external_reference_unique or None,
         )
-        spec = read_with_post("bookings", "quote", body=body, options=options)
+        spec = read_with_post("bookings", "quote", body=body, key=idempotency_key, options=options)
         return self._client._execute(spec, parser_for(BookingQuote))
 
     def cancel(

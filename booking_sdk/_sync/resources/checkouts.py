@@ -6,7 +6,7 @@ from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Checkout
 from booking_sdk.options import RequestOptions
@@ -15,16 +15,13 @@ from booking_sdk.request import basket_fields, body_fields, get, path_segment, p
 
 
 @scrub_tracebacks
-class Checkouts:
+class Checkouts(APIResource):
     """Bookings of a shop whose guests pay by card at once. Needs the scope `checkouts:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def create(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
@@ -41,7 +38,7 @@ class Checkouts:
         """Book seats that wait for a payment by card, and return what Stripe.js needs to confirm it.
 
             checkout = client.checkouts.create(
-                experience_date_id=departure.id,
+                departure_id=departure.id,
                 guests=[{"tier_id": "adult", "count": 2}],
                 customer={"name": "Ada Lovelace", "email": "ada@example.com"},
                 idempotency_key=idempotency_key("basket", basket.id),
@@ -52,7 +49,7 @@ class Checkouts:
         makes no second booking and no second payment.
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             add_ons: The number of each add-on.
@@ -76,7 +73,7 @@ class Checkouts:
         spec = post_with_key(
             "checkouts",
             body=without_none(
-                **basket_fields(experience_date_id, guests, add_ons, hold_id),
+                **basket_fields(departure_id, guests, add_ons, hold_id),
                 customer=body_fields(customer),
                 note=note,
                 gift_card_code=gift_card_code,

@@ -6,7 +6,7 @@ from uuid import UUID
 from booking_core.models.customers import Customer
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -15,11 +15,8 @@ from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
-class Customers:
+class Customers(APIResource):
     """Customer records, unique by e-mail address. Reading needs `customers:read`, creating `customers:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

@@ -7,7 +7,7 @@ from uuid import UUID
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -15,11 +15,8 @@ from booking_sdk.request import checked_date, get, path_segment
 
 
 @scrub_tracebacks
-class Departures:
+class Departures(APIResource):
     """The departures of a day, and single ones. Needs the scope `availability:read`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self, *, day: date, experience_id: str | UUID | None = None, options: RequestOptions | None = None

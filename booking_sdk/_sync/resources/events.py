@@ -3,22 +3,31 @@
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack, overload
 from uuid import UUID
 
 from booking_core.models.events import EventType
 from booking_sdk._feed_reader import FeedPosition, FeedReader
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.feed import Feed
 from booking_sdk._sync.pagination import EventPage, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import EventsLost
 from booking_sdk.event_parsing import FEED_EVENT, LENIENT_FEED_EVENT
-from booking_sdk.models import AnyEvent
+from booking_sdk.models import AnyBookingEvent, AnyCustomerEvent, AnyEvent, AnyGiftCardEvent, DepartureUpdated
 from booking_sdk.options import RequestOptions
-from booking_sdk.params import Order, ResourceTypeParam
+from booking_sdk.params import (
+    BookingEventType,
+    CustomerEventType,
+    DepartureEventType,
+    FollowEvents,
+    GiftCardEventType,
+    IterateEvents,
+    Order,
+    ResourceTypeParam,
+)
 from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
 
 # A type checker sees the union of event classes; at run time each event is parsed into the class of its type.
@@ -47,14 +56,11 @@ def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
 
 
 @scrub_tracebacks
-class Events:
+class Events(APIResource):
     """The event feed: the organization's events of the last 90 days, in order.
 
     An event is visible to keys that can read the resource it is about.
     """
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,
@@ -94,6 +100,26 @@ class Events:
         spec = get("events", query=query, options=options)
         return fetch_page(self._client, spec, _EVENT, EventPage)
 
+    @overload
+    def iterate(
+        self, *, types: Collection[BookingEventType], **others: Unpack[IterateEvents]
+    ) -> Paginator[AnyBookingEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[IterateEvents]
+    ) -> Paginator[AnyCustomerEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[IterateEvents]
+    ) -> Paginator[DepartureUpdated]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[IterateEvents]
+    ) -> Paginator[AnyGiftCardEvent]: ...
+    @overload
+    def iterate(
+        self, *, types: Collection[EventType | str] = ..., **others: Unpack[IterateEvents]
+    ) -> Paginator[AnyEvent]: ...
     def iterate(
         self,
         *,
@@ -107,7 +133,7 @@ class Events:
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> Paginator[AnyEvent]:
+    ) -> Paginator[Any]:
         """Iterate over all present events; `follow` also waits for future ones.
 
         Args:
@@ -141,6 +167,24 @@ class Events:
         spec = get("events", path_segment("event_id", event_id), options=options)
         return self._client._execute(spec, parser_for(_EVENT))
 
+    @overload
+    def follow(
+        self, *, types: Collection[BookingEventType], **others: Unpack[FollowEvents]
+    ) -> Feed[AnyBookingEvent]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[FollowEvents]
+    ) -> Feed[AnyCustomerEvent]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[FollowEvents]
+    ) -> Feed[DepartureUpdated]: ...
+    @overload
+    def follow(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[FollowEvents]
+    ) -> Feed[AnyGiftCardEvent]: ...
+    @overload
+    def follow(self, *, types: Collection[EventType | str] = ..., **others: Unpack[FollowEvents]) -> Feed[AnyEvent]: ...
     def follow(
         self,
         *,
@@ -152,7 +196,7 @@ class Events:
         on_lost: Callable[[EventsLost], None] | None = None,
         patience: float | None = None,
         options: RequestOptions | None = None,
-    ) -> Feed:
+    ) -> Feed[Any]:
         """Follow the feed: iterate over the events in order, and wait for new ones.
 
             feed = client.events.follow(after=load_checkpoint(), types=["booking.*"])
@@ -162,6 +206,9 @@ class Events:
         The feed misses no event, and retries while the service is unavailable. It ends by an error or by
         `feed.close()`. To continue after a restart, store `feed.checkpoint` together with the effects of the event, or
         use `on_checkpoint`. An event that cannot be parsed is logged and yielded as an `UnknownEvent`.
+
+        With `types` of one resource, type checkers take each event for one about it. An event that cannot be parsed, or
+        whose type is newer than this SDK, is an `UnknownEvent` all the same.
 
         Args:
             after: A checkpoint; pass the same `types` again. Defaults to the oldest event, or to `since`.

@@ -8,7 +8,7 @@ from uuid import UUID
 from booking_core.models.experiences import Experience
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -24,11 +24,8 @@ def _filters(published: bool | None, updated_since: datetime | None) -> dict[str
 
 
 @scrub_tracebacks
-class Experiences:
+class Experiences(APIResource):
     """The experiences that guests can book, published or not. Needs the scope `experiences:read`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

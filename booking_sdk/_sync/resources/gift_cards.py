@@ -8,7 +8,7 @@ from uuid import UUID
 from booking_core.models.gift_cards import GiftCardTransaction
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import GiftCard
@@ -23,11 +23,8 @@ def _filters(status: GiftCardStatusParam | None, updated_since: datetime | None)
 
 
 @scrub_tracebacks
-class GiftCards:
+class GiftCards(APIResource):
     """Gift cards: prepaid amounts that pay for bookings. Needs the scope `gift_cards:read`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(
         self,

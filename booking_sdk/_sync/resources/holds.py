@@ -5,23 +5,20 @@ from uuid import UUID
 
 from booking_core.models.holds import Hold
 from booking_sdk._parse import expect_empty_body, parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.request import get, idempotent_change, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
-class Holds:
+class Holds(APIResource):
     """Holds of seats. Reading needs `bookings:read`, changing `bookings:write`."""
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def create(
         self,
         *,
-        experience_date_id: str | UUID,
+        departure_id: str | UUID,
         seats: int,
         expires_in_seconds: int | None = None,
         idempotency_key: str | None = None,
@@ -29,11 +26,11 @@ class Holds:
     ) -> Hold:
         """Hold seats of one departure, so that nobody else books them meanwhile.
 
-            hold = client.holds.create(experience_date_id=departure.id, seats=2)
-            booking = client.bookings.create(experience_date_id=departure.id, hold_id=hold.id, ...)
+            hold = client.holds.create(departure_id=departure.id, seats=2)
+            booking = client.bookings.create(departure_id=departure.id, hold_id=hold.id, ...)
 
         Args:
-            experience_date_id: The id of the departure, from `availability`.
+            departure_id: The id of the departure, from `availability`.
             seats: The number of seats; `bookings.quote(...)` tells how many a party needs.
             expires_in_seconds: The duration, 600 by default and 1,800 at most.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
@@ -46,9 +43,7 @@ class Holds:
             NotFoundError: No departure has this id.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        body = without_none(
-            experience_date_id=str(experience_date_id), seats=seats, expires_in_seconds=expires_in_seconds
-        )
+        body = without_none(departure_id=str(departure_id), seats=seats, expires_in_seconds=expires_in_seconds)
         spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
         return self._client._execute(spec, parser_for(Hold))
 

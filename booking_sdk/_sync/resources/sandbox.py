@@ -8,7 +8,7 @@ from uuid import UUID
 from booking_core.models.sandbox import SandboxClock, SandboxMail, SandboxPayment
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
@@ -23,14 +23,11 @@ def _advance_spec(body: dict[str, Any], key: str | None, options: RequestOptions
 
 
 @scrub_tracebacks
-class Sandbox:
+class Sandbox(APIResource):
     """The sandbox of the client's key. A key of a live organization is refused.
 
     Moving the clock, and the mails, need the scope `bookings:write`; a payment needs `checkouts:write`.
     """
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def clock(self, *, options: RequestOptions | None = None) -> SandboxClock:
         """Return the clock, with what is due at its instant.

@@ -10,7 +10,7 @@ from booking_core.models.events import EventType
 from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import expect_empty_body, parser_for
-from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
@@ -46,15 +46,12 @@ def _string_list(name: str, values: Iterable[str] | None) -> list[str] | None:
 
 
 @scrub_tracebacks
-class Webhooks:
+class Webhooks(APIResource):
     """Webhook endpoints and their deliveries. Needs the scope `webhooks:manage`, except for `unwrap`.
 
     These endpoints take no Idempotency-Key, so a POST is not retried when it may have been executed. The error then
     has `maybe_executed` set; list the endpoints or deliveries to find out.
     """
-
-    def __init__(self, client: APIClient) -> None:
-        self._client = client
 
     def list(self, *, options: RequestOptions | None = None) -> Page[WebhookEndpoint]:
         """List all endpoints, at most ten, on one page.

@@ -119,7 +119,7 @@ def _complete_parameters(operation: Json, common: Json) -> bool:
     """
     shown, takes_key = [], False
     for parameter in operation.get("parameters", ()):
-        if parameter["name"] == "Idempotency-Key":
+        if "x-required" in parameter["schema"]:
             takes_key = True
             name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
             common[name] = _idempotency_key(parameter)
@@ -198,8 +198,8 @@ def _malformed(operation: Json, schemas: Json) -> BookingError:
     required = schemas.get(model, {}).get("required", ())
     if not required:
         return kinds.Malformed("The body is not valid JSON.")
-    details = [ErrorDetail(field=name, reason="missing", message="Field required") for name in required]
-    return kinds.Malformed(f"{required[0]}: Field required", details=details)
+    details = [ErrorDetail(field=name, reason="missing", message="is required") for name in required]
+    return kinds.Malformed(f"{required[0]}: is required", details=details)
 
 
 # Responses -----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from booking_server.api.dependencies import (
     Keyed,
     ListTx,
     OptionallyIdempotentCommand,
+    OrderKey,
     ReadTx,
     authorize,
 )
@@ -157,7 +158,7 @@ def create_booking(
 
 
 _QUOTE_EXAMPLE = {
-    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
     "guests": [{"tier_id": "adult", "count": 2}],
     "add_ons": [{"id": "drysuit", "count": 2}],
 }
@@ -173,13 +174,15 @@ _QUOTE_EXAMPLE = {
 def quote_booking(
     caller: BookingsWriter,
     tx: ReadTx,
+    key: OrderKey,
     body: Annotated[BookingQuoteRequest, JsonBody(), example(_QUOTE_EXAMPLE)],
 ) -> object:
     """Returns what `POST /bookings` with the same body would sell: the price, the seats that are needed and left, and
     in `refusals` each reason why it would be refused, with the codes and reasons of its errors. The guest and the
     payment may be left out. Nothing is held or written, so the booking may be refused a moment later: hold the seats
-    first. An unknown departure is a 404."""
-    return bookings.quote(tx, caller, body)
+    first. With the `Idempotency-Key` of an order that is booked already, the quote is allowed and names the booking.
+    An unknown departure is a 404."""
+    return bookings.quote(tx, caller, body, key=key)
 
 
 @router.post(

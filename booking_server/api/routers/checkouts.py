@@ -28,7 +28,7 @@ CheckoutsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CHECKOUTS_
 
 _CREATED = 201
 _EXAMPLE = {
-    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
     "guests": [{"tier_id": "adult", "count": 2}],
     "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
 }

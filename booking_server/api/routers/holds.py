@@ -21,7 +21,7 @@ from booking_server.api.routing import ApiRouter
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
 
 _CREATE_EXAMPLE = {
-    "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
+    "departure_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
     "seats": 2,
     "expires_in_seconds": 600,
 }
@@ -51,7 +51,7 @@ async def create_hold(
     or `hold_limit_reached` with 200 live holds."""
 
     def work(tx: Tx) -> Answer:
-        hold = storefront.create_hold(tx, caller, body.experience_date_id, body.seats, for_s=body.expires_in_seconds)
+        hold = storefront.create_hold(tx, caller, body.departure_id, body.seats, for_s=body.expires_in_seconds)
         return Answer(201, orjson.dumps(hold))
 
     return await command.write(caller, work)

@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from functools import cached_property
 
-POLL_S = 1.0
-"""A mail or refund is less urgent than an event, and an idle service should cost next to nothing."""
+POLL_S = 2.0
+"""A commit wakes every job at once. Only rows that become due by the time alone wait for the poll: a retry of a refund,
+an expired checkout. Each poll is a query of every job, so it decides most of the cost of an idle service."""
 
 
 class Job(ABC):

@@ -178,19 +178,25 @@ def test_without_a_way_for_mails_the_settings_wait_for_a_person(
     assert "BOOKING_SMTP_URL" in finding["message"]
 
 
-def test_a_value_that_no_secret_key_opens_is_found(fjord_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+@pytest.mark.parametrize("text", ["'AAAA'", "'v2.00000000.AAAA'", "substr(code_sealed, 1, 40)"])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["oldest", "middle", "newest"])
+def test_a_damaged_value_is_named_with_its_remedy_and_no_key_is_blamed(
+    fjord_on_both: Callable[..., Any], fresh_database_url: str, place: int, text: str
+) -> None:
     issued = [
         fjord_on_both("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json").json["id"]
         for _ in range(3)
     ]
     assert fjord_on_both("doctor").code == 0
-    lost = sorted(issued)[1]
-    run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = 'AAAA' WHERE id = '{lost}'")
+    damaged = sorted(issued)[place]
+    run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = {text} WHERE id = '{damaged}'")
     result = fjord_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
-    assert (finding["subject"], finding["message"]) == (lost, "1 of 3 gift card codes do not open")
-    assert "BOOKING_SECRET_KEY" in finding["remedy"]
+    assert finding["subject"] == damaged
+    assert "is damaged" in finding["message"]
+    assert "backup" in finding["remedy"]
+    assert "BOOKING_SECRET_KEY" not in result.err
 
 
 def test_without_a_secret_key_none_is_made_and_nothing_is_opened(

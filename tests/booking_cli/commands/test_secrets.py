@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.databases import run
 from support.world import NEWER_SECRET, SECRET
 
+from booking_cli.operator import service, storage
 from booking_core.tokens import SecretKeys
+from booking_server.app import create_app
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -63,6 +66,20 @@ def test_another_key_is_refused_by_whatever_would_use_it(
         assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
         assert refused.error["message"].endswith(f": gift card codes (sealed with key {OLD}).")
         assert "BOOKING_SECRET_KEY=NEW,OLD" in refused.error["hint"]
+    assert len(cards) == 3
+
+
+def test_a_damaged_value_is_logged_once_when_the_service_starts(
+    cards: list[str], fresh_database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = "(SELECT id FROM gift_cards ORDER BY id LIMIT 1)"
+    run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = 'AAAA' WHERE id = {first}")
+    settings = storage.load_settings()
+    service.prepare(settings)
+    create_app(settings)
+    said = capsys.readouterr().err
+    assert said.count("Sealed values are damaged: gift card codes.") == 1
+    assert "booking doctor names each damaged value" in said
     assert len(cards) == 3
 
 

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from support.receivers import wait_until
 from support.serving import serving
 from support.world import SECRET
+
+from booking_cli.operator import schema
+from booking_core.settings import Settings
+from booking_server.app import create_app
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -39,6 +45,34 @@ def test_an_sqlite_database_is_made_and_served(booking: Booking, new_process: Pr
         assert status(f"{address}/api/v1/me") == 401
         assert booking("db", "check").code == 0
     assert (tmp_path / "booking.db.secret").exists()
+
+
+ENTRY = """
+import atexit, os, sys
+atexit.register(lambda: os.write(2, b"the interpreter is finalized"))
+from booking_cli.main import main
+sys.argv = ["booking", *sys.argv[1:]]
+sys.exit(main())
+"""
+
+
+def test_it_ends_without_finalizing_the_interpreter(environment: Callable[[str, str], None]) -> None:
+    """A thread of a library that still runs then crashes nothing."""
+    command = [sys.executable, "-c", ENTRY, "serve", "--port", "0"]
+    child = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with serving(child) as (address, logged):
+        assert status(f"{address}/api/v1/me") == 401
+    assert "Finished server process" in "".join(logged)
+    assert "finalized" not in "".join(logged)
+
+
+def test_no_thread_of_the_service_outlives_it(environment: Callable[[str, str], None], tmp_path: Path) -> None:
+    before = {*threading.enumerate()}
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'booking.db'}", secret_key=SECRET)
+    schema.upgrade(settings)
+    with TestClient(create_app(settings, worker=True)) as client:
+        assert client.get("/api/v1/me").status_code == 401
+    assert {*threading.enumerate()} <= before
 
 
 def read_metrics(address: str) -> list[Sample]:

@@ -89,7 +89,7 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
     "availability": (
         *(DEPARTURES, api_departures.TABLE, api_departures.TRUNCATED),
         "id starts_at seats experience",
-        "id starts_at seats experience price",
+        "id starts_at seats experience price tiers",
     ),
     "bookings list": (
         *(BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED),

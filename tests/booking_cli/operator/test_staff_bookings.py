@@ -291,6 +291,7 @@ def test_a_move_is_tried_before_it_is_made(
     assert moved | {"updated_at": ""} == booked | {
         "departure": tried["departure"],
         "experience": tried["experience"],
+        "cancellation": tried["cancellation"],
         "updated_at": "",
     }
 

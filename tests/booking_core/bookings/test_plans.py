@@ -220,7 +220,7 @@ def assert_cheap(plan: Plan, filled: Filled, most: int = 120) -> None:
 
 def test_a_quote_looks_its_departure_and_its_reference_up(filled: Filled) -> None:
     order = BookingOrder(
-        experience_date_id=first_departures(filled, 1)[0],
+        departure_id=first_departures(filled, 1)[0],
         guests=[GuestLineInput(tier_id="adult", count=1)],
         hold_id="00000000-0000-4000-8000-000000000000",
         external_reference="A-70",

@@ -283,16 +283,17 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     ]
     bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
     rendered = {
-        orjson.dumps(cancellation_terms.presenter(each, NOON)(ShownBooking(booking, 0, None)))
+        cancellation_terms.renderer(each, NOON)(ShownBooking(booking, 0, None))
         for each in (ORGANIZATION, *others, replace(ORGANIZATION))
         for booking in bookings
     }
     assert len(rendered) == 4 * len(bookings)
 
 
-def test_the_link_can_be_put_into_what_was_rendered_without_it() -> None:
+def test_link_and_terms_complete_a_booking_that_was_rendered_as_in_events() -> None:
     booking, oslo = row(note='ends with "manage_url":null}'), zone("Europe/Oslo")
     link = 'https://book.example.com/manage/"quoted"'
     without = orjson.dumps(rules.present(booking, oslo))
-    assert rules.with_link(without, link) == orjson.dumps(rules.present(booking, oslo, link))
-    assert rules.with_link(without, None) == without
+    for each in (link, None):
+        whole = rules.present(booking, oslo, each) | {"cancellation": {"allowed": True}}
+        assert rules.complete(without, each, b'{"allowed":true}') == orjson.dumps(whole)

@@ -55,7 +55,20 @@ def test_the_answer_is_a_page_of_departures_as_the_wire_has_them(world: World) -
         "seats_total": 12,
         "seats_available": 12,
         "price": {"amount_minor": 89000, "currency": "NOK"},
-        "price_tiers": None,
+        "price_tiers": [
+            {
+                "id": "adult",
+                "name": "Adult",
+                "price": {"amount_minor": 89000, "currency": "NOK"},
+                "seats_per_unit": 1,
+            },
+            {
+                "id": "family",
+                "name": "Family",
+                "price": {"amount_minor": 250000, "currency": "NOK"},
+                "seats_per_unit": 4,
+            },
+        ],
         "booking_closes_at": "2026-11-23T13:00:00+01:00",
         "status": "open",
     }

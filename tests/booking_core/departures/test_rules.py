@@ -49,23 +49,22 @@ TIERS = (
 @pytest.mark.parametrize(
     ("price", "prices", "tiers", "amounts"),
     [
-        (None, None, TIERS, None),
+        (None, None, TIERS, {"adult": 89000, "family": 200000}),
         (None, '{"adult":99000}', TIERS, {"adult": 99000, "family": 200000}),
-        (None, '{"adult":89000}', TIERS, None),
-        (None, '{"gone":1}', TIERS, None),
-        (70000, None, TIERS, None),
+        (None, '{"adult":89000}', TIERS, {"adult": 89000, "family": 200000}),
+        (None, '{"gone":1}', TIERS, {"adult": 89000, "family": 200000}),
+        (70000, None, TIERS, {"adult": 89000, "family": 200000}),
         (70000, None, "[]", {"standard": 70000}),
-        (89000, None, "[]", None),
-        (None, None, "[]", None),
+        (89000, None, "[]", {"standard": 89000}),
+        (None, None, "[]", {"standard": 89000}),
     ],
 )
-def test_tiers_are_shown_where_the_departure_has_prices_of_its_own(
-    price: int | None, prices: str | None, tiers: str, amounts: dict[str, int] | None
+def test_the_tiers_are_shown_at_the_prices_that_are_charged(
+    price: int | None, prices: str | None, tiers: str, amounts: dict[str, int]
 ) -> None:
     shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], price, prices, 89000, tiers, *ROW[12:]))
     assert Departure.model_validate(shown).to_json() == shown
-    found = shown["price_tiers"]
-    assert (found and {tier["id"]: tier["price"]["amount_minor"] for tier in found}) == amounts
+    assert {tier["id"]: tier["price"]["amount_minor"] for tier in shown["price_tiers"]} == amounts
 
 
 def test_prices_on_one_page_are_those_of_each_departure() -> None:

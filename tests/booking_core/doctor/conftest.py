@@ -136,6 +136,7 @@ class History:
         payment = {"amount_minor": PRICE - gift_card_minor, "currency": "NOK", "status": "pending"}
         world.insert(tables.payments, booking_id=booking_id, created_at=now, updated_at=now, **payment)
         self.publish(EventType.BOOKING_CREATED, booking_id)
+        self.note(booking_id, TimelineKind.BOOKING_CREATED)
         return booking_id
 
     def redeemed(self, gift_card: str) -> str:

@@ -76,6 +76,7 @@ NEVER_BOTH = "a delivery has a row, or is still an event of the log, and never b
 PLACE = "an endpoint has its place in the log, and misses what occurs while it is disabled"
 MARKED = "an organization with events to be delivered is marked"
 KEYS = "an organization has at most 20 active keys"
+SCOPES = "the scopes of an API key exist"
 MIXED = "the keys of a sandbox are test keys, those of a live organization are not"
 ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
@@ -91,6 +92,7 @@ PLAIN_TEXT = "no secret is stored in plain text"
 PROCESSED = "outbox rows and mails are processed when they are due"
 STAFF_MAILS = "a booking has outbox rows for the mails to staff where these are enabled"
 SEATED = "a booking takes the seats of its guests"
+BOOKED = "the creation of a booking is in the timeline of its customer"
 GUEST = "a booking's customer has the e-mail address of its guest"
 ERASING = "the data of an anonymized customer is replaced by the worker"
 ERASED = "a booking of an anonymized customer has no personal data"
@@ -606,6 +608,13 @@ DELIVERIES = (
 RECORDS = (
     *corrupt(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
     *corrupt(
+        SCOPES,
+        """UPDATE api_keys SET scopes = '["bookings:read", "bookings:erase"]'""",
+        """UPDATE api_keys SET scopes = '{"bookings:read": 1}'""",
+        """UPDATE api_keys SET scopes = '[["bookings:read"]]'""",
+        """UPDATE api_keys SET scopes = '["bookings'""",
+    ),
+    *corrupt(
         MIXED,
         "UPDATE api_keys SET prefix = 'svc_test_3kPz9QwX'",
         "UPDATE organizations SET clock_offset = 0",
@@ -629,7 +638,7 @@ RECORDS = (
         f"UPDATE timeline SET customer_id = {MISSING_ID}",
         f"UPDATE timeline SET booking_id = {MISSING_ID}",
         f"UPDATE mails SET booking_id = {MISSING_ID}",
-        also=(TIMELINE_MONEY,),
+        also=(TIMELINE_MONEY, BOOKED),
     ),
     *corrupt(REFERS, "UPDATE mails SET effect_key = 'nothing'", also=(DONE,)),
     *corrupt(DONE, "DELETE FROM mails"),
@@ -715,6 +724,13 @@ GUESTS = (
         GUEST,
         "UPDATE bookings SET customer_id = (SELECT customer_id FROM bookings WHERE booking_number = 2)"
         " WHERE booking_number = 5",
+        also=(BOOKED,),
+    ),
+    *corrupt(
+        BOOKED,
+        f"DELETE FROM timeline WHERE booking_id = {booking(2)}",
+        f"DELETE FROM timeline WHERE kind = 'booking_created' AND booking_id = {booking(4)}",
+        f"UPDATE timeline SET booking_id = {booking(3)} WHERE booking_id = {booking(2)}",
     ),
     *corrupt(ERASING, f"INSERT INTO erasures {erasures_of(1)}"),
     *corrupt(ERASED, f"INSERT INTO erasures {erasures_of(1, finished_at=1)}"),
@@ -740,6 +756,12 @@ PAYMENT_STATES = (
         "UPDATE bookings SET payment_method = 'free' WHERE booking_number = 3",
         "UPDATE bookings SET payment_method = 'barter' WHERE booking_number = 3",
         also=(BODY, PAYMENT),
+    ),
+    *corrupt(
+        PAYMENT_METHOD,
+        "UPDATE bookings SET payment_status = 'paid', recorded_minor = 0 WHERE payment_method = 'pay_on_site'",
+        "UPDATE bookings SET payment_status = 'paid', invoice_due = false WHERE payment_method = 'invoice'",
+        also=(PAYMENT_STATUS, RECORDED, REFUND),
     ),
     *corrupt(
         PAYMENT_METHOD, "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 4", also=(PAYMENT_STATUS,)

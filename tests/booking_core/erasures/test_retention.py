@@ -55,7 +55,7 @@ def test_a_customer_is_anonymized_so_many_days_after_the_last_booking_ended(gues
 
 
 def test_the_end_of_a_moved_departure_counts_and_a_cancellation_when_it_was_made(guests: Guests) -> None:
-    cancelled = guests.book("cancelled", experience_date_id=later(guests))
+    cancelled = guests.book("cancelled", departure_id=later(guests))
     guests.book("booked")
     guests.world.clock.at = NOON + DAY
     guests.api.cancel(cancelled["id"])

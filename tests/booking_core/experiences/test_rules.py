@@ -143,21 +143,25 @@ def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given()
 
 
 @pytest.mark.parametrize(
-    ("price_from", "price", "prices", "charged"),
+    ("price_from", "price", "prices", "charged", "advertised"),
     [
-        (1, None, None, {"adult": 89000, "child": 45000}),
-        (1, 5, None, {"adult": 89000, "child": 45000}),
-        (None, None, '{"adult":40000}', {"adult": 40000, "child": 45000}),
-        (None, None, '{"adult":0,"child":0}', {"adult": 0, "child": 0}),
-        (None, None, '{"senior":1}', {"adult": 89000, "child": 45000}),
+        (1, None, None, {"adult": 89000, "child": 45000}, 1),
+        (1, 5, None, {"adult": 89000, "child": 45000}, 1),
+        (None, None, None, {"adult": 89000, "child": 45000}, 45000),
+        (0, None, None, {"adult": 89000, "child": 45000}, 45000),
+        (69000, None, '{"child":0}', {"adult": 89000, "child": 0}, 89000),
+        (None, None, '{"adult":40000}', {"adult": 40000, "child": 45000}, 40000),
+        (None, None, '{"adult":0,"child":0}', {"adult": 0, "child": 0}, 0),
+        (None, None, '{"senior":1}', {"adult": 89000, "child": 45000}, 45000),
+        (69000, None, '{"senior":1}', {"adult": 89000, "child": 45000}, 69000),
     ],
 )
 def test_with_tiers_a_departure_s_price_for_a_tier_goes_before_the_tier_s_own(
-    price_from: int | None, price: int | None, prices: str | None, charged: dict[str, int]
+    price_from: int | None, price: int | None, prices: str | None, charged: dict[str, int], advertised: int
 ) -> None:
     offered = experiences.tiers(TIERS, price_from, price, prices)
     assert {tier: offer.price_minor for tier, offer in offered.items()} == charged
-    assert experiences.lowest_minor(TIERS, price_from, price, prices) == min(charged.values())
+    assert experiences.advertised_minor(TIERS, price_from, price, prices) == advertised
 
 
 @pytest.mark.parametrize(
@@ -176,4 +180,4 @@ def test_without_tiers_a_departure_s_single_price_goes_before_the_advertised_one
 ) -> None:
     offered = experiences.tiers("[]", price_from, price, prices)
     assert [tier.price_minor for tier in offered.values()] == ([] if charged is None else [charged])
-    assert experiences.lowest_minor("[]", price_from, price, prices) == charged
+    assert experiences.advertised_minor("[]", price_from, price, prices) == charged

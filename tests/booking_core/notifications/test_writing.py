@@ -206,7 +206,9 @@ def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: OutboxKi
     assert "h1" in page.tags
 
 
-@pytest.mark.parametrize("reason", ["amount_differs", "currency_differs", "second_intent", "paid_already"])
+@pytest.mark.parametrize(
+    "reason", ["amount_differs", "currency_differs", "second_intent", "refund_differs", "paid_already"]
+)
 def test_staff_reads_of_a_payment_in_the_language_of_the_organization(mails: Mails, reason: str) -> None:
     mails.world.change(tables.organizations, mails.world.org, language="de", notify_staff=False)
     mails.enqueue(PAYMENT_REVIEW, mails.book(), **(payload(mails.world) | {"reason": reason, "amount_minor": None}))

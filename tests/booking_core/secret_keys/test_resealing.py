@@ -12,6 +12,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import NotFound, Unavailable
 from booking_core.secret_keys import Count, State, service
+from booking_core.settings import Settings
 from booking_core.tokens import SecretKeys
 
 KINDS = [
@@ -144,6 +145,42 @@ def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> Non
     reseal(sealed)
     sealed.use("C")
     assert "link keys" in unopened(sealed)
+
+
+@pytest.mark.parametrize("text", ["AAAA", "v2.00000000.AAAA", None])
+@pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
+def test_a_damaged_value_at_an_edge_is_no_wrong_key(
+    sealed: Sealed, fresh_database_url: str, place: int, text: str | None
+) -> None:
+    sealed.book("another-key")
+    sealed.world.clock.advance(DAY)
+    sealed.book("a-later-key")
+    row = sorted(sealed.world.rows(tables.idempotency), key=lambda row: row["created_at"])[place]
+    sealed.overwrite(tables.idempotency, row, body_sealed=text or row["body_sealed"][:60])
+    assert unopened(sealed) == ["stored answers"]
+    problem = secret_keys.find_problem(Settings(database_url=fresh_database_url, secret_key="A"), sealed.database)
+    assert problem is not None
+    assert (problem.is_refused, problem.is_damage) == (False, True)
+    assert "booking doctor" in problem.hint
+
+
+def test_the_only_value_of_a_kind_is_damaged_if_it_names_a_live_key(sealed: Sealed) -> None:
+    row = sealed.world.row(tables.gift_cards, sealed.card)
+    sealed.overwrite(tables.gift_cards, row, code_sealed=row["code_sealed"][:-8])
+    (found,) = sealed.database.read(
+        lambda tx: secret_keys.unopened(tx, sealed.world.installation.secret_keys, sealed.world.clock())
+    )
+    assert (found.plural, found.is_damaged) == ("gift card codes", True)
+
+
+def test_a_key_that_was_dropped_too_early_is_missing_though_newer_values_open(sealed: Sealed) -> None:
+    sealed.book("another-key")
+    sealed.use("B", "A")
+    sealed.world.clock.advance(DAY)
+    sealed.book("a-key-of-b")
+    keys = sealed.use("B")
+    found = sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
+    assert ("stored answers", *SecretKeys("A").ids) in [(each.plural, each.key_id) for each in found]
 
 
 def test_an_empty_database_holds_nothing_to_be_opened(fresh_database_url: str) -> None:

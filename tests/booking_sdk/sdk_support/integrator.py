@@ -39,7 +39,7 @@ def answered(sending: Sending, response: ResponseMeta) -> None:
 def sell(client: BookingClient, order: int, departure: str) -> Booking | None:
     try:
         booking = client.bookings.create(
-            experience_date_id=departure,
+            departure_id=departure,
             guests=[{"tier_id": "adult", "count": 2}],
             customer={"name": "Ada", "email": "ada@example.com"},
             payment="external_paid",

@@ -2,7 +2,7 @@
 
 from typing import reveal_type
 
-from booking_sdk import AnyEvent, Booking, BookingClient, Event, UnknownEvent, unwrap
+from booking_sdk import AnyEvent, Booking, BookingClient, Event, Feed, UnknownEvent, unwrap
 
 
 def by_text(event: AnyEvent) -> None:
@@ -31,6 +31,14 @@ def by_one_of_several(event: AnyEvent) -> None:
 
 def as_given(client: BookingClient, body: bytes) -> None:
     for event in client.events.follow(poll=None):
+        if event.type == "customer.created":
+            reveal_type(event)  # CustomerCreated
+    for booked in client.events.follow(types=["booking.*"]):
+        reveal_type(booked.data.object)  # Booking
+    for changed in client.events.iterate(types=["departure.updated"], order="asc"):
+        reveal_type(changed)  # DepartureUpdated
+    feed: Feed = client.events.follow(types=["booking.*", "customer.created"])
+    for event in feed:
         if event.type == "customer.created":
             reveal_type(event)  # CustomerCreated
     one = client.events.get("e1")

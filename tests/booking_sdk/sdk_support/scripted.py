@@ -11,12 +11,12 @@ import httpx
 from booking_sdk import APIError, AsyncBookingClient, BookingClient
 from booking_sdk._config import configure
 from booking_sdk._flow import Send, Sleep, flow
-from booking_sdk._http import mock_transport
 from booking_sdk._parse import parser_for
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk.request import RequestSpec
 from booking_sdk.response import Response
 from booking_sdk.testing import ManualClock, on_clock
+from booking_sdk.testing._requests import mock_transport
 from sdk_support.blocking import blocking
 
 KEY = "svc_" + "k" * 40
@@ -51,7 +51,6 @@ SETTINGS = configure(
     webhook_secret=None,
     hooks=None,
     user_agent_suffix=None,
-    cache=None,
 )
 
 

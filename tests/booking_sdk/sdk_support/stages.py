@@ -1,24 +1,23 @@
-"""The two sides of the contract tests, with one interface: the service with its database, and the fake."""
+"""What the tests of the SDK against the service do beside its requests."""
 
 import asyncio
 import json
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any
 
 import httpx
 from starlette.testclient import TestClient
 from support.checkouts import configure
 from support.operations import Operations
-from support.world import NOON, World
+from support.world import World
 
 from booking_core import bookings, departures, payments, tokens
 from booking_core.clock import to_datetime
 from booking_core.db import tables
 from booking_core.payments import RefundOutcome, RefundResult
 from booking_sdk import AsyncBookingClient, BookingClient
-from booking_sdk.testing import FakeBookingAPI
 from sdk_support.blocking import blocking
 
 ADULT = {"id": "adult", "name": "Adult", "price": {"amount_minor": 89000, "currency": "NOK"}, "seats_per_unit": 1}
@@ -26,29 +25,8 @@ FAMILY = {"id": "family", "name": "Family", "price": {"amount_minor": 250000, "c
 DRYSUIT = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000, "currency": "NOK"}}
 
 
-class Stage(Protocol):
-    """An organization in Oslo, empty, at a time that only the test moves."""
-
-    @property
-    def now(self) -> datetime: ...
-    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any: ...
-    def client_with(self, key: str) -> Any: ...
-    def key(self) -> str: ...
-    def revoke(self, key: str) -> None: ...
-    def experience(self, *, published: bool = True, tiers: bool = True) -> str: ...
-    def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str: ...
-    def set_status(self, departure: str, status: str) -> None: ...
-    def switch_add_ons_off(self) -> None: ...
-    def gift_card(self, code: str, amount_minor: int = 50_000) -> str: ...
-    def work(self) -> None: ...
-    def paid_checkout(self, departure: str) -> str: ...
-    def take_gift_cards(self) -> None: ...
-    def advance(self, seconds: float) -> None: ...
-    def become_sandbox(self) -> None: ...
-
-
-class ServiceStage:
-    """The service on one of the databases."""
+class Stage:
+    """An organization in Oslo on one of the databases, empty, at a time that only the test moves."""
 
     def __init__(self, app: TestClient, world: World, runner: asyncio.Runner | None) -> None:
         self.app = app
@@ -130,65 +108,3 @@ class ServiceStage:
     def become_sandbox(self) -> None:
         self.world.change(tables.organizations, self.world.org, clock_offset=0)
         self.world.organization = replace(self.world.organization, clock_offset=0)
-
-
-class FakeStage:
-    """The fake."""
-
-    def __init__(self, runner: asyncio.Runner | None) -> None:
-        self.api = FakeBookingAPI(now=to_datetime(NOON), timezone="Europe/Oslo")
-        self.runner = runner
-
-    @property
-    def now(self) -> datetime:
-        return self.api.clock.now
-
-    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any:
-        if self.runner is None:
-            return self.api.client(scopes, **options)
-        return blocking(self.api.async_client(scopes, **options), self.runner)
-
-    def client_with(self, key: str) -> Any:
-        return self.client(api_key=key)
-
-    def key(self) -> str:
-        return self.api.key()
-
-    def revoke(self, key: str) -> None:
-        self.api.revoke(key)
-
-    def experience(self, *, published: bool = True, tiers: bool = True) -> str:
-        offered = [ADULT, FAMILY] if tiers else []
-        added = self.api.add_experience(is_published=published, price_tiers=offered, add_ons=[DRYSUIT])
-        return added.id
-
-    def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:
-        starts_at = self.now + timedelta(days=in_days)
-        return self.api.add_departure(experience or self.experience(), seats=seats, starts_at=starts_at).id
-
-    def set_status(self, departure: str, status: str) -> None:
-        self.api.close_departure(departure, status=status)
-
-    def switch_add_ons_off(self) -> None:
-        self.api.switch_add_ons(False)
-
-    def work(self) -> None:
-        """Do nothing: the fake works by itself."""
-
-    def paid_checkout(self, departure: str) -> str:
-        guest = {"name": "Ada Lovelace", "email": "ada@example.com"}
-        lines = [{"tier_id": "adult", "count": 1}]
-        checkout = self.api.client().checkouts.create(experience_date_id=departure, guests=lines, customer=guest)
-        return self.api.pay_checkout(checkout.id).id
-
-    def take_gift_cards(self) -> None:
-        """Do nothing: the fake always does."""
-
-    def gift_card(self, code: str, amount_minor: int = 50_000) -> str:
-        return self.api.add_gift_card(code=code, amount_minor=amount_minor).id
-
-    def advance(self, seconds: float) -> None:
-        self.api.advance(seconds)
-
-    def become_sandbox(self) -> None:
-        """Do nothing: the fake is one."""

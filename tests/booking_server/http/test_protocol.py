@@ -1,77 +1,15 @@
-"""The coalescing transport sends the head and the body of a response together."""
+"""Responses over real sockets, complete for clients that read them, and ended for clients that do not."""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import uvicorn
 
-from booking_server.http.protocol import CoalescingTransport, HttpProtocol
-
-
-class RecordingTransport:
-    """A transport that records its calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-        self.closing = False
-
-    def write(self, data: bytes) -> None:
-        self.calls.append(data)
-
-    def close(self) -> None:
-        self.calls.append("closed")
-        self.closing = True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def get_extra_info(self, name: str) -> str:
-        return f"the {name}"
-
-
-def recorded(*actions: Any) -> list[object]:
-    """Run each action in a turn of the loop of its own, and return the calls of the underlying transport."""
-
-    async def run() -> list[object]:
-        underlying = RecordingTransport()
-        transport = CoalescingTransport(underlying, asyncio.get_running_loop(), underlying.close)
-        for action in actions:
-            action(transport)
-            await asyncio.sleep(0)
-        return underlying.calls
-
-    return asyncio.run(run())
-
-
-def test_writes_of_one_turn_are_sent_together() -> None:
-    def respond(transport: CoalescingTransport) -> None:
-        transport.write(b"head ")
-        transport.write(b"body")
-
-    assert recorded(respond, respond) == [b"head body", b"head body"]
-
-
-def test_close_sends_the_buffered_writes_first() -> None:
-    def respond_and_close(transport: CoalescingTransport) -> None:
-        transport.write(b"the last response")
-        transport.close()
-
-    assert recorded(respond_and_close, lambda transport: None) == [b"the last response", "closed"]
-
-
-def test_nothing_is_written_to_a_lost_connection() -> None:
-    def respond_and_lose(transport: CoalescingTransport) -> None:
-        transport.write(b"too late")
-        transport._transport.closing = True
-
-    assert recorded(respond_and_lose) == []
-
-
-def test_other_attributes_are_the_underlying_transports() -> None:
-    seen = []
-    recorded(lambda transport: seen.append(transport.get_extra_info("peername")))
-    assert seen == ["the peername"]
+from booking_server.http.protocol import Deadlines, HttpProtocol
 
 
 async def _hello(scope: Any, receive: Any, send: Any) -> None:
@@ -80,21 +18,65 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[tuple[str, int]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(_hello, http=HttpProtocol, lifespan="off", log_level="warning"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()
+        finally:
+            server.should_exit = True
+            await serving
+
+
 def test_a_client_receives_short_and_long_responses_completely() -> None:
     async def ask() -> tuple[bytes, bytes]:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            server = uvicorn.Server(uvicorn.Config(_hello, http=HttpProtocol, lifespan="off", log_level="warning"))
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
+        async with served() as address:
+            reader, writer = await asyncio.open_connection(*address)
             writer.write(b"GET /short HTTP/1.1\r\nHost: a\r\n\r\n")
-            short = await reader.read(65_536)
+            short = b""
+            while not short.endswith(b"hello "):
+                short += await reader.read(65_536)
             writer.write(b"GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             long = await reader.read()
             writer.close()
-            server.should_exit = True
-            await serving
         return short, long
 
     short, long = asyncio.run(ask())
     assert short.endswith(b"\r\n\r\nhello ")
     assert long.partition(b"\r\n\r\n")[2] == b"hello " * 50_000
+
+
+def test_two_hundred_clients_that_read_nothing_are_gone_after_the_write_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HttpProtocol, "deadlines", Deadlines(write_s=0.2))
+
+    async def ask() -> list[bool]:
+        async with served() as address:
+            clients = []
+            for _ in range(200):
+                client = socket.socket()
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(client, address)
+                client.send(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n" * 40)
+                clients.append(client)
+            while not all(map(is_reset, clients)):
+                await asyncio.sleep(0.05)
+            for client in clients:
+                client.close()
+        return [True]
+
+    assert asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def is_reset(client: socket.socket) -> bool:
+    """Return whether the server has aborted the connection, without reading from it."""
+    return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0 or state_of(client) != "established"
+
+
+def state_of(client: socket.socket) -> str:
+    """Return whether a TCP connection is established."""
+    return "established" if client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1 else "ended"

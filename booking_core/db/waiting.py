@@ -1,0 +1,75 @@
+"""Wait at the start of a process for a PostgreSQL database that is away or recovers."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from booking_core import database_urls
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.5
+_CONNECT_TIMEOUT_S = "2"
+
+Pause = Callable[[float], object]
+"""Waits for so many seconds, and returns a true value if nobody waits any more."""
+
+
+def is_away(database_url: str) -> bool:
+    """Return whether no server of the URL takes connections for now: it does not respond, starts, stops or recovers.
+
+    False for whatever is wrong for good, such as a password, and for SQLite.
+    """
+    url = database_urls.parse(database_url)
+    if url.get_backend_name() == "sqlite":
+        return False
+    import psycopg
+    from psycopg import pq
+    from psycopg.conninfo import make_conninfo
+
+    named = database_urls.parameters(url) | {"connect_timeout": _CONNECT_TIMEOUT_S}
+    takes_writes = named.pop("target_session_attrs", None) or len(database_urls.each_host(named)) > 1
+    conninfo = make_conninfo("", **named)
+    if pq.PGconn.ping(conninfo.encode()) in (pq.Ping.REJECT, pq.Ping.NO_RESPONSE):
+        return True
+    if not takes_writes:
+        return False
+    try:  # a standby is there, and none of the servers takes writes yet
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def patiently(
+    work: Callable[[], T],
+    is_away: Callable[[Exception], bool],
+    notify: Callable[[Exception], None],
+    *,
+    wait_s: float,
+    pause: Pause = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """Run the work, and again while the database is away, and return its result.
+
+    Args:
+        is_away: whether the work failed because the database is away.
+        notify: called once, with the first such error.
+
+    Raises:
+        Exception: the error of the work, for another cause or after `wait_s`.
+    """
+    until, has_notified, was_there = clock() + wait_s, False, False
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            away = is_away(error)
+            if clock() >= until or (was_there and not away):
+                raise
+            was_there = not away  # it may have come back in between: the work is tried once more
+            if away and not has_notified:
+                has_notified = True
+                notify(error)
+            if away and pause(_PAUSE_S):
+                raise

@@ -1,0 +1,23 @@
+"""Name the attribute that was probably meant by one that does not exist."""
+
+from typing import TYPE_CHECKING, Any
+
+
+def missing_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error of an attribute that the owner does not have, with the one that is spelled most like it."""
+    from difflib import get_close_matches
+
+    kind = type(owner)
+    known = [each for each in (*getattr(kind, "model_fields", ()), *dir(kind)) if not each.startswith(("_", "model_"))]
+    near = [] if name.startswith("_") else get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{hint}")
+
+
+class Suggesting:
+    """A base class whose objects name the attribute that was probably meant."""
+
+    if not TYPE_CHECKING:  # a checker finds by itself the attributes that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)

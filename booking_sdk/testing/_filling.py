@@ -1,0 +1,106 @@
+"""What a double is filled with, through the core's functions: each takes a transaction and the staff that acts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Table, bindparam, select
+
+from booking_core import catalog, events, gift_cards, keys, tokens
+from booking_core.catalog import InvalidCatalogue
+from booking_core.context import Actor
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_core.db.unit_of_work import Update
+from booking_core.events import NewEvent
+from booking_core.models.base import Resource
+from booking_core.models.events import EventType
+
+_BALANCE = Update("change_balance", tables.gift_cards, sets=("updated_at",), adds=("balance_minor",))
+_BODY = Statement(
+    select(tables.events.c.body).where(
+        tables.events.c.organization_id == bindparam("organization_id"), tables.events.c.id == bindparam("id")
+    )
+)
+_RENAME = Update("rename_event", tables.events, sets=("type", "resource_type", "body"))
+
+
+def create_key(tx: Tx, staff: Actor, scopes: Sequence[str]) -> tuple[str, str]:
+    """Create an API key, and return its id and its text."""
+    key, text = keys.create(tx, staff.organization, name="test", scopes=scopes, now=real_now(staff))
+    return key.id, text
+
+
+def real_now(staff: Actor) -> int:
+    """Return the present instant by the database's clock."""
+    return staff.at - (staff.organization.clock_offset or 0)
+
+
+def import_catalogue(tx: Tx, staff: Actor, **entries: Mapping[str, Any]) -> None:
+    """Import one entry of each kind that is named.
+
+    Raises:
+        ValueError: The catalogue cannot be imported; the message says what is wrong with it.
+    """
+    document = {kind: [entry] for kind, entry in entries.items()}
+    try:
+        catalog.import_document(
+            tx, staff.organization, staff.installation, document, now=staff.at, other_currency=True, other_timezone=True
+        )
+    except InvalidCatalogue as error:
+        raise ValueError("; ".join(f"{problem.pointer} {problem.message}" for problem in error.problems)) from None
+
+
+def import_gift_card(tx: Tx, staff: Actor, card: Mapping[str, Any]) -> None:
+    """Import a gift card, and publish it as one that was issued."""
+    import_catalogue(tx, staff, gift_cards=card)
+    publish(tx, staff, EventType.GIFT_CARD_ISSUED, gift_cards.get(tx, staff, card["id"]))
+
+
+def publish(tx: Tx, staff: Actor, event_type: str, about: Mapping[str, Any], **data: Any) -> str:
+    """Publish an event, whose type may be unknown to the service, and return its id."""
+    is_known = event_type in set(EventType)
+    kind = EventType(event_type) if is_known else EventType.BOOKING_UPDATED
+    new = NewEvent(kind, about.get("id"), json.dumps(about).encode(), data)
+    (event_id,) = events.publish(tx, staff.organization, [new], at=staff.at)
+    if not is_known:
+        _rename(tx, staff, event_id, event_type)
+    return event_id
+
+
+def _rename(tx: Tx, staff: Actor, event_id: str, event_type: str) -> None:
+    """Give an event a type that the service does not know."""
+    key = {"organization_id": staff.organization.id, "id": event_id}
+    (found,) = tx.all(_BODY, **key)
+    body = {**json.loads(found[0]), "type": event_type}
+    resource_type = event_type.partition(".")[0]
+    tx.update(_RENAME, **key, type=event_type, resource_type=resource_type, body=json.dumps(body))
+
+
+def add_transaction(tx: Tx, staff: Actor, gift_card_id: str, amount_minor: int, **entry: Any) -> str:
+    """Change the balance of a gift card, and return the id of the entry in its ledger."""
+    owner, entry_id = staff.organization.id, tokens.new_id()
+    key = {"organization_id": owner, "gift_card_id": gift_card_id}
+    row = {**key, "id": entry_id, "amount_minor": amount_minor, "created_at": staff.at, **entry}
+    tx.insert(tables.gift_card_entries, **row)
+    tx.update(_BALANCE, organization_id=owner, id=gift_card_id, balance_minor=amount_minor, updated_at=staff.at)
+    return entry_id
+
+
+def insert(tx: Tx, staff: Actor, model: type[Resource], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Insert a resource into the table that is named as its model, and return the fields that the API shows.
+
+    Raises:
+        TypeError: No table has this name and these columns.
+    """
+    table = next((each for each in tables.metadata.tables.values() if _holds(each, model)), None)
+    if table is None:
+        raise TypeError(f"no table holds the fields of {model.__name__}: fill it with a method of its own")
+    row = {name: value for name, value in fields.items() if name != "created_at"}
+    tx.insert(table, organization_id=staff.organization.id, created_at=staff.at, **row)
+    return {**row, "created_at": staff.organization.zone.iso(staff.at)}
+
+
+def _holds(table: Table, model: type[Resource]) -> bool:
+    return table.name.startswith(model.__name__.lower()) and set(model.model_fields) <= set(table.columns.keys())

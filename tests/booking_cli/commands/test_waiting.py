@@ -1,0 +1,123 @@
+"""`serve` and `worker` wait for a database that is away or recovers, and for nothing else."""
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy.engine import make_url
+from support.recovering import recovering
+from support.servers import free_port
+from support.world import SECRET
+
+from booking_core.errors import Unavailable
+
+on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+SAYS = "waiting for the database"
+
+
+@on_postgresql
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
+    command: str,
+    stored_on_both: Callable[..., Any],
+    fresh_database_url: str,
+    environment: Callable[[str, str], None],
+    new_process: Callable[..., subprocess.Popen[str]],
+) -> None:
+    port = str(free_port())
+    options = ("--port", port, "--no-worker") if command == "serve" else ("--health-port", port)
+    with recovering(fresh_database_url) as server:
+        environment("BOOKING_DATABASE_URL", server.url)
+        running = new_process(command, *options, stderr=subprocess.STDOUT)
+        assert running.stdout is not None
+        said = []
+        for line in running.stdout:
+            said.append(line)
+            if SAYS in line:
+                server.is_over.set()
+            if "the worker runs" in line or "startup complete" in line:
+                break
+        assert len([line for line in said if SAYS in line]) == 1
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        running.terminate()
+        running.communicate(timeout=50)
+
+
+@on_postgresql
+def test_a_worker_that_waits_is_alive_and_not_ready(
+    stored_on_both: Callable[..., Any],
+    fresh_database_url: str,
+    environment: Callable[[str, str], None],
+    new_process: Callable[..., subprocess.Popen[str]],
+) -> None:
+    port = free_port()
+    with recovering(fresh_database_url) as server:
+        environment("BOOKING_DATABASE_URL", server.url)
+        running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
+        assert running.stdout is not None
+        for line in running.stdout:
+            if SAYS in line:
+                break
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+        running.terminate()
+        running.communicate(timeout=50)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_after_the_wait_it_ends_with_the_exit_code_of_a_server_error(
+    command: str, booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+) -> None:
+    refusing = make_url(postgres_server).set(host="127.0.0.1", port=free_port(), query={})
+    environment("BOOKING_SECRET_KEY", SECRET)
+    environment("BOOKING_DATABASE_URL", refusing.render_as_string(hide_password=False))
+    ended = booking(command, "--wait-for-database", "0.1")
+    assert ended.code == 10
+    assert SAYS in ended.err
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+@pytest.mark.parametrize("sqlstate", ["28P01", "3D000"], ids=["wrong password", "no such database"])
+def test_what_is_wrong_for_good_ends_at_once(
+    command: str,
+    sqlstate: str,
+    environment: Callable[[str, str], None],
+    new_process: Callable[..., subprocess.Popen[str]],
+    postgres_server: str,
+) -> None:
+    with recovering(postgres_server, sqlstate) as server:
+        environment("BOOKING_SECRET_KEY", SECRET)
+        environment("BOOKING_DATABASE_URL", server.url)
+        ended = new_process(command, stderr=subprocess.STDOUT)
+        said, _ = ended.communicate(timeout=50)
+    assert ended.returncode == 10
+    assert SAYS not in said
+
+
+def test_an_older_schema_ends_at_once(
+    booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+) -> None:
+    environment("BOOKING_SECRET_KEY", SECRET)
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    ended = booking("serve")
+    assert ended.code == 2
+    assert SAYS not in ended.err
+
+
+@on_postgresql
+def test_a_worker_whose_database_goes_away_after_its_checks_starts_again(
+    stored_on_both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[str] = []
+
+    async def serve_forever(*_: object) -> None:
+        starts.append("started")
+        if len(starts) == 1:
+            raise Unavailable
+
+    monkeypatch.setattr("booking_server.worker.process.serve_forever", serve_forever)
+    monkeypatch.setattr("booking_core.db.waiting.is_away", lambda url: True)
+    assert stored_on_both("worker").code == 0
+    assert len(starts) == 2

@@ -1,0 +1,77 @@
+"""A client that was written for the released API document works against the current one.
+
+`released_shapes.json` has the operations, fields and enums of that document. A breaking change is announced (API v1
+section 9), gets a version of its own, and replaces what is recorded here.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCUMENT = json.loads((Path(__file__).parents[2] / "openapi.json").read_text())
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+RELEASED = json.loads(Path(__file__).with_name("released_shapes.json").read_text())
+
+
+def references(value: Any) -> Iterator[str]:
+    """Yield the names of the schemas below a value, directly or through other schemas."""
+    pending, seen = [value], set[str]()
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            pending += each.values()
+            name = str(each.get("$ref", "")).rpartition("/")[2]
+            if name in SCHEMAS and name not in seen:
+                seen.add(name)
+                pending.append(SCHEMAS[name])
+        elif isinstance(each, list):
+            pending += each
+    yield from seen
+
+
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+}
+REQUESTS = {name for each in OPERATIONS.values() for name in references(each.get("requestBody", {}))}
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """Return the type of a field in one word: names of objects and enums, formats, alternatives behind bars."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        is_named = "properties" in SCHEMAS[name] or "enum" in SCHEMAS[name]
+        return str(name) if is_named else type_of(SCHEMAS[name])
+    if alternatives := schema.get("anyOf") or schema.get("oneOf"):
+        return "|".join(sorted({type_of(each) for each in alternatives}))
+    if schema.get("type") == "array":
+        return f"[{type_of(schema['items'])}]"
+    return str(schema.get("format") if schema.get("type") == "string" and "format" in schema else schema.get("type"))
+
+
+def test_no_operation_was_removed() -> None:
+    assert set(RELEASED["operations"]) <= OPERATIONS.keys()
+
+
+@pytest.mark.parametrize("name", RELEASED["enums"])
+def test_no_name_of_an_enum_was_removed(name: str) -> None:
+    assert set(RELEASED["enums"][name]) <= set(SCHEMAS[name]["enum"])
+
+
+@pytest.mark.parametrize("name", RELEASED["objects"])
+def test_no_field_was_removed_or_has_another_type(name: str) -> None:
+    fields = {field: type_of(each) for field, each in SCHEMAS[name]["properties"].items()}
+    assert RELEASED["objects"][name]["fields"].items() <= fields.items()
+
+
+@pytest.mark.parametrize("name", RELEASED["objects"])
+def test_responses_keep_their_fields_and_requests_need_no_more(name: str) -> None:
+    released, required = set(RELEASED["objects"][name]["required"]), set(SCHEMAS[name].get("required", ()))
+    if name in REQUESTS:
+        assert required <= released
+    else:
+        assert released <= required

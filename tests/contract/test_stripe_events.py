@@ -1,0 +1,184 @@
+"""`POST /stripe/webhooks/{organization}`: whatever a signed event holds, it is applied, refused, or left to staff."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from support import checkouts
+from support.api import Api
+from support.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
+from support.stripe_ledger import Ledger, stripe
+
+from booking_core import checkouts as core_checkouts
+
+TOTAL = 178_000
+AMOUNTS = {
+    "succeeded": "amount_received",
+    "refunded": "amount_refunded",
+    "disputed": "amount",
+}
+TOO_MUCH = (2**63, 2**64 - 1, 2**64, 10**30)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([-1, 0, TOTAL, 2**63 - 1, *TOO_MUCH, 1e300, 0.5]),
+    st.text(max_size=300),
+    st.sampled_from(["pi_of_others", "eur", "isk", "mga", "won", "succeeded", "\x00", "\ud800", "{}", "x" * 201]),
+    st.lists(st.integers() | st.text(max_size=5), max_size=2),
+    st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=2),
+)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Ledger]:
+    with stripe() as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def ledger(running: Ledger, api: Api) -> Iterator[Ledger]:
+    checkouts.configure(api.world)
+    with checkouts.calling(api.client, running):
+        yield running
+
+
+class Shop:
+    """A booking with a payment at Stripe, and the events about it."""
+
+    def __init__(self, api: Api, ledger: Ledger, departure_id: str, *, is_paid: bool) -> None:
+        self.api, self.webhooks = api, Webhooks(ledger, api.world.org)
+        response = api.post("/checkouts", checkout_body(departure_id))
+        assert response.status_code == 201, response.text
+        self.booking_id = response.json()["id"]
+        self.intent_id = response.json()["payment"]["intent_id"]
+        ledger.pay(self.intent_id)
+        if is_paid:
+            assert self.send(self.event("succeeded")) == 200
+
+    def event(self, name: str, **over: Any) -> Event:
+        """Return an event about the booking's payment, with other values of the object that it shows."""
+        event = copy.deepcopy(getattr(self.webhooks, name)(self.intent_id))
+        event["data"]["object"] |= over
+        return event
+
+    def send(self, event: Event) -> int:
+        now_s = self.api.world.clock() / 1e6
+        return int(self.webhooks.send(self.api.client, event, now_s=now_s).status_code)
+
+    @property
+    def reason(self) -> tuple[str, str | None]:
+        row = intent_row(self.api.world, self.booking_id)
+        return row["status"], row["last_error"]
+
+    def waiting(self) -> list[str]:
+        """Return the bookings whose payment waits for staff."""
+        world = self.api.world
+        listed = world.database.read(
+            lambda tx: core_checkouts.find_intents(tx, actor_of(world), state="waiting", limit=100)
+        )
+        return [each["booking_id"] for each in listed]
+
+
+@pytest.fixture
+def departure(api: Api) -> str:
+    return api.world.departure(api.world.experience(), seats=20)
+
+
+@pytest.mark.parametrize("amount", TOO_MUCH)
+def test_an_amount_that_no_booking_can_have_does_not_confirm_it_and_waits_for_staff(
+    api: Api, ledger: Ledger, departure: str, amount: int
+) -> None:
+    shop = Shop(api, ledger, departure, is_paid=False)
+    assert shop.send(shop.event("succeeded", amount_received=amount)) == 200
+    assert shop.reason == ("needs_review", "amount_differs")
+    assert shop.waiting() == [shop.booking_id]
+    assert api.get(f"/checkouts/{shop.booking_id}").json()["booking"]["status"] == "pending"
+    assert api.world.examine() == []
+
+
+@pytest.mark.parametrize("amount", TOO_MUCH)
+def test_a_refund_that_no_booking_can_have_waits_for_staff_whatever_comes_later(
+    api: Api, ledger: Ledger, departure: str, amount: int
+) -> None:
+    shop = Shop(api, ledger, departure, is_paid=True)
+    event = shop.event("refunded", amount_refunded=amount)
+    for each in (event, shop.event("succeeded"), event):
+        assert shop.send(each) == 200
+    assert shop.reason == ("needs_review", "refund_differs")
+    assert shop.waiting() == [shop.booking_id]
+    assert api.world.examine() == []
+
+
+@pytest.mark.parametrize("amount", TOO_MUCH)
+def test_a_dispute_of_an_amount_that_no_booking_can_have_is_shown_to_staff(
+    api: Api, ledger: Ledger, departure: str, amount: int
+) -> None:
+    shop = Shop(api, ledger, departure, is_paid=True)
+    assert shop.send(shop.event("disputed", amount=amount)) == 200
+    assert shop.waiting() == [shop.booking_id]
+    assert api.world.examine() == []
+
+
+@pytest.mark.parametrize("value", [5, 2**63, 0.5, True, ["x"], {"x": 1}, None, "", "x", "\x00"])
+def test_a_payment_is_applied_by_its_intent_whatever_its_metadata_hold(
+    api: Api, ledger: Ledger, departure: str, caplog: pytest.LogCaptureFixture, value: Any
+) -> None:
+    shop = Shop(api, ledger, departure, is_paid=False)
+    metadata = {"organization_id": api.world.org, "booking_id": value}
+    stranger = shop.event("succeeded", id="pi_of_nobody", metadata=metadata)
+    assert shop.send(stranger) == 200
+    assert shop.reason == ("open", None)
+    assert "the payment pi_of_nobody" in caplog.text
+    assert shop.send(shop.event("succeeded", metadata=metadata)) == 200
+    assert shop.reason == ("succeeded", None)
+
+
+def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value of a JSON document."""
+    yield path
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, child in children:
+        yield from paths(child, (*path, key))
+
+
+def replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Return a document with another value at a path; the document itself if it has no such path any more."""
+    if not path:
+        return value
+    if not isinstance(node, dict | list):
+        return node
+    changed = copy.copy(node)
+    changed[path[0]] = replaced(node[path[0]], path[1:], value)
+    return changed
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+@pytest.mark.parametrize("name", ["succeeded", "failed", "refunded", "disputed"])
+def test_no_signed_event_is_an_error_of_the_service(
+    api: Api, ledger: Ledger, departure: str, name: str, is_paid: bool
+) -> None:
+    shop = Shop(api, ledger, departure, is_paid=is_paid)
+    known = shop.event(name)
+    places = list(paths(known))
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    @given(st.lists(st.tuples(st.sampled_from(places), VALUES), min_size=1, max_size=3, unique_by=lambda each: each[0]))
+    @example([(("data", "object", AMOUNTS.get(name, "amount")), 2**63)])
+    def check(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+        event = known
+        for path, value in sorted(changes, key=lambda each: -len(each[0])):
+            event = replaced(event, path, value)
+        assert shop.send(event) in (200, 400)
+
+    check()
+    assert api.world.examine() == []
