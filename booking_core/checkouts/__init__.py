@@ -14,7 +14,6 @@ from booking_core.checkouts.looking import record as record_look
 from booking_core.checkouts.looking import settle as settle_look
 from booking_core.checkouts.reviewing import find_intents, resolve
 from booking_core.checkouts.rules import (
-    CHECK_DELAYS,
     DISPUTES_SINCE,
     SEALED_FOR,
     DisputeUpdate,
@@ -23,7 +22,6 @@ from booking_core.checkouts.rules import (
     IntentUpdate,
     RefundUpdate,
     Update,
-    first_check,
 )
 from booking_core.checkouts.sandbox_payments import card_of as sandbox_card_of
 from booking_core.checkouts.sandbox_payments import pay as pay_in_sandbox
@@ -40,7 +38,6 @@ from booking_core.checkouts.service import (
 )
 
 __all__ = [
-    "CHECK_DELAYS",
     "DISPUTES_SINCE",
     "DUE",
     "LOOKS",
@@ -61,7 +58,6 @@ __all__ = [
     "create",
     "expired",
     "find_intents",
-    "first_check",
     "get",
     "pay_in_sandbox",
     "prepare",

@@ -178,9 +178,3 @@ def first_check(at: int, expires_at: int) -> int:
 def lease_until(at: int, check_count: int) -> int:
     """Return the instant of the next check if this one is never settled; the delay doubles with each."""
     return at + min(DELAY_MAX, LEASE << min(check_count, 20))
-
-
-CHECK_DELAYS = tuple(
-    max(UNSETTLED if not count else HOUR, lease_until(0, count - 1) if count else 0) for count in range(11)
-)
-"""The longest time from now, or from the end of the checkout, to the next check, by the number of checks before it."""

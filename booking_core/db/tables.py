@@ -234,8 +234,6 @@ holds = _entity(
     Index(None, "organization_id", "departure_id", "expires_at"),
     # Old ones are found by when they were made: an index of expires_at alone would pass for one of live holds.
     Index(None, "organization_id", "created_at"),
-    # Those that were made by a clock that was ahead.
-    _partial("ix_holds_open", "created_at", where="ended_at IS NULL"),
 )
 
 # Customers -------------------------------------------------------------------------------------------------------

@@ -76,19 +76,15 @@ def claim(
     mail_ids: Sequence[str],
     *,
     lease_s: int,
-    gives_up_old: bool = True,
 ) -> Processed[ClaimedMail]:
     """Lease those of the mails that are due, the longest due first, and skip locked ones.
 
     A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
-
-    Args:
-        gives_up_old: whether the clock can be trusted about the age of a mail.
     """
     found = store.lock_due(tx, organization_id, mail_ids)
     token, claimed = tokens.new_id(), []
     for queued, at in found:
-        is_aged = gives_up_old and queued.clock_offset is None  # the clock of a sandbox leaps over the days between
+        is_aged = queued.clock_offset is None  # the clock of a sandbox leaps over the days between
         error, message = _fault(installation, queued, at if is_aged else queued.created_at)
         _lease(tx, queued, token, at + lease_s * SECOND)
         claimed.append((_claimed(queued, message, token), error))

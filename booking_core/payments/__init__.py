@@ -34,7 +34,6 @@ from booking_core.payments.listing import (
 from booking_core.payments.refunds import DUE, claim, refer_to_staff, settle
 from booking_core.payments.rules import (
     FIRST_RETRY_DELAY_S,
-    RETRY_DELAY_MAX_S,
     ClaimedRefund,
     RefundOutcome,
     RefundResult,
@@ -67,7 +66,6 @@ from booking_core.payments.store import PaymentRow, with_payment
 __all__ = [
     "DUE",
     "FIRST_RETRY_DELAY_S",
-    "RETRY_DELAY_MAX_S",
     "ClaimedRefund",
     "DueBooking",
     "Elsewhere",

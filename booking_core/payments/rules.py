@@ -138,8 +138,6 @@ RETRY_FACTOR_MAX = 150
 """Times the first delay: five minutes, so that all refunds are settled within ten minutes of the end of an outage."""
 ACCEPTED_RECHECK_S = 600
 """The delay until a refund that the gateway accepted and has not paid out is checked again."""
-RETRY_DELAY_MAX_S = 900
-"""Longer than every delay and every lease of a refund."""
 ATTEMPTS_MAX = 1_000
 """Three days of a gateway without an answer; then the refund is referred to staff."""
 KEY_LIFETIME_S = 23 * 3600

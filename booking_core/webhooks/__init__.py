@@ -10,7 +10,6 @@ from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.pacing import PAUSE_MAX
 from booking_core.webhooks.purging import purge, purge_endpoints
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.recording import (
@@ -22,12 +21,11 @@ from booking_core.webhooks.recording import (
 )
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.redelivering import redeliver
-from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed, longest_delay
+from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed
 from booking_core.webhooks.upkeep import Step, Upkeep
 
 __all__ = [
     "HEADERS_PURPOSE",
-    "PAUSE_MAX",
     "SECRET_PURPOSE",
     "ClaimedDelivery",
     "DeliveryResult",
@@ -46,7 +44,6 @@ __all__ = [
     "get_delivery",
     "is_port_allowed",
     "lease_s",
-    "longest_delay",
     "next_due_at",
     "park",
     "purge",

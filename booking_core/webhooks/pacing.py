@@ -13,9 +13,6 @@ CLAIMS_PER_SECOND = 10
 WINDOW_US = 1_050_000
 """A second, and what the ways from two claims to their requests may differ by."""
 
-PAUSE_MAX = WINDOW_US
-"""The longest pause: of one delivery a second."""
-
 
 class Claimed(Protocol):
     """A claimed delivery of an endpoint."""

@@ -452,11 +452,6 @@ def after_failure(delivery: LeasedDelivery, at: int, retry_delays_s: Sequence[in
     return DeliveryState(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER_MAX * jitter), None)
 
 
-def longest_delay(delay_s: int) -> int:
-    """Return the longest delay in microseconds, jitter included, for a retry delay in seconds."""
-    return delay_s * SECOND + int(delay_s * SECOND * _JITTER_MAX)
-
-
 def after_expired_lease(delivery: LeasedDelivery, at: int) -> DeliveryState:
     """Make the delivery due again at once: its worker died, and the attempt is not used up."""
     if delivery.status != DeliveryStatus.QUEUED:

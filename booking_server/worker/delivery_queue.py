@@ -14,7 +14,6 @@ from booking_core.db.engine import Database, Tx
 from booking_core.errors import is_outage
 from booking_core.settings import Settings
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.parking import Endpoint, Parking, endpoint_of
 from booking_server.worker.slots import ClaimLimits, Slots
 
@@ -23,19 +22,15 @@ log = logging.getLogger("booking.worker")
 T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
-_NEVER_S = 10**9
 
 
 class DeliveryQueue:
     """The deliveries that this process has claimed, and the results that it has not recorded yet."""
 
-    def __init__(
-        self, settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None
-    ) -> None:
+    def __init__(self, settings: Settings, database: Database, installation: Installation) -> None:
         self._settings = settings
         self._database = database
         self._installation = installation
-        self._watch = watch
         self._slots = Slots()
         self._parking = Parking()
         self._worker = tokens.new_id()
@@ -188,10 +183,8 @@ class DeliveryQueue:
         webhooks.record(tx, results, **self._rules())
 
     def _rules(self) -> dict[str, Any]:
-        # An endpoint must not be disabled because the clock has jumped ahead.
-        is_settled = self._watch is None or self._watch.is_settled
-        disable_after_s = self._settings.webhook_disable_after_s if is_settled else _NEVER_S
-        return {"retry_delays_s": self._settings.webhook_waits_s, "disable_after_s": disable_after_s}
+        settings = self._settings
+        return {"retry_delays_s": settings.webhook_waits_s, "disable_after_s": settings.webhook_disable_after_s}
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)

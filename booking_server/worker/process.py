@@ -19,7 +19,6 @@ from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor
 from booking_server.tracing.setup import open_tracing
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import Sender
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.notifier import listen
@@ -36,10 +35,9 @@ async def running_worker(
     settings: Settings, database: Database, installation: Installation, tracing: "Tracing | None" = None
 ) -> AsyncIterator[Worker]:
     """Run a worker with all periodic jobs while the body runs."""
-    watch = ClockWatch()
     sender = _sender(settings, tracing)
-    jobs = periodic_jobs(settings, database, installation, watch)
-    worker = Worker(settings, database, installation, sender, jobs, watch)
+    jobs = periodic_jobs(settings, database, installation)
+    worker = Worker(settings, database, installation, sender, jobs)
     async with running(worker, sender):
         yield worker
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from booking_core.context import Installation
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import DeliveryLoop, Sender
 from booking_server.worker.delivery_queue import DeliveryQueue
 from booking_server.worker.heartbeat import Heartbeat
@@ -29,11 +28,10 @@ class Worker:
         installation: Installation,
         sender: Sender,
         jobs: Sequence[Job] = (),
-        watch: ClockWatch | None = None,
     ) -> None:
         failures = FailureLog()
         self.turns = Turns()
-        self.queue = DeliveryQueue(settings, database, installation, watch)
+        self.queue = DeliveryQueue(settings, database, installation)
         self._deliveries = DeliveryLoop(self.queue, sender, failures, self.turns)
         self._upkeep = JobLoop(UpkeepJob(database), failures, self.turns)
         self._jobs = [JobLoop(job, failures, self.turns) for job in jobs]

@@ -6,17 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from booking_core import bookings, keys, sandboxes
-from booking_core.clock import HOUR, MINUTE, SECOND, has_passed
+from booking_core.clock import DAY, HOUR, MINUTE, SECOND, has_passed
 from booking_core.context import Installation
 from booking_core.db.due import DueWork, Processed
 from booking_core.db.engine import Database, Tx
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.sweep import BATCH, Sweep
 
 log = logging.getLogger("booking.clock")
 
+LEAP = MINUTE
+"""More than this is neither a slewing clock nor a slow query."""
+FIRST_LEAP = DAY
+"""A process that starts has only the retention clock to compare with, which is behind after a pause of the service."""
+SETTLE_S = 1800.0
+"""The default time to pay for a checkout: a guest who was paying when the clock leapt can still finish."""
 ABANDON_EVERY = SECOND
 """Expired checkouts hold seats that others could book. Not at every turn, though: each commit wakes the worker, and a
 rush of bookings must not be slowed down by what it causes."""
@@ -29,8 +34,6 @@ _ONE_DEPARTURE = 1
 """A batch of a departure are its bookings."""
 
 _Process = Callable[[Tx, Installation, str, Sequence[str]], Processed[None]]
-Batch = Callable[[Tx], int]
-"""Processes some rows in a short transaction, and returns how many; 0 when none is left."""
 
 
 @dataclass(slots=True)
@@ -45,16 +48,14 @@ class Task:
     ran_at: int = 0
 
 
-REALIGN_BATCHES = 20
-"""In one turn, for each kind of rows: the tasks run in between, however many times lie too far ahead."""
-
-
 class ExpiryJob(Job):
     """Runs several tasks, each at its own interval, in short transactions.
 
+    A clock that leaps ahead would let it cancel bookings whose time has not come. So what cannot be undone waits for
+    half an hour after a leap (decision 0019).
+
     Args:
-        watch: without it the clock is trusted as it is.
-        realign: batches that correct times which a clock ahead of this one wrote.
+        elapsed_s: the monotonic clock of this process; without it the database's clock is trusted as it is.
     """
 
     name = "expiry"
@@ -64,12 +65,14 @@ class ExpiryJob(Job):
         database: Database,
         installation: Installation,
         *,
-        watch: ClockWatch | None = None,
-        realign: Sequence[Batch] = (),
+        elapsed_s: Callable[[], float] | None = None,
     ) -> None:
         self._database = database
-        self._watch = watch
-        self._realign = realign
+        self._elapsed_s = elapsed_s
+        self._last: tuple[int, float] | None = None
+        """The last reading of the database's clock, and the monotonic seconds before it was asked for."""
+        self._settles_at_s: float | None = None
+        """The monotonic seconds at which a clock that has leapt is trusted; None: it is."""
         self._observed_at = 0
         self._total_offset = 0
         self._offsets: dict[str, int] = {}
@@ -106,7 +109,7 @@ class ExpiryJob(Job):
             with failures.isolated():
                 total += await self._follow(organization_id, self._moved.pop(organization_id))
         failures.raise_last()
-        return total + await self._realign_times(stop)
+        return total
 
     async def _follow(self, organization_id: str, offset: int) -> int:
         """Run a batch of the tasks with long intervals for a sandbox: its clock has moved over them."""
@@ -122,12 +125,29 @@ class ExpiryJob(Job):
 
     async def _observe_clock(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as any task may run."""
-        if self._watch is not None and has_passed(ABANDON_EVERY, self._observed_at, now):
-            read_at_s = self._watch.elapsed_s()
-            clocks = await asyncio.to_thread(self._database.read, sandboxes.read_clocks)
-            self._watch.observe(clocks.now, clocks.retention, read_at_s=read_at_s)
-            self._observed_at = now
-            await self._find_moved(clocks.total_offset)
+        if self._elapsed_s is None or not has_passed(ABANDON_EVERY, self._observed_at, now):
+            return
+        read_at_s = self._elapsed_s()
+        clocks = await asyncio.to_thread(self._database.read, sandboxes.read_clocks)
+        self._note_leap(clocks.now, clocks.retention, read_at_s, self._elapsed_s())
+        self._observed_at = now
+        await self._find_moved(clocks.total_offset)
+
+    def _note_leap(self, now: int, retention_clock: int | None, read_at_s: float, elapsed_s: float) -> None:
+        """Distrust a clock that went further than this process's own since the last reading."""
+        if self._last is None:
+            leap = now - (now if retention_clock is None else retention_clock)
+            is_leap = leap > FIRST_LEAP
+        else:
+            last, last_read_at_s = self._last
+            leap = now - last - round((elapsed_s - last_read_at_s) * SECOND)
+            is_leap = leap > LEAP
+        self._last = now, read_at_s
+        if is_leap:
+            self._settles_at_s = elapsed_s + SETTLE_S
+            log.warning("the clock leapt ahead by %.0f s: nothing expires for %.0f s", leap / SECOND, SETTLE_S)
+        elif self._settles_at_s is not None and elapsed_s >= self._settles_at_s:
+            self._settles_at_s = None
 
     async def _find_moved(self, total_offset: int) -> None:
         """Find the sandboxes whose clocks were moved, when any was."""
@@ -138,39 +158,9 @@ class ExpiryJob(Job):
         self._total_offset, self._offsets = total_offset, offsets
 
     def _due(self, now: int) -> list[Task]:
-        is_settled = self._watch is None or self._watch.is_settled
+        is_settled = self._settles_at_s is None
         return [
             task
             for task in self.tasks
             if has_passed(task.every, task.ran_at, now) and (is_settled or not task.needs_settled_clock)
         ]
-
-    async def _realign_times(self, stop: asyncio.Event) -> int:
-        """Correct the times that a clock ahead of this one wrote, when there may be some."""
-        if self._watch is None or not self._watch.must_realign:
-            return 0
-        self._watch.must_realign = False  # set again when the clock is set back meanwhile
-        total, failures = 0, FailureIsolation()
-        try:
-            for batch in self._realign:
-                with failures.isolated():
-                    total += await self._run_batches(batch, stop)
-            failures.raise_last()
-        except BaseException:
-            self._watch.must_realign = True
-            raise
-        self._watch.must_realign |= stop.is_set()
-        if total:
-            log.warning("%d times lay too far ahead and were corrected", total)
-        return total
-
-    async def _run_batches(self, batch: Batch, stop: asyncio.Event) -> int:
-        """Run a batch again until it finds nothing, or its budget for one turn is used up: the next turn goes on."""
-        total = 0
-        for _ in range(REALIGN_BATCHES):
-            if stop.is_set() or not (count := await asyncio.to_thread(self._database.write, batch)):
-                return total
-            total += count
-        if self._watch is not None:
-            self._watch.must_realign = True
-        return total

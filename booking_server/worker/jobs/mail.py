@@ -19,7 +19,6 @@ from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailRe
 from booking_core.settings import Settings
 from booking_server.adapters.sandbox import SandboxMailer
 from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import Sweep
 
@@ -51,7 +50,6 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         installation: Installation,
         mailer: Mailer,
         sender: Mailbox,
-        watch: ClockWatch | None = None,
     ) -> None:
         self.claims = Sweep("send_mails", database, notifications.DUE, self._claim, is_lease=True)
         super().__init__(self.claims, in_flight_max=CONNECTIONS_MAX, of_one_max=OF_ONE_MAX, unit_rows=SEND_BATCH)
@@ -61,7 +59,6 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         self._installation = installation
         self._mailer = mailer
         self._sender = sender
-        self._watch = watch
         self._unparked_at = 0
 
     async def start_due(self, stop: asyncio.Event) -> int:
@@ -94,10 +91,7 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         return notifications.write(tx, self._installation, organization_id, keys, sender=self._sender)
 
     def _claim(self, tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[ClaimedMail]:
-        is_settled = self._watch is None or self._watch.is_settled
-        return notifications.claim(
-            tx, self._installation, organization_id, mail_ids, lease_s=LEASE_S, gives_up_old=is_settled
-        )
+        return notifications.claim(tx, self._installation, organization_id, mail_ids, lease_s=LEASE_S)
 
     async def _record(self, results: Sequence[MailResult]) -> None:
         """Record results as soon as they are known, together, or if that fails one by one."""
@@ -128,9 +122,7 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         await self.claims.settle(lambda tx: notifications.record(tx, results), mails)
 
 
-def mail_job(
-    settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
-) -> MailJob:
+def mail_job(settings: Settings, database: Database, installation: Installation) -> MailJob:
     """Create the job of an installation, with the mailer that its settings name."""
     sender = notifications.configured_sender(installation, settings.mail_from)
     mailer: Mailer
@@ -138,7 +130,7 @@ def mail_job(
         mailer = SmtpMailer(SmtpServer.of(settings.smtp_url), sender.address)
     else:
         mailer = FileMailer(mail_folder(settings))
-    return MailJob(database, installation, mailer, sender, watch)
+    return MailJob(database, installation, mailer, sender)
 
 
 def mail_folder(settings: Settings) -> Path | None:

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 from support import databases
 from support.hooks import Hooks
 from support.plans import Plan, explaining, plan_of
 from support.rows import ids
 from support.world import DAY, NOON, FixedClock, make_world
 
-from booking_core import realign, webhooks
+from booking_core import webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
@@ -201,27 +200,6 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, following._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
         check(tx, giving_up.GIVEN_UP, each=10, limit=100)
         check(tx, log._STRETCHES, **own)
-
-
-def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks) -> None:
-    """A log of ten thousand deliveries is not read, nor all bookings, mails and effects."""
-    waits = as_json([{"left": 0, "wait": 0}, {"left": 1, "wait": 60}])
-    attempted = as_json([{"attempts": 0, "wait": 0}, {"attempts": 1, "wait": 60}])
-    with crowd.database.writing() as tx:
-        shown = plan_of(tx, realign._DELIVERIES.found, waits=waits, most=1, limit=500, now=NOON)
-        check(tx, realign._LEASES.found, lease=60, limit=500, now=NOON)
-        if not crowd.database.is_sqlite:
-            tx.run(Statement(text("SET LOCAL enable_seqscan = off")))  # these tables are empty here
-        for statement, given in (
-            (realign._MAILS.found, {"waits": attempted, "last": 1}),
-            (realign._EFFECTS.found, {"waits": attempted, "last": 1}),
-            (realign._REFUNDS.found, {"wait": 60}),
-            (realign._PENDING.found, {"minutes": 30}),
-            (realign._HOLDS, {}),
-        ):
-            check(tx, statement, limit=500, now=NOON, **given)
-    assert not re.search(r"(Seq Scan on|SCAN) deliveries\s*$", shown, re.MULTILINE), shown
-    assert "queued" in shown or "ix_deliveries" in shown, shown
 
 
 def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:

@@ -28,14 +28,12 @@ from booking_core.errors import Unavailable
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.outbox import OutboxKind
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import Report
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
-from booking_server.worker.jobs.expiry import REALIGN_BATCHES, ExpiryJob
+from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
 from booking_server.worker.jobs.payment_checks import OF_ONE_MAX, PaymentCheckJob
@@ -811,47 +809,3 @@ def test_a_refund_whose_result_cannot_be_recorded_is_parked_and_all_others_are_r
     assert {row["status"] for row in neighbours.large.rows(tables.refunds)} == {"succeeded"}
     assert neighbours.parked() == []
     assert sum(bad in record.message for record in caplog.records) == 1
-
-
-# Times that a clock has left too far ahead ----------------------------------------------------------------------------
-
-
-AHEAD: dict[str, Fill] = {
-    "bookings": lambda world, count: [
-        (
-            tables.bookings,
-            _bookings(world, count, status="pending", payment_status="pending", expires_at=NOON + 9 * DAY),
-        )
-    ],
-    "mails": lambda world, count: mail_rows(world, count, next_attempt_at=NOON + 9 * DAY),
-    "effects": lambda world, count: outbox_rows(world, count, due_at=NOON + 9 * DAY),
-}
-DUE = {"bookings": "expires_at", "mails": "next_attempt_at", "effects": "due_at"}
-
-
-@pytest.mark.parametrize("name", AHEAD)
-def test_a_time_that_cannot_be_corrected_keeps_no_other_from_it(neighbours: Neighbours, name: str) -> None:
-    key = "key" if name == "effects" else "id"
-    case = Case(name, key, f"{DUE[name]} > {NOON + 8 * DAY}", AHEAD[name])
-    neighbours.fill(case, 3)
-    broken, *_ = neighbours.left(case, neighbours.large)
-    neighbours.break_row(case, broken)
-    for batch in all_kinds(neighbours.small.installation, waits_s=(60,), lease_s=30):
-        while neighbours.database.write(batch):
-            pass
-    assert neighbours.left(case, neighbours.small) == []
-    assert neighbours.left(case, neighbours.large) == [broken]
-
-
-def test_the_tasks_run_between_the_batches_of_a_long_correction(neighbours: Neighbours) -> None:
-    batches: list[int] = []
-    watch = ClockWatch()
-
-    def correct(_: Any) -> int:
-        batches.append(1)
-        return 1
-
-    job = ExpiryJob(neighbours.database, neighbours.small.installation, watch=watch, realign=[correct])
-    asyncio.run(job.run_turn(asyncio.Event()))
-    assert len(batches) == REALIGN_BATCHES
-    assert watch.must_realign, "the next turn goes on"

@@ -52,7 +52,7 @@ def broken(database: Database, clock: FixedClock) -> Hooks:
 @pytest.fixture
 def queue(database: Database, sound: Hooks) -> DeliveryQueue:
     settings = Settings(database_url=str(database.url), secret_key=SECRET)
-    return DeliveryQueue(settings, database, sound.world.installation, None)
+    return DeliveryQueue(settings, database, sound.world.installation)
 
 
 def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:

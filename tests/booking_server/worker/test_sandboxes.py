@@ -31,10 +31,8 @@ from booking_core.payments import (
     new_sandbox_checkout_intent,
     new_sandbox_intent,
 )
-from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
@@ -90,8 +88,7 @@ class Outside:
 
 
 def expiry_job(world: World) -> ExpiryJob:
-    watch = ClockWatch(elapsed_s=lambda: world.clock() / SECOND)
-    return ExpiryJob(world.database, world.installation, watch=watch)
+    return ExpiryJob(world.database, world.installation, elapsed_s=lambda: world.clock() / SECOND)
 
 
 class Sandbox:
@@ -399,16 +396,3 @@ def test_a_worker_sends_no_more_statements_once_it_has_followed_the_clock(sandbo
     sandbox.advance(60)
     assert statements_of_a_turn() > before
     assert statements_of_a_turn() == before
-
-
-def test_instants_ahead_by_the_clock_of_a_sandbox_are_not_brought_back(sandbox: Sandbox, clock: FixedClock) -> None:
-    sandbox.advance(30 * DAY // SECOND)
-    now = sandbox.caller().at
-    row = {"departure_id": sandbox.departure, "seats": 1, "created_at": now, "expires_at": now + HOUR}
-    hold = sandbox.world.insert(tables.holds, **row)
-    late = sandbox.world.insert(tables.holds, **(row | {"created_at": now + DAY, "expires_at": now + DAY + HOUR}))
-    for realign in all_kinds(sandbox.world.installation, waits_s=(60,), lease_s=31):
-        while sandbox.world.database.write(realign):
-            pass
-    assert sandbox.world.row(tables.holds, hold)["expires_at"] == now + HOUR
-    assert sandbox.world.row(tables.holds, late)["expires_at"] == now + HOUR

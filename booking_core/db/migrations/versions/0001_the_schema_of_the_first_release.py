@@ -1001,13 +1001,6 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("holds", schema=None) as batch_op:
         batch_op.create_index(
-            "ix_holds_open",
-            ["created_at"],
-            unique=False,
-            postgresql_where=sa.text("ended_at IS NULL"),
-            sqlite_where=sa.text("ended_at IS NULL"),
-        )
-        batch_op.create_index(
             batch_op.f("ix_holds_organization_id_created_at"), ["organization_id", "created_at"], unique=False
         )
         batch_op.create_index(
