@@ -7,6 +7,7 @@ PostgreSQL in a cell beside four others, which BOOKING_TEST_CELLS_URL puts into 
 """
 
 import gc
+import logging
 import math
 import os
 import shutil
@@ -42,6 +43,21 @@ _GC_THRESHOLDS = 20_000, 20, 20
 """Tests leave much behind and keep little: the interpreter's own thresholds cost a twentieth of the run."""
 _MEMORY_WANTED = 4 * 2**30
 """Free space in memory from which on databases are kept there: several times what the largest run takes."""
+
+_LOGGERS = "", "booking", "booking_sdk", "uvicorn", "uvicorn.error", "uvicorn.access"
+"""The loggers that the commands and the SDK configure."""
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_left_as_it_was() -> Iterator[None]:
+    """Restore the loggers after a test: a handler of its captured stderr would fail in the tests that follow."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(one.handlers[:], one.level, one.propagate, one.disabled) for one in loggers]
+    yield
+    for one, (handlers, level, propagate, disabled) in zip(loggers, before, strict=True):
+        one.handlers[:] = handlers
+        one.setLevel(level)
+        one.propagate, one.disabled = propagate, disabled
 
 
 @pytest.fixture(scope="session")
