@@ -44,7 +44,7 @@ _GC_THRESHOLDS = 20_000, 20, 20
 _MEMORY_WANTED = 4 * 2**30
 """Free space in memory from which on databases are kept there: several times what the largest run takes."""
 
-_LOGGERS = "", "booking", "booking_sdk", "uvicorn", "uvicorn.error", "uvicorn.access"
+_LOGGERS = "", "booking", "booking.audit", "booking_sdk", "uvicorn", "uvicorn.error", "uvicorn.access"
 """The loggers that the commands and the SDK configure."""
 
 
