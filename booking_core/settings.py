@@ -310,7 +310,6 @@ class Settings:
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
     database_direct_url: str | None = _setting("DATABASE_DIRECT_URL", _postgres_url, None, secret=True)
-    database_read_url: str | None = _setting("DATABASE_READ_URL", _postgres_url, None, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
     secret_key_check: str = _setting("SECRET_KEY_CHECK", _secret_key_check, "refuse")
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
@@ -348,12 +347,6 @@ class Settings:
     cells: tuple[CellAddress, ...] = _setting("CELLS", _cells, ())
     cell: str | None = _setting("CELL", _cell_name, None)
 
-    def __post_init__(self) -> None:
-        if self.database_read_url and self.is_sqlite:
-            raise SettingError(
-                "BOOKING_DATABASE_READ_URL needs postgresql:// in BOOKING_DATABASE_URL: SQLite has no replicas"
-            )
-
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":
         """Read the settings from `BOOKING_*` variables; an empty variable counts as absent.
@@ -385,8 +378,7 @@ class Settings:
         address = next((each for each in self.cells if each.name == name), None)
         if address is None:
             raise SettingError(f"BOOKING_CELLS has no cell {name!r}")
-        # A further cell has no replica: the first one's does not have its rows.
-        own = replace(self, cell=name, database_read_url=None)
+        own = replace(self, cell=name)
         if address.url:
             return replace(own, database_url=address.url, database_direct_url=address.direct_url)
         schema = f"{_CELL_SCHEMA}{name}"

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from booking_core import secret_keys, stripe_accounts
-from booking_core.db import replica, revisions
+from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
 from booking_core.db.revisions import SchemaState
@@ -122,9 +122,7 @@ def open_service(settings: Settings, database: Database | None = None, limiter: 
         database.close()
         raise
     _log_pooling(settings, database)
-    service = Service(settings, database, limiter)
-    _log_replica(service)
-    return service
+    return Service(settings, database, limiter)
 
 
 def compose(
@@ -212,9 +210,7 @@ def monitor_of(service: Service, *, folder: Path | None = None) -> Monitor:
         folder: of the processes that share a port with this one.
     """
     limiter = service.authenticator.limiter
-    monitor = Monitor(
-        service.settings, service.database, store=limiter.ping, replica=service.reads.replica, folder=folder
-    )
+    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
     monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
     return monitor
 
@@ -256,12 +252,6 @@ def _log_pooling(settings: Settings, database: Database) -> None:
     with contextlib.suppress(Unavailable):  # requests are refused until the database is there
         for sentence in find_connections(settings, database).sentences():
             log.info("%s", sentence)
-
-
-def _log_replica(service: Service) -> None:
-    """Log whether lists are read from the replica, if there is one; it logs by itself that they are."""
-    if service.reads.replica and (problem := service.reads.replica.probe()):
-        log.warning("%s", replica.sentence(problem))
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:

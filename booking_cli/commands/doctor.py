@@ -90,11 +90,10 @@ def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | No
     with cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
-        from booking_core.db import replica
         from booking_core.db.pooling import find_connections
 
         _check_secret_keys(cli, settings, database)
-        for sentence in (*find_connections(settings, database).sentences(), *replica.sentences(settings, database)):
+        for sentence in find_connections(settings, database).sentences():
             cli.render.note(sentence)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))

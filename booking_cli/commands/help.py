@@ -44,7 +44,6 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "both", "no colors; colors also in a pipe"),
     ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy's or libpq's URL, also with several hosts; sqlite:///booking.db"),
     ("BOOKING_DATABASE_DIRECT_URL", "operator", "the same database without a pooler in transaction mode, to listen on"),
-    ("BOOKING_DATABASE_READ_URL", "operator", "replicas of the database, from which lists and events are read"),
     ("BOOKING_CELLS", "operator", "further cells, as NAME or NAME=URL with spaces between; see booking cells"),
     ("BOOKING_CELL", "operator", "the one cell that this process works on; all of them"),
     (

@@ -442,15 +442,12 @@ class PostgresDriver:
         *,
         statement_timeout_s: float | None = None,
         lock_timeout_ms: int | None = None,
-        response_timeout_s: float | None = None,
     ) -> PostgresConnection:
         """Open a connection.
 
         Args:
             statement_timeout_s: seconds after which the server ends a statement.
             lock_timeout_ms: how long a statement waits for a lock; `LOCK_TIMEOUT_MS` by default.
-            response_timeout_s: seconds without a response after which none is expected; `RESPONSE_TIMEOUT_S` by
-                default.
 
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
@@ -458,7 +455,7 @@ class PostgresDriver:
         statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
         settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS, self.schema)
         try:
-            return PostgresConnection(self.server, settings, response_timeout_s or RESPONSE_TIMEOUT_S)
+            return PostgresConnection(self.server, settings, RESPONSE_TIMEOUT_S)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error

@@ -56,18 +56,6 @@ def get_read_tx(service: ServiceDep) -> Iterator[Tx]:
 ReadTx = Annotated[Tx, Depends(get_read_tx)]
 
 
-def get_list_tx(service: ServiceDep) -> Iterator[Tx]:
-    """Return the connection of this request for a list: of a replica where one is set and shows what the primary shows.
-
-    Not for what is left for sale, of which the primary alone knows.
-    """
-    with service.database.reading() as tx:
-        yield tx
-
-
-ListTx = Annotated[Tx, Depends(get_list_tx)]
-
-
 # The caller ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,10 +3,10 @@
 FastAPI runs a plain `def` path operation in a thread, and so does `ApiRoute`: in one of the service's executors, in one
 hop with the look-up of its key, on one connection, together with the requests that wait beside it.
 
-- A `def` operation that takes `tx: ReadTx` or `tx: ListTx`, or no transaction, runs among the reads; its result is the
+- A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads; its result is the
   JSON to respond with, as a dict or as bytes, and is not validated on the way out. One whose path ends with an id, or
   that takes no transaction, is answered where its key is looked up; any other one is a list, with two seconds for a
-  statement. With `ListTx` it may be read from a replica.
+  statement.
 - A `def` operation that returns a `CreateRequest` is carried out in the batch of those bookings that wait.
 - An `async def` operation runs on the event loop, after its dependencies, and returns a `Response`.
 """
@@ -32,7 +32,6 @@ from booking_server.api.dependencies import (
     api_key,
     counted,
     credentials_of,
-    get_list_tx,
     get_read_tx,
     mark_of,
     service_of,
@@ -44,9 +43,6 @@ from booking_server.api.responses import respond
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved; it takes those that an executor gives it."""
-
-_TRANSACTIONS = (get_read_tx, get_list_tx)
-"""Dependencies that a read is given by its executor."""
 
 
 class ApiRouter(APIRouter):
@@ -99,7 +95,7 @@ class Operation:
         """Respond to a request."""
         body = await request.body() if self._reads_body else None
         if overrides := request.app.dependency_overrides:
-            operate = await Plan(self._dependant, _TRANSACTIONS, overrides).resolve(request, body)
+            operate = await Plan(self._dependant, (get_read_tx,), overrides).resolve(request, body)
             return await self._kind.finish(request, operate)
         return await self._kind.run(request, self._plan, body)
 
@@ -122,30 +118,28 @@ class Reads:
 
     Args:
         is_list: the operation may cost more than the look-up of a row, and runs in the lanes of lists.
-        may_use_replica: the list may be read from a replica.
         is_tagged: its response has an ETag (`etags`).
     """
 
-    given = (api_key, *_TRANSACTIONS)
+    given = (api_key, get_read_tx)
 
-    def __init__(self, *, is_list: bool, may_use_replica: bool, is_tagged: bool) -> None:
+    def __init__(self, *, is_list: bool, is_tagged: bool) -> None:
         self._is_list = is_list
-        self.may_use_replica = may_use_replica
         self._is_tagged = is_tagged
 
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         def run(tx: Tx, caller: Caller) -> Any:
-            found = plan.run(request, body, {api_key: caller, get_read_tx: tx, get_list_tx: tx})
+            found = plan.run(request, body, {api_key: caller, get_read_tx: tx})
             return self._tagged(request, found)
 
         with counted(request) as credentials:
             reads = service_of(request).reads
-            answer = await reads.read_for(credentials, run, is_list=self._is_list, may_use_replica=self.may_use_replica)
+            answer = await reads.read_for(credentials, run, is_list=self._is_list)
             return respond(answer)
 
     async def finish(self, request: Request, operate: Operate) -> Response:
         reads = service_of(request).reads
-        return respond(await reads.read(lambda tx: self._tagged(request, operate(dict.fromkeys(_TRANSACTIONS, tx)))))
+        return respond(await reads.read(lambda tx: self._tagged(request, operate({get_read_tx: tx}))))
 
     def _tagged(self, request: Request, result: Any) -> Any:
         return etags.answer(result, request.scope["headers"]) if self._is_tagged else result
@@ -184,9 +178,8 @@ def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | 
         return Loop()
     if inspect.signature(endpoint).return_annotation is CreateRequest:
         return Creates()
-    is_list = _takes(dependant, _TRANSACTIONS) and not (dependant.path or "").endswith("}")
-    may_use_replica = is_list and _takes(dependant, (get_list_tx,))
-    return Reads(is_list=is_list, may_use_replica=may_use_replica, is_tagged=etags.is_tagged(endpoint))
+    is_list = _takes(dependant, (get_read_tx,)) and not (dependant.path or "").endswith("}")
+    return Reads(is_list=is_list, is_tagged=etags.is_tagged(endpoint))
 
 
 def _takes(dependant: Dependant, calls: Collection[Any]) -> bool:

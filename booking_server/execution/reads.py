@@ -4,8 +4,6 @@ Three executors, each with connections of its own, all of them fair between orga
 callers of requests are looked up, all that wait with one statement, and reads that cost one row are answered too: `GET
 /me`, one resource by its id. Lists run in lanes of their own, of which an organization has a part. Both know the
 organization of a key from when it was valid last; whether it is valid now is looked up on the connection of the read.
-A list that may come from a replica is read there, after its key was looked up on the primary, and otherwise on the
-connection of its key (`decisions/0048`).
 A key that was never seen valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
 
 What is read for guests' pages, checkouts and webhooks of Stripe has no key of the API, and a place in the same lanes.
@@ -21,8 +19,7 @@ import orjson
 
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
-from booking_core.db.replica import PAUSED, Position, ReadFromPrimary, Replica
-from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, BookingError, Unavailable
+from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
@@ -54,7 +51,6 @@ class Read:
     place: Place | None = None
     """The place of a read without credentials whose result is what its function returns."""
     is_list: bool = False
-    may_use_replica: bool = False
     caller: Caller | None = None
     """The caller, once its key was looked up."""
 
@@ -63,24 +59,18 @@ T = TypeVar("T")
 
 
 class Reads:
-    """Carries out the reads of one process.
-
-    Args:
-        read_url: the URL of replicas for lists.
-    """
+    """Carries out the reads of one process."""
 
     def __init__(
         self,
         database: Database,
         authenticator: Authenticator,
         *,
-        read_url: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._database = database
         self._authenticator = authenticator
-        self.replica = Replica(database, read_url, size=database.driver.readers_max) if read_url else None
         self._clock = clock
         self._pause = pause
         self._new_keys_free_s = 0.0
@@ -126,19 +116,16 @@ class Reads:
         query: Callable[[Tx, Caller], object],
         *,
         is_list: bool,
-        may_use_replica: bool = False,
     ) -> Awaitable[Answer]:
         """Authenticate and run a query for the caller; its result, with status 200, is to be awaited.
 
         Args:
             is_list: the query may cost more than the look-up of a row.
-            may_use_replica: the list may be read from a replica that shows what the primary shows.
 
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        read = Read(credentials, query, is_list=is_list, may_use_replica=may_use_replica)
-        return self._submit_counted(credentials, read)
+        return self._submit_counted(credentials, Read(credentials, query, is_list=is_list))
 
     async def read_of(self, organization_id: str, query: Callable[[Tx], T], *, is_list: bool) -> T:
         """Run a query of an organization that needs no API key, such as that of a guest's page, and return its result.
@@ -232,37 +219,14 @@ class Reads:
         results: list[Any] = []
         begun_s = self._clock()
         with self._lists_connections.reading() as tx:
-            keyed = self._with_callers(tx, reads)
-            position = self._position(tx, keyed)
-            for read, refusal in keyed:
+            for read, refusal in self._with_callers(tx, reads):
                 is_late = bool(results) and self._clock() - begun_s > SLOW_S
                 place = Place(read.caller.organization.id) if read.caller else read.place
                 if is_late and place:
                     results.append(HandOver(place))
                 else:
-                    results.append(refusal or self._list_result(tx, read, position))
+                    results.append(refusal or self._result(tx, read))
         return results
-
-    def _position(self, tx: Tx, keyed: Sequence[tuple[Read, Exception | None]]) -> Position | None:
-        """Return the position of the primary for the lists of a batch; None if all of them are read there."""
-        wanted = sum(read.may_use_replica and refusal is None for read, refusal in keyed) if self.replica else 0
-        if self.replica is None or not wanted:
-            return None
-        position = self.replica.position(tx)
-        if position is None:
-            self.replica.count(PAUSED, wanted)
-        return position
-
-    def _list_result(self, tx: Tx, read: Read, position: Position | None) -> Any:
-        caller, run = read.caller, read.run
-        if self.replica is None or position is None or not read.may_use_replica or caller is None or run is None:
-            return self._result(tx, read)
-        try:
-            return _as_answer(self.replica.read(tx, lambda replica: run(replica, caller), position, now=caller.at))
-        except ReadFromPrimary:
-            return self._result(tx, read)
-        except BookingError as refusal:
-            return refusal
 
     def _result(self, tx: Tx, read: Read) -> Any:
         """Return the result of a read or its error: an answer, or what its function returns."""

@@ -119,7 +119,7 @@ class Service:
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
-        self.reads = Reads(database, self.authenticator, read_url=settings.database_read_url)
+        self.reads = Reads(database, self.authenticator)
         self._writes: BatchExecutor[Write, Any] = BatchExecutor(
             "write",
             self._write_batch,

@@ -1,7 +1,7 @@
 """The health of a process, by parts: whether it works, and whether it should get requests (decision 0037).
 
 A part that fails makes the process unready. A part that is degraded does not: without the store of rate limits requests
-pass, without a replica lists are read from the primary, and without a worker deliveries and mails wait, so that to take
+pass, and without a worker deliveries and mails wait, so that to take
 every process of the API out of service would make it worse.
 """
 
@@ -127,7 +127,6 @@ class Health:
 
     Args:
         store: returns nothing when the store of rate limits answers, and raises when it does not; none in a worker.
-        replica: returns why lists are not read from the replica, as the end of a sentence; none without one.
     """
 
     def __init__(
@@ -135,7 +134,6 @@ class Health:
         database: Database,
         *,
         store: Callable[[], None] | None = None,
-        replica: Callable[[], str | None] | None = None,
         timeout_s: float = CHECK_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -148,8 +146,6 @@ class Health:
         self._checks = [Check("database", self._check_database, timeout_s=timeout_s, clock=clock)]
         if store:
             self._checks.append(_store_check(store, timeout_s, clock))
-        if replica:
-            self._checks.append(_replica_check(replica, timeout_s, clock))
 
     def stop(self) -> None:
         """Let the process be unready from now on."""
@@ -207,15 +203,3 @@ def _store_check(store: Callable[[], None], timeout_s: float, clock: Callable[[]
         return {"rate_limit_store": OK}
 
     return Check("rate_limit_store", check, status=Status.DEGRADED, timeout_s=timeout_s, clock=clock)
-
-
-def _replica_check(find_problem: Callable[[], str | None], timeout_s: float, clock: Callable[[], float]) -> Check:
-    def check() -> Parts:
-        problem = find_problem()
-        return {
-            "replica": Part(Status.DEGRADED, f"lists are read from the primary, since the replica {problem}")
-            if problem
-            else OK
-        }
-
-    return Check("replica", check, status=Status.DEGRADED, timeout_s=timeout_s, clock=clock)

@@ -165,14 +165,6 @@ class Metrics:
         self.registry.register(_Collector(lambda: lane_families(lanes)))
         self.registry.register(_Collector(lambda: [_store_failures(failures())]))
 
-    def observe_replica(self, reads: Callable[[], Mapping[str, int]]) -> None:
-        """Read how many lists came from the replica when metrics are collected.
-
-        Args:
-            reads: returns lists by the reason for which they were read from the primary; "" from the replica.
-        """
-        self.registry.register(_Collector(lambda: replica_families(dict(reads()))))
-
     def _new_requests(self, scope: Scope, endpoint: Any, status: int) -> "Requests":
         name = operation_of(scope)
         found = Requests(name, status, self._durations.setdefault(name, Durations()))
@@ -292,15 +284,6 @@ def database_families(database: Database) -> Iterator[Metric]:
     for name, (metric, text) in _TALLIES.items():
         by_organization = {organization: count for (kind, organization), count in counts.items() if kind == name}
         yield counter(metric, text, "organization", by_organization)
-
-
-def replica_families(reads: Mapping[str, int]) -> Iterator[Metric]:
-    """Return the lists by the server that they were read from, and why the primary was."""
-    from_primary = {reason: count for reason, count in reads.items() if reason}
-    by_server = {"replica": reads.get("", 0), "primary": sum(from_primary.values())}
-    yield counter("booking_list_reads", "Lists by the server that they were read from.", "server", by_server)
-    text = "Lists read from the primary, by what kept them from the replica."
-    yield counter("booking_replica_fallbacks", text, "reason", from_primary)
 
 
 def worker_families(worker: WorkerState) -> Iterator[Metric]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol
 
 from booking_core.db.engine import Database
-from booking_core.db.replica import Replica
 from booking_core.settings import Settings
 from booking_server.monitoring.exposition import Processes, exposition
 from booking_server.monitoring.health import Health, Report
@@ -48,7 +47,6 @@ class Monitor:
 
     Args:
         store: pings the store of rate limits; none in a worker.
-        replica: from which lists are read, if there is one.
         folder: of the processes that share a port with this one, if there are any.
     """
 
@@ -58,13 +56,10 @@ class Monitor:
         database: Database,
         *,
         store: Callable[[], None] | None = None,
-        replica: Replica | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.health = Health(database, store=store, replica=replica.find_problem if replica else None)
+        self.health = Health(database, store=store)
         self.metrics = Metrics(database)
-        if replica:
-            self.metrics.observe_replica(lambda: replica.reads)
         self.is_shared = folder is not None
         """Other processes listen on the same ports."""
         self.installation = Installation(settings, database)

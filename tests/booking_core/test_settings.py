@@ -31,7 +31,6 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("DATABASE_URL", "mysql://localhost/booking"),
         ("DATABASE_URL", "sqlite://"),
         ("DATABASE_URL", "sqlite:///:memory:"),
-        ("DATABASE_READ_URL", "sqlite:///copy.db"),
         ("SECRET_KEY", " , "),
         ("PUBLIC_URL", "booking.example"),
         ("PUBLIC_URL", "https://"),
@@ -72,15 +71,6 @@ def test_one_that_cannot_be_understood_is_named_in_one_line(name: str, text: str
         read(**{name: text})
     assert str(caught.value).startswith(f"BOOKING_{name} ")
     assert "\n" not in str(caught.value)
-
-
-def test_a_replica_is_refused_beside_sqlite_however_the_settings_are_made() -> None:
-    message = "^BOOKING_DATABASE_READ_URL needs postgresql:// in BOOKING_DATABASE_URL: SQLite has no replicas$"
-    with pytest.raises(SettingError, match=message):
-        read(DATABASE_READ_URL="postgresql://replica/booking")
-    with pytest.raises(SettingError, match=message):
-        Settings(database_read_url="postgresql://replica/booking")
-    assert read(DATABASE_URL="postgresql://one/booking", DATABASE_READ_URL="postgresql://two/booking")
 
 
 @pytest.mark.parametrize("text", ["off", "OFF", "0", "0/60", "no"])

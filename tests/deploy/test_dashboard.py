@@ -79,7 +79,6 @@ def scrapes(new_database_url: Callable[[str], str]) -> list[str]:
         with TestClient(app, raise_server_exceptions=False) as client:
             api, metrics = Api(client, world), app.state.monitor.metrics
             jobs = periodic_jobs(settings, database, world.installation)
-            metrics.observe_replica(lambda: {"": 2, "behind": 1})
             metrics.worker = worker = Worker(settings, database, world.installation, WebhookSender(settings), jobs)
             found = []
             for _ in range(2):

@@ -30,7 +30,6 @@ from booking_server.api.dependencies import (
     Command,
     IdempotentCommand,
     Keyed,
-    ListTx,
     OptionallyIdempotentCommand,
     OrderKey,
     ReadTx,
@@ -80,7 +79,7 @@ class BookingQuery(ListQuery):
     response_description="A page of bookings.",
     responses=refusals(Unprocessable.at("departure_to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
-def list_bookings(caller: BookingsReader, tx: ListTx, query: Annotated[BookingQuery, Query()]) -> object:
+def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
     """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
     lies 92 days away. `email` is the address of the customer's record: a booking keeps what its guest gave, which may
     differ once the record was changed. `manage_url` is filled in for keys that hold `bookings:write`."""

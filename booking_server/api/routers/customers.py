@@ -14,7 +14,7 @@ from booking_core.idempotency import Answer
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import ListTx, OptionallyIdempotentCommand, ReadTx, authorize
+from booking_server.api.dependencies import OptionallyIdempotentCommand, ReadTx, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
@@ -40,7 +40,7 @@ class CustomerQuery(ListQuery):
     response_model=Page[Customer],
     response_description="A page of customers.",
 )
-def list_customers(caller: CustomersReader, tx: ListTx, query: Annotated[CustomerQuery, Query()]) -> object:
+def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[CustomerQuery, Query()]) -> object:
     return customers.find(tx, caller, query.page, email=query.email)
 
 

@@ -9,7 +9,7 @@ from booking_core import events
 from booking_core.errors import NotFound
 from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
-from booking_server.api.dependencies import FeedReader, ListTx, ReadTx
+from booking_server.api.dependencies import FeedReader, ReadTx
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, QueryId, Text, Timestamp
@@ -39,7 +39,7 @@ class EventQuery(ListQuery):
     response_model=EventPage[Event],
     response_description="A page of events.",
 )
-def list_events(caller: FeedReader, tx: ListTx, query: Annotated[EventQuery, Query()]) -> object:
+def list_events(caller: FeedReader, tx: ReadTx, query: Annotated[EventQuery, Query()]) -> object:
     """In the order of their `sequence`, which is dense within the organization and is the order in which they
     happened: a follower misses none. To follow the feed, walk it with `order=asc` and pass `resume_cursor` as
     `starting_after`, now or next week. A key sees the events whose resource it may read; asking by name for others

@@ -10,7 +10,7 @@ from booking_core.errors import NotFound
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api.dependencies import ListTx, ReadTx, authorize
+from booking_server.api.dependencies import ReadTx, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
@@ -38,7 +38,7 @@ class ExperienceQuery(ListQuery):
     responses=NOT_MODIFIED,
 )
 @tagged
-def list_experiences(caller: ExperiencesReader, tx: ListTx, query: Annotated[ExperienceQuery, Query()]) -> object:
+def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[ExperienceQuery, Query()]) -> object:
     """Unpublished experiences are listed too, unless `published` says otherwise."""
     since = query.instant("updated_since", caller)
     return experiences.find(tx, caller, query.page, published=query.published, updated_since=since)

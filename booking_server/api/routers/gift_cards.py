@@ -12,7 +12,7 @@ from booking_core.models.gift_cards import GiftCard, GiftCardStatus, GiftCardTra
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
-from booking_server.api.dependencies import ListTx, ReadTx, authorize
+from booking_server.api.dependencies import ReadTx, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
@@ -45,7 +45,7 @@ class IncludeQuery(parameters.Query):
     response_model=Page[GiftCard],
     response_description="A page of gift cards.",
 )
-def list_gift_cards(caller: GiftCardsReader, tx: ListTx, query: Annotated[GiftCardQuery, Query()]) -> object:
+def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCardQuery, Query()]) -> object:
     """The redeemable code is never listed."""
     since = query.instant("updated_since", caller)
     return gift_cards.find(tx, caller, query.page, status=query.status, updated_since=since)

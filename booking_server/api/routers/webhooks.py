@@ -26,7 +26,7 @@ from booking_core.models.webhooks import (
     WebhookEndpointCreate,
     WebhookEndpointWithSecret,
 )
-from booking_server.api.dependencies import ListTx, PlainCommand, ReadTx, ServiceDep, authorize
+from booking_server.api.dependencies import PlainCommand, ReadTx, ServiceDep, authorize
 from booking_server.api.openapi import data
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
@@ -60,7 +60,7 @@ async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCrea
     response_model=Page[WebhookEndpoint],
     response_description="Every endpoint.",
 )
-def list_webhooks(caller: WebhooksManager, tx: ListTx) -> object:
+def list_webhooks(caller: WebhooksManager, tx: ReadTx) -> object:
     """Every endpoint on one page, the newest first."""
     return webhooks.find_all(tx, caller)
 
@@ -290,7 +290,7 @@ class DeliveryQuery(ListQuery):
     responses=refusals(NotFound),
 )
 def list_deliveries(
-    caller: WebhooksManager, tx: ListTx, endpoint_id: PathId, query: Annotated[DeliveryQuery, Query()]
+    caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, query: Annotated[DeliveryQuery, Query()]
 ) -> object:
     """Each event has one, with every attempt. They are kept for 30 days."""
     return webhooks.find_deliveries(

@@ -99,7 +99,7 @@ def test_no_setting_of_the_environment_reaches_the_sandbox(monkeypatch: pytest.M
 
     for name in [name for name in os.environ if name.startswith("BOOKING_")]:
         monkeypatch.delenv(name)
-    for name in ("SMTP_URL", "STRIPE_API_KEY", "DATABASE_READ_URL", "CELLS"):
+    for name in ("SMTP_URL", "STRIPE_API_KEY", "CELLS"):
         monkeypatch.setenv(f"BOOKING_{name}", "set")
     sandbox_service._set_environment(tmp_path / "sandbox.db", 9000)
     left = {name for name in os.environ if name.startswith("BOOKING_")}

@@ -8,11 +8,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from starlette.routing import BaseRoute, Match
 from starlette.testclient import TestClient
-from support.resources import LISTINGS
 
 from booking_server.api.dependencies import AnyCaller
 from booking_server.api.route_table import RouteTable
-from booking_server.api.routing import ApiRoute, ApiRouter, Operation, Reads
+from booking_server.api.routing import ApiRoute, ApiRouter
 from booking_server.app import describe
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -61,17 +60,6 @@ def test_every_operation_of_the_api_is_found_as_fastapi_finds_it(app: FastAPI, t
         assert child["path_params"] == compiled.groupdict()
         found += 1
     assert found > 20
-
-
-def test_every_list_may_be_read_from_a_replica_except_availability_and_no_single_resource_may(app: FastAPI) -> None:
-    by_replica: dict[bool, set[str]] = {True: set(), False: set()}
-    for _, _, route in operations(app):
-        operation = Operation.of(route.dependant)
-        if operation and isinstance(operation._kind, Reads):
-            by_replica[operation._kind.may_use_replica].add((route.path or "").removeprefix("/api/v1"))
-    listed = {listing.path for listing in LISTINGS} | {"/webhooks", "/webhooks/{id}/deliveries"}
-    assert by_replica[True] == listed
-    assert "/availability" in by_replica[False]
 
 
 def test_a_path_below_the_root_path_of_a_proxy_is_found(table: RouteTable) -> None:

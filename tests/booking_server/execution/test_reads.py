@@ -351,9 +351,9 @@ def test_what_costs_one_row_runs_in_the_lanes_of_keys(
     reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
     read_for = reads.read_for
 
-    def noted(credentials: Credentials, query: Any, *, is_list: bool, may_use_replica: bool) -> Any:
+    def noted(credentials: Credentials, query: Any, *, is_list: bool) -> Any:
         seen.append(is_list)
-        return read_for(credentials, query, is_list=is_list, may_use_replica=may_use_replica)
+        return read_for(credentials, query, is_list=is_list)
 
     monkeypatch.setattr(reads, "read_for", noted)
     api.get(path)

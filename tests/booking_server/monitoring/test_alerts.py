@@ -50,7 +50,6 @@ def exported(world: World) -> set[str]:
     settings = Settings(database_url=world.database.url.render_as_string(hide_password=False), secret_key=SECRET)
     metrics = Metrics(world.database)
     metrics.observe_executors([], lambda: 0)
-    metrics.observe_replica(lambda: {"": 2, "behind": 1})
     jobs = periodic_jobs(settings, world.database, world.installation)
     metrics.worker = Worker(settings, world.database, world.installation, WebhookSender(settings), jobs)
     with closing(Installation(settings, world.database)) as installation:
