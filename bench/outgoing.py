@@ -86,7 +86,7 @@ async def _loop(wanted: Outgoing, send: Send) -> Done:
 
 async def sender(wanted: Outgoing) -> Done:
     """Send with the worker's own client, its address guard included."""
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
     from booking_server.adapters.webhook_client import WebhookSender
 
     settings = Settings.from_environment(

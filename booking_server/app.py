@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from booking_core import secret_keys, stripe_accounts
+from booking_core.base.errors import BookingError, Unavailable
+from booking_core.base.settings import SettingError, Settings
 from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
 from booking_core.db.revisions import SchemaState
-from booking_core.errors import BookingError, Unavailable
 from booking_core.models.limits import API_VERSION
-from booking_core.settings import SettingError, Settings
+from booking_core.payments import stripe_accounts
+from booking_core.upkeep import secret_keys
 from booking_server import gc_tuning, interpreter
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware

@@ -2,7 +2,7 @@
 
 The address names the organization, so that the secret and the cell are known before the body is read. An event is
 applied in a transaction of its own, in the lanes of writes: one that is refused with 503 or lost is sent again by
-Stripe, and applying it twice changes nothing (`booking_core.checkouts.applying`).
+Stripe, and applying it twice changes nothing (`booking_core.bookings.checkouts.applying`).
 """
 
 import asyncio
@@ -11,12 +11,14 @@ import logging
 from fastapi import APIRouter, Request, Response
 
 import webhook_verify
-from booking_core import checkouts, organizations, stripe_accounts
-from booking_core.checkouts import Applied, Update
-from booking_core.context import Actor
+from booking_core import organizations
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, Malformed, NotFound, Unavailable
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import Applied, Update
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Malformed, NotFound, Unavailable
-from booking_core.stripe_accounts import WEBHOOK_PATH
+from booking_core.payments import stripe_accounts
+from booking_core.payments.stripe_accounts import WEBHOOK_PATH
 from booking_server.adapters import stripe_events
 from booking_server.api.dependencies import ServiceDep, credentials_of
 from booking_server.api.requests import read_body

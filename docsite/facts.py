@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from booking_core.base.settings import Settings
 from booking_core.models import limits
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
-from booking_core.settings import Settings
 from docsite import cli
 from docsite.markdown import code, page, table
 
@@ -68,7 +68,7 @@ def settings() -> str:
         rows.append((code(name), code(default) if default else "none", " ".join(sentences)))
     return page(
         "Settings",
-        "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
+        "Every setting is an environment variable. The table is generated from `booking_core.base.settings`; an empty"
         " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that"
         " names it and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
         table(("setting", "default", "meaning"), rows),

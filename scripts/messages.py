@@ -14,7 +14,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "booking_core" / "languages" / "messages"
+FOLDER = ROOT / "booking_core" / "base" / "languages" / "messages"
 SOURCES = ("booking_core", "booking_server/guest_pages")
 _METHODS = [("**/templates/**.txt", "jinja2"), ("**/templates/**.html", "jinja2"), ("**.py", "python")]
 _KEYWORDS = {"_": None, "gettext": None, "N_": None, "ngettext": (1, 2)}

@@ -22,7 +22,7 @@ MIGRATIONS = ROOT / "booking_core" / "db" / "migrations" / "versions"
 
 NEW_FILES = {
     "model.py.tmpl": "booking_core/models/$plural.py",
-    "core.py.tmpl": "booking_core/$plural.py",
+    "core.py.tmpl": "booking_core/catalogue/$plural.py",
     "router.py.tmpl": "booking_server/api/routers/$plural.py",
     "sdk.py.tmpl": "booking_sdk/resources/$plural.py",
     "command.py.tmpl": "booking_cli/commands/$plural.py",

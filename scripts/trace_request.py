@@ -54,9 +54,9 @@ def served(url: str) -> Iterator[tuple[int, str, str]]:
     """Run the service in a thread; yield its port, an API key and the id of a departure."""
     from support.world import SECRET, FixedClock, make_world
 
+    from booking_core.base.settings import Settings
     from booking_core.db import migrate
     from booking_core.db.engine import Database
-    from booking_core.settings import Settings
     from booking_server.app import create_app
 
     migrate.upgrade(url)

@@ -29,10 +29,10 @@ from support.cells import installation_of, served_as_cell, settings_of_cells
 from support.ordering import slow_first
 from support.world import NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import cells
+from booking_core.base.settings import Settings
 from booking_core.db import migrate
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
+from booking_core.upkeep import cells
 from booking_server.app import create_app
 
 BACKENDS = ("sqlite", "postgresql")

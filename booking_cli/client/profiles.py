@@ -12,7 +12,7 @@ from typing import Any
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, bad_file
-from booking_core import private_files
+from booking_core.base import private_files
 
 VARIABLE = "BOOKING_PROFILE"
 FOLDER_VARIABLE = "BOOKING_CONFIG_DIR"

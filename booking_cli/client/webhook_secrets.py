@@ -14,7 +14,7 @@ from typing import Annotated
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, bad_file
 from booking_cli.framework.options import option
-from booking_core import private_files
+from booking_core.base import private_files
 
 VARIABLE = "BOOKING_WEBHOOK_SECRET"
 

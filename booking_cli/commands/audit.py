@@ -10,7 +10,7 @@ from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, optio
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
     from booking_core.db.engine import Tx
 
 app = command_group("List the changes by operator commands and API keys (operator).")
@@ -49,8 +49,8 @@ def list_(
     """
 
     def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
-        from booking_core import audit
-        from booking_core.clock import zone
+        from booking_core.base.clock import zone
+        from booking_core.records import audit
 
         local = organization.zone if organization else zone("UTC")
         earliest = local.parse(since) if since else 0

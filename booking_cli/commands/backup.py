@@ -11,7 +11,7 @@ from booking_cli.framework.options import argument, option
 from booking_cli.operator import backups, schema, secret_keys, storage
 
 if TYPE_CHECKING:
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
 
 app = command_app()
 
@@ -31,7 +31,7 @@ def backup(
     The secret key is not in the backup, and a backup without its key cannot be used: keep BOOKING_SECRET_KEY, or the
     .secret file beside an SQLite database, in another place. The command checks that the key opens what it has written.
     """
-    from booking_core import backups as core
+    from booking_core.upkeep import backups as core
 
     settings = secret_keys.settings_with_secret_key()
     cli: Cli = ctx.obj

@@ -13,8 +13,8 @@ from booking_cli.operator import catalog_cancellations, secret_keys, storage
 from booking_cli.operator.catalog_import import CatalogImport, read_document, report_partial_import
 
 if TYPE_CHECKING:
-    from booking_core.catalog import Note, Summary
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
+    from booking_core.catalogue.catalog import Note, Summary
 
 app = command_group("Import, export and validate catalogue files (operator).")
 
@@ -67,7 +67,8 @@ def import_(
     --cancel-bookings they are cancelled at once: guests are notified, and card payments are refunded in full.
     """
     cli: Cli = ctx.obj
-    from booking_core import catalog, organizations
+    from booking_core import organizations
+    from booking_core.catalogue import catalog
 
     tally = catalog.Tally()
     with report_partial_import(cli, tally, dry_run=dry_run):
@@ -98,7 +99,8 @@ def export(ctx: typer.Context, org: Org) -> None:
     cli: Cli = ctx.obj
     installation = secret_keys.load_installation(storage.load_settings())
     with storage.open_database(cli) as database:
-        from booking_core import catalog, organizations
+        from booking_core import organizations
+        from booking_core.catalogue import catalog
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         storage.note_organization(cli, organization)
@@ -128,7 +130,7 @@ def validate(
     """
     cli: Cli = ctx.obj
     document = read_document(file)
-    from booking_core import catalog
+    from booking_core.catalogue import catalog
 
     plan = catalog.validate(
         document,

@@ -12,7 +12,7 @@ from booking_cli.framework.options import argument
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
-    from booking_core.cells import Cell
+    from booking_core.upkeep.cells import Cell
 
 app = command_group("List and create the cells of the installation (operator).")
 
@@ -40,7 +40,7 @@ def create(
     cell = cells.get(settings, name)
     cli: Cli = ctx.obj
     with cells.translate_errors(), storage.open_audited(cli, cell.settings) as database:
-        from booking_core import cells as core
+        from booking_core.upkeep import cells as core
 
         if not core.create(cell, database):
             cli.render.note(f"The cell {name} was there already.")
@@ -61,9 +61,9 @@ def _shown(cell: "Cell") -> dict[str, Any]:
 
 
 def _state(cell: "Cell") -> dict[str, Any]:
-    from booking_core import cells as core
     from booking_core import organizations
     from booking_core.db.engine import Database
+    from booking_core.upkeep import cells as core
 
     with contextlib.closing(Database(cell.settings.database_url)) as database:
         state = core.state_of(cell, database) if cell.settings.cells else core.CellState.READY

@@ -17,7 +17,7 @@ from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import stored_id
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("Manage customers. A customer is identified by the e-mail address.")
@@ -139,7 +139,7 @@ def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = N
     cli: Cli = ctx.obj
 
     def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core import guest_data
+        from booking_core.customers import guest_data
 
         return guest_data.export(tx, actor, stored_id(customer_id, "customer"))
 
@@ -185,7 +185,8 @@ _PROGRESS = {
 
 def _preview(customer_id: str) -> "transactions.Query[dict[str, Any]]":
     def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core import customers, erasures
+        from booking_core import customers
+        from booking_core.customers import erasures
 
         stored = stored_id(customer_id, "customer")
         return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
@@ -195,7 +196,7 @@ def _preview(customer_id: str) -> "transactions.Query[dict[str, Any]]":
 
 def _request(customer_id: str) -> "transactions.Change":
     def change(tx: "Tx", actor: "Actor") -> Any:
-        from booking_core import erasures
+        from booking_core.customers import erasures
 
         return erasures.request(tx, actor, stored_id(customer_id, "customer"))
 

@@ -12,7 +12,7 @@ from booking_cli.framework.options import DryRun
 from booking_cli.operator import cells, schema, storage
 
 if TYPE_CHECKING:
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
 
 app = command_group("Create, upgrade, check and purge the database (operator).")
 

@@ -24,12 +24,12 @@ from booking_cli.operator.demo_organizations import (
     create_with_catalogue,
     demo_organizations,
 )
-from booking_core import private_files
+from booking_core.base import private_files
 
 if TYPE_CHECKING:
-    from booking_core.context import Installation
+    from booking_core.base.context import Installation
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database
-    from booking_core.settings import Settings
 
 app = command_app()
 
@@ -104,9 +104,10 @@ def _create_missing(cli: Cli, database: "Database", installation: "Installation"
 
 def _api_key(database: "Database", installation: "Installation", slug: str) -> str:
     """Return a key with every scope: that of the last run while it works, else a new one."""
-    from booking_core import keys, organizations
-    from booking_core.errors import BookingError
+    from booking_core import organizations
+    from booking_core.base.errors import BookingError
     from booking_core.models.scopes import Scope
+    from booking_core.organizations import keys
 
     path = FOLDER / "key"
     stored = path.read_text().strip() if path.exists() else ""
@@ -126,7 +127,8 @@ def _api_key(database: "Database", installation: "Installation", slug: str) -> s
 
 def _calls(database: "Database", installation: "Installation", key: str, base_url: str) -> list[str]:
     """Return three curl commands to try; two if nothing can be booked in the next weeks."""
-    from booking_core import departures, experiences, keys
+    from booking_core.catalogue import departures, experiences
+    from booking_core.organizations import keys
 
     api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
     with database.reading() as tx:

@@ -23,7 +23,7 @@ from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("List and manage departures.")
@@ -46,7 +46,7 @@ DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking de
 
 
 def _organization(departure_id: str, org: str | None) -> transactions.FindOrganization:
-    from booking_core import departures
+    from booking_core.catalogue import departures
 
     stored = stored_id(departure_id, "departure")
     return transactions.by_id(lambda tx: departures.organizations_of(tx, stored), "departure", stored, org=org)
@@ -170,7 +170,7 @@ def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) ->
 @command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
 def close(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
     """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it."""
-    from booking_core import departures
+    from booking_core.catalogue import departures
 
     _change(ctx, departure_id, org, lambda tx, actor, stored: departures.close(tx, actor, stored))
 
@@ -181,7 +181,7 @@ def reopen(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -
 
     A cancelled departure cannot be reopened, since its guests were notified.
     """
-    from booking_core import departures
+    from booking_core.catalogue import departures
 
     _change(ctx, departure_id, org, lambda tx, actor, stored: departures.reopen(tx, actor, stored))
 
@@ -206,7 +206,7 @@ def seats(
     Fewer seats than are sold need --force. Existing bookings keep their seats, and none is sold until enough bookings
     are cancelled.
     """
-    from booking_core import departures
+    from booking_core.catalogue import departures
 
     def change(tx: "Tx", actor: "Actor", stored: str) -> bytes:
         return departures.set_seats(tx, actor, stored, total, allow_oversold=force)

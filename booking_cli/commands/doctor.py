@@ -14,10 +14,10 @@ from booking_cli.framework.options import OrgFilter
 from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
-    from booking_core.cells import Cell
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database
-    from booking_core.doctor import CheckOptions, Finding
-    from booking_core.settings import Settings
+    from booking_core.upkeep.cells import Cell
+    from booking_core.upkeep.doctor import CheckOptions, Finding
 
 app = command_app()
 
@@ -53,7 +53,7 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     Raises:
         CliError: the secret keys do not open what the database holds.
     """
-    from booking_core.errors import NotFound
+    from booking_core.base.errors import NotFound
 
     settings = storage.load_settings()
     if settings.cells and not settings.cell:
@@ -70,7 +70,7 @@ def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | N
 
     None: it has no such organization."""
     from booking_core import organizations
-    from booking_core.doctor import Finding, FindingKind
+    from booking_core.upkeep.doctor import Finding, FindingKind
 
     try:
         with cells.open_database(cli, cell) as database:
@@ -88,9 +88,9 @@ def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | N
 
 def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | None) -> list["Finding"]:
     with cli.render.progress("checking") as advance:
-        from booking_core import doctor as checks
         from booking_core import organizations
         from booking_core.db.pooling import find_connections
+        from booking_core.upkeep import doctor as checks
 
         _check_secret_keys(cli, settings, database)
         for sentence in find_connections(settings, database).sentences():
@@ -116,7 +116,7 @@ def exit_code(found: Sequence["Finding"]) -> ExitCode:
 
 def _settings_findings(settings: "Settings") -> list["Finding"]:
     """Return a finding for each warning about the settings."""
-    from booking_core.doctor import Finding, FindingKind
+    from booking_core.upkeep.doctor import Finding, FindingKind
 
     return [
         Finding(
@@ -140,7 +140,7 @@ def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> 
 
 
 def _check_options(settings: "Settings") -> "CheckOptions":
-    from booking_core.doctor import CheckOptions, openers
+    from booking_core.upkeep.doctor import CheckOptions, openers
 
     return CheckOptions(
         event_retention_days=settings.event_retention_days,

@@ -20,7 +20,7 @@ from booking_cli.operator.instants import parse_instant
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("Manage gift cards.")
@@ -145,8 +145,8 @@ def issue(
     A recipient with an e-mail address is mailed the code, unless --no-email is given.
     """
     cli: Cli = ctx.obj
-    from booking_core import gift_cards
-    from booking_core.gift_cards import GiftCardIssue
+    from booking_core.payments import gift_cards
+    from booking_core.payments.gift_cards import GiftCardIssue
 
     def change(tx: "Tx", actor: "Actor") -> Any:
         organization = actor.organization
@@ -182,7 +182,7 @@ def issue(
 @command(app, "deactivate", f"booking gift-cards deactivate {_ID}", shape="gift_card", changes=True)
 def deactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
     """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator)."""
-    from booking_core import gift_cards
+    from booking_core.payments import gift_cards
 
     _change(ctx.obj, card_id, org, gift_cards.deactivate)
 
@@ -190,7 +190,7 @@ def deactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None)
 @command(app, "reactivate", f"booking gift-cards reactivate {_ID}", shape="gift_card", changes=True)
 def reactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
     """Reactivate a gift card, within its validity and balance (operator)."""
-    from booking_core import gift_cards
+    from booking_core.payments import gift_cards
 
     _change(ctx.obj, card_id, org, gift_cards.reactivate)
 

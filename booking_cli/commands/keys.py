@@ -18,7 +18,7 @@ from booking_cli.operator import storage
 from booking_cli.operator.instants import parse_instant
 
 if TYPE_CHECKING:
-    from booking_core.context import ApiKey, Organization
+    from booking_core.base.context import ApiKey, Organization
     from booking_core.db.engine import Database
 
 SCOPES = (
@@ -75,8 +75,9 @@ def create(
     lifetime = duration_us(expires_in) if expires_in else None
     require_secret_in_output(cli, secret_file, "key")
     with storage.open_database(cli) as database, secret_output(secret_file) as output:
-        from booking_core import keys, organizations
+        from booking_core import organizations
         from booking_core.models.scopes import READ_SCOPES
+        from booking_core.organizations import keys
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         storage.note_organization(cli, organization)
@@ -103,7 +104,8 @@ def list_(ctx: typer.Context, org: Org) -> None:
     """List the keys of an organization, including revoked and expired ones, oldest first."""
     cli: Cli = ctx.obj
     with storage.open_database(cli) as database:
-        from booking_core import keys, organizations
+        from booking_core import organizations
+        from booking_core.organizations import keys
 
         with database.reading() as tx:
             organization = organizations.get(tx, slug=org)
@@ -126,7 +128,7 @@ def show(ctx: typer.Context, key_id: KeyId) -> None:
 def revoke(ctx: typer.Context, key_id: KeyId) -> None:
     """Revoke a key immediately and permanently."""
     cli: Cli = ctx.obj
-    from booking_core import keys
+    from booking_core.organizations import keys
 
     with _key(cli, key_id) as (database, key, organization):
         if key.revoked_at is None:
@@ -155,7 +157,7 @@ def rotate(
     cli: Cli = ctx.obj
     overlap_us = duration_us(overlap)
     require_secret_in_output(cli, secret_file, "key")
-    from booking_core import keys
+    from booking_core.organizations import keys
 
     with _key(cli, key_id) as (database, _, organization), secret_output(secret_file) as output:
         key, secret, organization = database.write_once(
@@ -171,7 +173,7 @@ def expire(
     at: Annotated[str, option("--at T", "ISO 8601, local time without an offset; a past time: immediately.")],
 ) -> None:
     """Set the time when a key expires."""
-    from booking_core import keys
+    from booking_core.organizations import keys
 
     with _key(ctx.obj, key_id) as (database, _, organization):
         instant = parse_instant(organization, "--at", at)
@@ -182,7 +184,7 @@ def expire(
 def _key(cli: Cli, key_id: str) -> "Iterator[tuple[Database, ApiKey, Organization]]":
     """Open the database and yield it with the key and its organization, which is noted."""
     with storage.open_database(cli) as database:
-        from booking_core import keys
+        from booking_core.organizations import keys
 
         key, organization = database.read(lambda tx: keys.get(tx, key_id))
         storage.note_organization(cli, organization)
@@ -201,7 +203,7 @@ def _change(cli: Cli, work: Callable[[Any], "tuple[ApiKey, Organization]"], data
 
 def _key_object(key: "ApiKey", organization: "Organization", now: int) -> dict[str, Any]:
     """Return the API's key object, with the status and the time of revocation for operators."""
-    from booking_core import keys
+    from booking_core.organizations import keys
 
     revoked_at = None if key.revoked_at is None else organization.zone.iso(key.revoked_at)
     return keys.present(key, organization.zone) | {"status": keys.status(key, now), "revoked_at": revoked_at}

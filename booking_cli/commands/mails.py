@@ -13,9 +13,9 @@ from booking_cli.operator import storage
 from booking_cli.operator.storage import organization_filter
 
 if TYPE_CHECKING:
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
+    from booking_core.base.errors import Conflict
     from booking_core.db.engine import Database, Tx
-    from booking_core.errors import Conflict
     from booking_core.notifications import Mail
 
     RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
@@ -133,7 +133,7 @@ def _retry_ids(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: b
 
 def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
     from booking_core import notifications
-    from booking_core.errors import Conflict
+    from booking_core.base.errors import Conflict
 
     found = database.read(lambda tx: notifications.find_failed(tx, organization_filter(tx, org)))
     results: list[RetryResult] = []

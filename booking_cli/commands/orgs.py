@@ -15,8 +15,8 @@ from booking_cli.framework.suggestions import closest
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
-    from booking_core.cells import Cell
     from booking_core.db.engine import Database
+    from booking_core.upkeep.cells import Cell
 
 app = command_group("Manage organizations and their settings (operator).")
 
@@ -224,7 +224,7 @@ def notify_email(
 @contextmanager
 def _suggest_keys(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
     """Suggest the closest keys in the hint of a validation error."""
-    from booking_core.errors import Malformed
+    from booking_core.base.errors import Malformed
 
     try:
         yield

@@ -14,7 +14,7 @@ from booking_cli.operator import staff_bookings, storage, transactions
 from booking_cli.operator.instants import parse_instant
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("Record payments made by hand (operator).")

@@ -22,7 +22,7 @@ from booking_cli.framework.options import (
 from booking_cli.operator import staff_bookings, storage, transactions
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor, Organization
+    from booking_core.base.context import Actor, Organization
     from booking_core.db.engine import Tx
 
 app = command_group("Manage refunds (operator).")
@@ -110,7 +110,8 @@ def retry(ctx: typer.Context, refund_id: RefundId) -> None:
     at the gateway, including those made in the gateway's dashboard.
     """
     cli: Cli = ctx.obj
-    from booking_core import payments, stripe_accounts
+    from booking_core import payments
+    from booking_core.payments import stripe_accounts
 
     has_gateway = storage.load_settings().stripe_api_key is not None
 

@@ -30,7 +30,7 @@ def restore(
     Deliveries, mails and refunds that were queued at the time of the backup are sent again. The audit trail is that of
     the backup, with an entry of the restoration.
     """
-    from booking_core import backups as core
+    from booking_core.upkeep import backups as core
 
     settings = secret_keys.settings_with_secret_key()
     cli: Cli = ctx.obj

@@ -13,9 +13,9 @@ from booking_cli.operator import secret_keys as verified_keys
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
-    from booking_core.context import Installation
+    from booking_core.base.context import Installation
     from booking_core.db.engine import Database
-    from booking_core.secret_keys import Count
+    from booking_core.upkeep.secret_keys import Count
 
 app = command_group("Rotate the secret keys of BOOKING_SECRET_KEY (operator).")
 
@@ -38,7 +38,7 @@ def status(ctx: typer.Context) -> None:
     """
     cli: Cli = ctx.obj
     with storage.open_database(cli) as database:
-        from booking_core import secret_keys
+        from booking_core.upkeep import secret_keys
 
         installation = _installation(database)
         counts = secret_keys.status(database, installation.secret_keys)
@@ -77,7 +77,7 @@ def reseal(
     if new_links:
         cli.confirm("Guests' links made with an earlier key will stop working. Continue?")
     with storage.open_database(cli) as database, cli.render.progress("resealing") as advance:
-        from booking_core import secret_keys
+        from booking_core.upkeep import secret_keys
 
         keys = _installation(database).secret_keys
         done = secret_keys.reseal(database, keys, progress=advance)
@@ -96,7 +96,7 @@ def reseal(
 
 
 def _installation(database: "Database") -> "Installation":
-    from booking_core import secret_keys
+    from booking_core.upkeep import secret_keys
 
     return secret_keys.with_link_keys(database, verified_keys.load_installation(storage.load_settings()))
 

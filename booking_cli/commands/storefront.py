@@ -28,7 +28,7 @@ from booking_cli.operator import refund_summaries, transactions, validation
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("Hold seats, check out and pay, as a guest does (operator).")
@@ -55,7 +55,7 @@ def hold(
     """Hold seats of a departure for a while."""
     cli: Cli = ctx.obj
     for_s = duration_us(length) // 1_000_000
-    from booking_core import storefront
+    from booking_core.bookings import storefront
 
     def change(tx: "Tx", actor: "Actor") -> Any:
         return storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s)
@@ -67,7 +67,7 @@ def hold(
 def release(ctx: typer.Context, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
     """Release the seats of a hold. A hold that has ended stays unchanged."""
     cli: Cli = ctx.obj
-    from booking_core import storefront
+    from booking_core.bookings import storefront
 
     released = transactions.change(
         cli,
@@ -110,8 +110,8 @@ def checkout(
     """
     cli: Cli = ctx.obj
     fields = basket(ctx.params)
-    from booking_core import storefront
-    from booking_core.storefront import Checkout
+    from booking_core.bookings import storefront
+    from booking_core.bookings.storefront import Checkout
 
     def change(tx: "Tx", actor: "Actor") -> bytes:
         fields["departure_id"] = stored_id(departure, "departure")
@@ -141,7 +141,8 @@ def pay(
     A booking that was cancelled before stays cancelled: the whole payment is refunded, and `refund` shows the amount.
     """
     cli: Cli = ctx.obj
-    from booking_core import bookings, storefront
+    from booking_core import bookings
+    from booking_core.bookings import storefront
 
     paid = transactions.change(
         cli,

@@ -14,7 +14,7 @@ from booking_cli.operator import staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 app = command_group("Set Stripe accounts, and list payments that wait for a person (operator).")
@@ -55,7 +55,7 @@ def set_(
     charge.dispute.* events.
     """
     cli: Cli = ctx.obj
-    from booking_core import stripe_accounts
+    from booking_core.payments import stripe_accounts
 
     keys = {"api_key": _secret(api_key_file), "webhook_secret": _secret(webhook_secret_file)}
 
@@ -77,7 +77,7 @@ def _secret(path: Path) -> str:
 def show(ctx: typer.Context, org: Org) -> None:
     """Show the Stripe account of an organization, without its secrets."""
     cli: Cli = ctx.obj
-    from booking_core import stripe_accounts
+    from booking_core.payments import stripe_accounts
 
     cli.render.one(transactions.read(cli, by_slug(org), stripe_accounts.get))
 
@@ -89,7 +89,7 @@ def remove(ctx: typer.Context, org: Org) -> None:
     Its checkouts are refused from now on, webhooks of Stripe are not found, and refunds are left to the staff.
     """
     cli: Cli = ctx.obj
-    from booking_core import stripe_accounts
+    from booking_core.payments import stripe_accounts
 
     cli.confirm(f"Remove the Stripe account of {org}?")
     cli.render.one(transactions.change(cli, by_slug(org), stripe_accounts.remove))
@@ -116,7 +116,7 @@ def payments(
     waiting        one of both: a person has to act
     """
     cli: Cli = ctx.obj
-    from booking_core import checkouts
+    from booking_core.bookings import checkouts
 
     found = transactions.read(
         cli, by_slug(org), lambda tx, actor: checkouts.find_intents(tx, actor, state=state, limit=limit)
@@ -142,7 +142,8 @@ def resolve(
     To take the payment after all, run `booking storefront pay` before; otherwise refund it at Stripe.
     """
     cli: Cli = ctx.obj
-    from booking_core import bookings, checkouts
+    from booking_core import bookings
+    from booking_core.bookings import checkouts
 
     def change(tx: "Tx", actor: "Actor") -> Any:
         return checkouts.resolve(tx, actor, bookings.resolve_id(tx, actor, booking), note=note)

@@ -14,7 +14,7 @@ from booking_cli.framework.options import option
 from booking_cli.operator import logs, service, storage
 
 if TYPE_CHECKING:
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
 
 app = command_app()
 log = logging.getLogger("booking.worker")

@@ -8,7 +8,7 @@ from booking_cli.framework.exit_codes import BY_CODE, ExitCode
 if TYPE_CHECKING:
     from typer import TyperException
 
-    from booking_core.errors import BookingError
+    from booking_core.base.errors import BookingError
 
 HINTS: Mapping[str, str] = {
     "slug_taken": "booking orgs list",
@@ -83,7 +83,7 @@ def to_cli_error(error: Exception) -> CliError:
     if isinstance(error, ModuleNotFoundError):
         message = f"This command needs {error.name}, which is not installed."
         return CliError(message, hint="pip install 'booking-cli[operator]'")
-    from booking_core.errors import BookingError
+    from booking_core.base.errors import BookingError
 
     if isinstance(error, BookingError):
         return _from_booking_error(error)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from booking_core import audit
 from booking_core.db.engine import Database, Pool, Tx
+from booking_core.records import audit
 
 if TYPE_CHECKING:
     from booking_cli.framework.context import Cli
@@ -129,7 +129,7 @@ def _has_id(value: Any) -> bool:
 
 def _owner_of(result: Any) -> str | None:
     """Return the organization of a result that is or has one, as of a command that creates it."""
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
 
     return result.id if isinstance(result, Organization) else None
 

@@ -10,7 +10,7 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
-    from booking_core.secret_keys import Problem
+    from booking_core.upkeep.secret_keys import Problem
 
 _EXIT_CODES = {
     "not_empty": ExitCode.CONFLICT,
@@ -28,7 +28,7 @@ def translate_errors() -> Iterator[None]:
     Raises:
         CliError: the backup was not written, or not restored.
     """
-    from booking_core.backups import BackupError
+    from booking_core.upkeep.backups import BackupError
 
     with storage.translate_errors():
         try:

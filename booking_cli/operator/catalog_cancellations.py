@@ -11,7 +11,7 @@ from booking_cli.operator.departure_cancellation import cancel_all, count_text
 from booking_cli.operator.transactions import Session, by_slug, open_session
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
     from booking_core.db.engine import Tx
 
 Json = dict[str, Any]

@@ -13,8 +13,8 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from booking_core.catalog import Plan, Summary, Tally
-    from booking_core.context import Installation, Organization
+    from booking_core.base.context import Installation, Organization
+    from booking_core.catalogue.catalog import Plan, Summary, Tally
     from booking_core.db.engine import Database, Tx
 
 _RETRY_HINT = "run the same command again to complete it; imported entries stay as they are"
@@ -26,7 +26,7 @@ def read_document(path: Path) -> Any:
     Raises:
         CliError: the file cannot be read.
     """
-    from booking_core import catalog
+    from booking_core.catalogue import catalog
 
     return catalog.parse(read_bytes(path), suffix=path.suffix or ".json")
 
@@ -58,7 +58,7 @@ class CatalogImport:
             return self.database.write(lambda tx: self._write(tx, progress=progress))
 
     def _in_batches(self) -> "Summary":
-        from booking_core import catalog
+        from booking_core.catalogue import catalog
 
         with interrupts.defer() as raise_if_interrupted:
             return catalog.import_in_batches(
@@ -72,7 +72,8 @@ class CatalogImport:
             )
 
     def _write(self, tx: "Tx", **options: Any) -> "Summary":
-        from booking_core import catalog, organizations
+        from booking_core import organizations
+        from booking_core.catalogue import catalog
 
         now = organizations.now(tx, self.organization)
         return catalog.import_plan(tx, self.organization, self.installation, self.plan, now=now, **options)

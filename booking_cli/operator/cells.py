@@ -9,9 +9,9 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
-    from booking_core.cells import Cell
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database
-    from booking_core.settings import Settings
+    from booking_core.upkeep.cells import Cell
 
 
 @contextmanager
@@ -21,8 +21,8 @@ def translate_errors() -> Iterator[None]:
     Raises:
         CliError: the cell cannot be used.
     """
-    from booking_core.cells import CellError
-    from booking_core.settings import SettingError
+    from booking_core.base.settings import SettingError
+    from booking_core.upkeep.cells import CellError
 
     with storage.translate_errors():
         try:
@@ -33,7 +33,7 @@ def translate_errors() -> Iterator[None]:
 
 def every(settings: "Settings") -> "list[Cell]":
     """Return the cells of the settings, the first one first."""
-    from booking_core import cells
+    from booking_core.upkeep import cells
 
     return cells.every(settings)
 
@@ -44,7 +44,7 @@ def get(settings: "Settings", name: str) -> "Cell":
     Raises:
         CliError: there is none.
     """
-    from booking_core import cells
+    from booking_core.upkeep import cells
 
     with translate_errors():
         return cells.get(settings, name)
@@ -57,7 +57,7 @@ def open_database(cli: Cli, cell: "Cell") -> Iterator["Database"]:
     Raises:
         CliError: it cannot be reached, or belongs to another cell.
     """
-    from booking_core import cells
+    from booking_core.upkeep import cells
 
     with translate_errors(), storage.open_audited(cli, cell.settings) as database:
         if cell.settings.cells:

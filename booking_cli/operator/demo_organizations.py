@@ -9,8 +9,8 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator.catalog_import import read_document
 
 if TYPE_CHECKING:
-    from booking_core.catalog import Summary
-    from booking_core.context import Installation, Organization
+    from booking_core.base.context import Installation, Organization
+    from booking_core.catalogue.catalog import Summary
     from booking_core.db.engine import Database, Tx
 
 HOST = "127.0.0.1"
@@ -71,7 +71,8 @@ def create_with_catalogue(
     cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization, document: Any
 ) -> "tuple[Organization, Summary]":
     """Create the organization and import the catalogue, in one transaction."""
-    from booking_core import catalog, organizations
+    from booking_core import organizations
+    from booking_core.catalogue import catalog
 
     def work(tx: "Tx") -> "tuple[Organization, Summary]":
         now = tx.now()

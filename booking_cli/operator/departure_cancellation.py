@@ -10,8 +10,8 @@ from booking_cli.operator import refund_summaries
 from booking_cli.operator.transactions import FindOrganization, Session
 
 if TYPE_CHECKING:
+    from booking_core.base.context import Actor
     from booking_core.bookings import CancelledBatch
-    from booking_core.context import Actor
     from booking_core.db.engine import Tx
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ def cancel_all(
     Raises:
         CliError: Ctrl-C was pressed, or the database failed after some batches. The same command completes it.
     """
-    from booking_core.errors import BookingError
+    from booking_core.base.errors import BookingError
 
     cancelled: list[Json] = []
     total = f"{count_text(expected)} of the departure {departure_id}"

@@ -14,7 +14,7 @@ from booking_cli.framework.formatting import text_of
 from booking_cli.framework.output import Renderer
 
 if TYPE_CHECKING:
-    from booking_core.doctor import Finding
+    from booking_core.upkeep.doctor import Finding
 
 TITLES = {"broken": "Broken", "needs_person": "Waiting for a person"}
 _WIDTH_MAX = 120

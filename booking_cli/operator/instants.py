@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, overload
 from booking_cli.framework.errors import CliError
 
 if TYPE_CHECKING:
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
 
 
 @overload

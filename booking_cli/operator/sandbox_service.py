@@ -14,7 +14,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.operator import secret_keys, service, storage
 
 if TYPE_CHECKING:
-    from booking_core.context import Installation
+    from booking_core.base.context import Installation
     from booking_core.db.engine import Database, Tx
 
 HOST = "127.0.0.1"
@@ -75,8 +75,10 @@ def _set_environment(path: Path, port: int) -> None:
 
 def _prepare(database: "Database", installation: "Installation") -> str:
     """Return a new key of every scope, for the sandbox of the file or a new one with a catalogue."""
-    from booking_core import catalog, keys, organizations
+    from booking_core import organizations
+    from booking_core.catalogue import catalog
     from booking_core.models.scopes import Scope
+    from booking_core.organizations import keys
 
     def work(tx: "Tx") -> str:
         known = next((each for each in organizations.find(tx) if each.slug == SLUG), None)

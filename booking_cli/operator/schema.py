@@ -7,8 +7,8 @@ from booking_cli.framework.files import is_there
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database
-    from booking_core.settings import Settings
 
 
 def upgrade(settings: "Settings") -> None:

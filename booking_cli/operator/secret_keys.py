@@ -7,9 +7,9 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:
-    from booking_core.context import Installation
+    from booking_core.base.context import Installation
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database
-    from booking_core.settings import Settings
 
 
 def settings_with_secret_key() -> "Settings":
@@ -31,7 +31,7 @@ def load_installation(settings: "Settings") -> "Installation":
     Raises:
         CliError: there is no secret key, and none can be made.
     """
-    from booking_core.settings import SettingError
+    from booking_core.base.settings import SettingError
 
     try:
         return settings.installation()
@@ -48,7 +48,7 @@ def verified_installation(settings: "Settings", database: "Database", warn: Call
     Raises:
         CliError: `wrong_secret_key`, a value does not open, or the key of an SQLite database is missing.
     """
-    from booking_core import secret_keys
+    from booking_core.upkeep import secret_keys
 
     verify(settings, database, warn)
     return secret_keys.with_link_keys(database, load_installation(settings))
@@ -60,8 +60,8 @@ def verify(settings: "Settings", database: "Database", warn: Callable[[str], Non
     Raises:
         CliError: `wrong_secret_key`, or `bad_setting`.
     """
-    from booking_core import secret_keys
-    from booking_core.settings import SettingError
+    from booking_core.base.settings import SettingError
+    from booking_core.upkeep import secret_keys
 
     try:
         problem = secret_keys.find_problem(settings, database)

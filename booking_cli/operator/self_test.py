@@ -39,14 +39,16 @@ from booking_cli.operator.demo_organizations import (
     booking_request,
     create_with_catalogue,
 )
-from booking_core import catalog, doctor, keys
-from booking_core.clock import HOUR
-from booking_core.context import Organization
+from booking_core.base.clock import HOUR
+from booking_core.base.context import Organization
+from booking_core.base.settings import Settings
+from booking_core.catalogue import catalog
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.money import Money
 from booking_core.models.scopes import Scope
-from booking_core.settings import Settings
+from booking_core.organizations import keys
+from booking_core.upkeep import doctor
 from booking_server.app import create_app
 from booking_server.http.protocol import HttpProtocol
 from webhook_verify import VerifiedDelivery, Verifier, WebhookVerificationError

@@ -20,7 +20,7 @@ from booking_cli.operator import cells, logs, schema, secret_keys, storage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
 
 log = logging.getLogger("booking.serve")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def prepare(settings: "Settings") -> None:
 
 
 def _require_tracing(settings: "Settings") -> None:
-    from booking_core.settings import SettingError
+    from booking_core.base.settings import SettingError
     from booking_server.tracing.setup import require_packages
 
     try:
@@ -115,8 +115,8 @@ def patiently(
         CliError: the start failed for another cause, or after `wait_s`.
         Unavailable: likewise.
     """
+    from booking_core.base.errors import Unavailable
     from booking_core.db import waiting
-    from booking_core.errors import Unavailable
 
     every = [each.settings for each in cells.every(settings)] if is_of_cells(settings) else [settings]
 

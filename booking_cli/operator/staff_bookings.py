@@ -18,8 +18,8 @@ from booking_cli.operator import refund_summaries, storage, transactions, valida
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
 if TYPE_CHECKING:
+    from booking_core.base.context import Actor
     from booking_core.bookings import Search
-    from booking_core.context import Actor
     from booking_core.db.engine import Tx
 
 _PAGE_SIZE_MAX = 100
@@ -49,7 +49,7 @@ def _pages(
     """Yield pages up to a number of bookings; without a limit all of them."""
     with transactions.open_session(cli) as session:
         from booking_core import bookings, organizations
-        from booking_core.context import Actor
+        from booking_core.base.context import Actor
         from booking_core.db.paging import PageRequest
         from booking_core.models.pages import Order
 
@@ -115,9 +115,10 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
         body: the body of the API's request, which is validated by the API's rules.
         key_option: the value of --idempotency-key.
     """
-    from booking_core import bookings, idempotency
-    from booking_core.idempotency import Once
+    from booking_core import bookings
     from booking_core.models.bookings import BookingCreate
+    from booking_core.records import idempotency
+    from booking_core.records.idempotency import Once
 
     draft = _draft(validation.parse_request(BookingCreate, body), source)
     with idempotency_key(cli, key_option) as key:
@@ -279,7 +280,8 @@ def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str,
 
 def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:
     """Move a booking to another departure and write it. A dry run makes every check and rolls back."""
-    from booking_core import bookings, departures
+    from booking_core import bookings
+    from booking_core.catalogue import departures
 
     target = stored_id(departure, "departure")
 

@@ -15,9 +15,9 @@ from booking_cli.framework.formatting import one_line
 from booking_cli.framework.pages import write_limited
 
 if TYPE_CHECKING:
-    from booking_core.context import Organization
+    from booking_core.base.context import Organization
+    from booking_core.base.settings import Settings
     from booking_core.db.engine import Database, Tx
-    from booking_core.settings import Settings
 
 UPGRADE_HINT = "booking db upgrade"
 _CONNECTION_ERROR = "OperationalError"
@@ -32,7 +32,7 @@ def load_settings() -> "Settings":
     Raises:
         CliError: a setting is invalid.
     """
-    from booking_core.settings import SettingError, Settings
+    from booking_core.base.settings import SettingError, Settings
 
     try:
         return Settings.from_environment()
@@ -53,7 +53,7 @@ def open_database(cli: Cli) -> Iterator["Database"]:
         raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
     with open_audited(cli, settings) as database:
         from booking_cli.operator import audited
-        from booking_core.database_urls import masked
+        from booking_core.base.database_urls import masked
 
         audited.log_to_stderr(settings.log_format)
         note_database(cli, settings)
@@ -98,7 +98,7 @@ def location(settings: "Settings") -> str:
     path = settings.sqlite_path
     if path is not None:
         return f"{one_line(str(path.absolute()))} (SQLite)"
-    from booking_core import database_urls
+    from booking_core.base import database_urls
 
     url = database_urls.parse(settings.database_url)
     hosts = [
@@ -115,7 +115,7 @@ def restrict_file_modes(settings: "Settings") -> list[str]:
 
     Earlier releases left the mode to the umask. Other users may have read such a file.
     """
-    from booking_core import private_files
+    from booking_core.base import private_files
 
     if settings.sqlite_path is None or sys.platform == "win32":
         return []
@@ -147,7 +147,7 @@ def translate_errors() -> Iterator[None]:
 
 def _driver_error(error: Exception) -> BaseException:
     """Return the driver's error inside an error of SQLAlchemy or of the core."""
-    from booking_core.errors import Unavailable
+    from booking_core.base.errors import Unavailable
 
     wrapped = error.__cause__ if isinstance(error, Unavailable) else getattr(error, "orig", None)
     return wrapped or error

@@ -15,7 +15,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor, Installation, Organization
+    from booking_core.base.context import Actor, Installation, Organization
     from booking_core.db.engine import Database, Tx
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def stored_id(text: str, noun: str = "thing") -> str:
     Raises:
         NotFound: the text is not a UUID.
     """
-    from booking_core.errors import NotFound
+    from booking_core.base.errors import NotFound
     from booking_core.models.base import is_id
 
     if not is_id(text):
@@ -61,7 +61,7 @@ def by_id(
         return by_slug(org)
 
     def find_organization(tx: "Tx") -> "Organization":
-        from booking_core.errors import NotFound
+        from booking_core.base.errors import NotFound
 
         organizations = find(tx)
         if not organizations:
@@ -167,7 +167,7 @@ def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None)
 
     def work(tx: "Tx", installation: "Installation") -> Any:
         from booking_core import organizations
-        from booking_core.errors import NotFound
+        from booking_core.base.errors import NotFound
 
         candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
         done: list[tuple[Organization, Any]] = []
@@ -196,7 +196,7 @@ def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None
         NotFound: no organization has it.
     """
     from booking_core import organizations
-    from booking_core.errors import NotFound
+    from booking_core.base.errors import NotFound
 
     with open_session(cli) as session, session.database.reading() as tx:
         candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
@@ -214,7 +214,7 @@ def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
     from booking_core import organizations
-    from booking_core.context import Actor
+    from booking_core.base.context import Actor
 
     return Actor(installation=installation, organization=organization, at=organizations.now(tx, organization))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-    from booking_core.errors import Malformed
+    from booking_core.base.errors import Malformed
 
     M = TypeVar("M", bound=BaseModel)
     T = TypeVar("T")
@@ -43,7 +43,7 @@ def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
 
 
 def _malformed(error: "ValidationError") -> "Malformed":
-    from booking_core.errors import Malformed
+    from booking_core.base.errors import Malformed
     from booking_core.models.errors import ErrorDetail
     from booking_core.models.problems import describe
 

@@ -7,13 +7,13 @@ Staff may correct itself at any time: the last word counts, and each one stands 
 from dataclasses import dataclass
 from typing import Any
 
-from booking_core import timeline
+from booking_core.base.context import Actor
 from booking_core.bookings import changes, queries, rules, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.timeline import TimelineKind
+from booking_core.records import timeline
+from booking_core.records.timeline import TimelineKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ from typing import Any
 
 from sqlalchemy.engine import Dialect
 
-from booking_core import events, holds, idempotency, tokens
+from booking_core.base import tokens
+from booking_core.base.context import Caller
+from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
+from booking_core.base.guest_links import ManageLinks
 from booking_core.bookings import (
     cancellation_terms,
     capacity,
@@ -35,15 +38,14 @@ from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.bookings.store import BatchContext, ShownBooking
 from booking_core.bookings.take_overs import TakeOvers
-from booking_core.context import Caller
+from booking_core.catalogue import holds
+from booking_core.catalogue.holds import Hold, HoldKey
 from booking_core.db.engine import Query, Tx, lock_wait_query
-from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
-from booking_core.events import Sequences
-from booking_core.guest_links import ManageLinks
-from booking_core.holds import Hold, HoldKey
-from booking_core.idempotency import Answer, Once, Refuse
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
+from booking_core.records import events, idempotency
+from booking_core.records.events import Sequences
+from booking_core.records.idempotency import Answer, Once, Refuse
 
 
 class LockWait:

@@ -8,20 +8,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import events, gift_cards, outbox, payments, timeline
+from booking_core import payments
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict
 from booking_core.bookings import capacity, queries, rules, store
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict
-from booking_core.events import NewEvent
-from booking_core.gift_cards import Redemption
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
 from booking_core.models.events import EventType
-from booking_core.outbox import OutboxKind
-from booking_core.payments import PaymentRow
-from booking_core.timeline import TimelineKind
+from booking_core.payments import PaymentRow, gift_cards
+from booking_core.payments.gift_cards import Redemption
+from booking_core.records import events, outbox, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 
 @dataclass(frozen=True, slots=True)

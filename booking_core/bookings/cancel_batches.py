@@ -6,19 +6,21 @@ Each batch is bounded and has a transaction of its own, so that no lock is held 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import departure_touches, departures, organizations
+from booking_core import organizations
+from booking_core.base.clock import HOUR
+from booking_core.base.context import Actor, Installation
 from booking_core.bookings import queries, store
 from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows, write_instant
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingDetails
-from booking_core.clock import HOUR
-from booking_core.context import Actor, Installation
+from booking_core.catalogue import departures
+from booking_core.catalogue.departures import DepartureRow
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.departures import DepartureRow
 from booking_core.models.bookings import CancelReason
 from booking_core.models.departures import DepartureStatus
+from booking_core.records import departure_touches
 
 BATCH = 50
 """Bookings of one departure that are cancelled in one transaction."""

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import orjson
 
 from booking_core import payments
+from booking_core.base.clock import Zone
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import NotFound
 from booking_core.bookings import rules, store
 from booking_core.bookings.store import ShownBooking
-from booking_core.clock import Zone
-from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
-from booking_core.errors import NotFound
 from booking_core.models.bookings import BookingStatus
 
 

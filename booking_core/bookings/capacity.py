@@ -5,12 +5,12 @@ The batch of the API, single bookings, reschedules and holds all use `require_bo
 
 from dataclasses import dataclass
 
-from booking_core import departures
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.bookings import store
 from booking_core.bookings.rules import LockedDeparture
-from booking_core.context import Actor, Organization
+from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.models.base import email_key
 
 

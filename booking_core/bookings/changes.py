@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from booking_core import events
+from booking_core.base.context import Actor
 from booking_core.bookings import queries
 from booking_core.bookings.rules import BookingRow
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 
 def publish(tx: Tx, actor: Actor, before: BookingRow, row: BookingRow, also: Sequence[NewEvent] = ()) -> None:

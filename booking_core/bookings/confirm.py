@@ -1,16 +1,17 @@
 """Confirm a pending booking: by staff, or because its card was charged (decision B8)."""
 
-from booking_core import events, outbox, payments, timeline
+from booking_core import payments
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict
 from booking_core.bookings import changes, queries, store
 from booking_core.bookings.queries import LockedBooking
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict
-from booking_core.events import NewEvent
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
 from booking_core.models.events import EventType
-from booking_core.outbox import OutboxKind
-from booking_core.timeline import TimelineKind
+from booking_core.records import events, outbox, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 
 def confirm(tx: Tx, actor: Actor, booking_id: str) -> bytes:

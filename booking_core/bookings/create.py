@@ -4,7 +4,11 @@ Prices, capacity and rows are the same as for the bookings of the API. Only thes
 card, a hold whose seats they take over, and a card payment that comes later.
 """
 
-from booking_core import events, gift_cards, idempotency, payments, tokens
+from booking_core import payments
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, Malformed
 from booking_core.bookings import capacity, drafts, pricing, queries, references
 from booking_core.bookings.capacity import BookableDeparture
 from booking_core.bookings.drafts import BookingDraft, BookingRequest
@@ -12,13 +16,12 @@ from booking_core.bookings.pricing import Quote
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import CREATED, BookingRow
 from booking_core.bookings.store import ShownBooking
-from booking_core.clock import MINUTE
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Malformed
-from booking_core.gift_cards import Redeemed
-from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import BookingStatus
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import Redeemed
+from booking_core.records import events, idempotency
+from booking_core.records.idempotency import Answer, Once
 
 
 def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:

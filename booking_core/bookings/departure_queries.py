@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from booking_core import departures
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict
 from booking_core.bookings import queries, rules, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import ShownBooking
-from booking_core.context import Actor
+from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import COUNT_MAX, MANIFEST_BOOKINGS_MAX
 

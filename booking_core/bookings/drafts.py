@@ -9,14 +9,14 @@ from operator import itemgetter
 
 import orjson
 
-from booking_core import customers, departures, events, outbox, timeline
+from booking_core import customers
+from booking_core.base.context import Organization
 from booking_core.bookings import pricing, rules
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.context import Organization
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.events import NewEvent
 from booking_core.models.bookings import (
     AddOnInput,
     BookingCreate,
@@ -28,8 +28,10 @@ from booking_core.models.bookings import (
     PaymentSource,
 )
 from booking_core.models.events import EventType
-from booking_core.outbox import OutboxKind
-from booking_core.timeline import TimelineKind
+from booking_core.records import events, outbox, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 _UNWRITTEN_COLUMNS = frozenset(
     {

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import orjson
 
-from booking_core import departures, experiences
+from booking_core.base.clock import DAY, HOUR
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import BookingError, Conflict, NotFound
 from booking_core.bookings import capacity, queries, reschedule, store
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.clock import DAY, HOUR
-from booking_core.context import Actor, Organization
+from booking_core.catalogue import departures, experiences
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Conflict, NotFound
 from booking_core.models.bookings import BookingStatus
 
 AHEAD = 92 * DAY

@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from booking_core import gift_cards, outbox, payments, timeline, tokens
+from booking_core import payments
+from booking_core.base import tokens
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, Conflict
 from booking_core.bookings import capacity, changes, party_pricing, previews, pricing, queries, rules, store
 from booking_core.bookings.party_pricing import PartyQuote
 from booking_core.bookings.previews import Change, ChangedMoney, Check
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import ShownBooking
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Conflict
-from booking_core.events import NewEvent
-from booking_core.gift_cards import Redemption
 from booking_core.models.bookings import (
     AddOnInput,
     ChangeSettlement,
@@ -30,9 +29,12 @@ from booking_core.models.bookings import (
     PaymentStatus,
     RefundMode,
 )
-from booking_core.outbox import OutboxKind
-from booking_core.payments import PaymentRow, Release
-from booking_core.timeline import TimelineKind
+from booking_core.payments import PaymentRow, Release, gift_cards
+from booking_core.payments.gift_cards import Redemption
+from booking_core.records import outbox, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 _RECEIVED = frozenset({PaymentStatus.PAID, PaymentStatus.UNPAID, PaymentStatus.PARTIALLY_REFUNDED})
 """Of payments that may have an amount: a part of one may have been recorded by hand, or refunded at the gateway."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from booking_core.base.context import Organization
+from booking_core.base.errors import Unprocessable
 from booking_core.bookings import pricing
 from booking_core.bookings.rules import BookingRow, LockedDeparture, money
-from booking_core.context import Organization
-from booking_core.errors import Unprocessable
 from booking_core.models.bookings import AddOnInput, GuestLineInput
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, InsufficientCapacity
 from booking_core.bookings import queries, rules
 from booking_core.bookings.store import ShownBooking
-from booking_core.context import Actor
-from booking_core.errors import BookingError, InsufficientCapacity
 from booking_core.models.bookings import ChangeSettlement
 
 Check = Callable[[], None]

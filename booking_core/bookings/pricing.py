@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from booking_core import experiences
+from booking_core.base.context import Organization
+from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.bookings.rules import BookingRow, LockedDeparture, money
-from booking_core.context import Organization
-from booking_core.errors import Malformed, Unprocessable
-from booking_core.experiences import Tier
+from booking_core.catalogue import experiences
+from booking_core.catalogue.experiences import Tier
 from booking_core.models.bookings import (
     AddOnInput,
     GuestLineInput,

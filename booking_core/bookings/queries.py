@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
-from booking_core import departures
+from booking_core.base.clock import Zone
+from booking_core.base.context import Actor, Caller, Organization
+from booking_core.base.errors import NotFound
+from booking_core.base.guest_links import ManageLinks
 from booking_core.bookings import cancellation_terms, rules, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingDetails, ShownBooking
-from booking_core.clock import Zone
-from booking_core.context import Actor, Caller, Organization
+from booking_core.catalogue import departures
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.errors import NotFound
-from booking_core.guest_links import ManageLinks
 from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import WINDOW_DAYS_MAX

@@ -9,15 +9,16 @@ from typing import Any
 
 import orjson
 
-from booking_core import departures, holds, idempotency
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError, InsufficientCapacity, NotFound
 from booking_core.bookings import capacity, previews, pricing, references, store
 from booking_core.bookings.pricing import Quote
 from booking_core.bookings.references import Reference
 from booking_core.bookings.rules import CREATED, LockedDeparture, money
-from booking_core.context import Actor
+from booking_core.catalogue import departures, holds
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, InsufficientCapacity, NotFound
 from booking_core.models.bookings import BookingOrder
+from booking_core.records import idempotency
 
 
 def quote(tx: Tx, actor: Actor, order: BookingOrder, *, key: str | None = None) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Record and void payments that staff received: on site, or for an invoice (decision B20)."""
 
 from booking_core import payments
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.bookings import changes, queries, store
 from booking_core.bookings.queries import LockedBooking
-from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 
 _RECORDABLE_METHODS = frozenset({PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE})

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Text, and_, func, literal_column, select
 from sqlalchemy.engine import Dialect
 
+from booking_core.base.errors import Conflict
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, rows_from_json, rows_parameter
 from booking_core.db.tables import Id, bookings
-from booking_core.errors import Conflict
-from booking_core.idempotency import has_lock
+from booking_core.records.idempotency import has_lock
 
 
 class Reference(NamedTuple):

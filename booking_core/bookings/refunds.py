@@ -7,14 +7,15 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from booking_core import events, organizations, payments
+from booking_core import organizations, payments
+from booking_core.base.context import Actor, Organization
 from booking_core.bookings import queries, rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.payments import Recorded, Refund, RefundResult, Returned
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 
 def settle_refunds(

@@ -3,18 +3,19 @@
 from collections.abc import Iterator
 from functools import partial
 
-from booking_core import departures, events, outbox, timeline
+from booking_core.base.context import Actor
+from booking_core.base.errors import NotFound, Unprocessable
 from booking_core.bookings import capacity, previews, pricing, queries, rules, store
 from booking_core.bookings.previews import Change, ChangedMoney, Check
 from booking_core.bookings.queries import LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.context import Actor
+from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
-from booking_core.errors import NotFound, Unprocessable
 from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
-from booking_core.outbox import OutboxKind
-from booking_core.timeline import TimelineKind
+from booking_core.records import events, outbox, timeline
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 
 def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.clock import MINUTE, Zone
-from booking_core.errors import Conflict
+from booking_core.base.clock import MINUTE, Zone
+from booking_core.base.errors import Conflict
 from booking_core.models.bookings import REFUNDABLE, BookingStatus, PaymentSource, PaymentStatus
 
 CREATED = 201

@@ -10,14 +10,14 @@ from datetime import date
 from itertools import islice
 from typing import Any
 
-from booking_core import cursors
+from booking_core.base import cursors
+from booking_core.base.context import Actor
+from booking_core.base.cursors import Binding
+from booking_core.base.errors import Malformed, NotFound
 from booking_core.bookings import queries, store
 from booking_core.bookings.store import SearchTexts, lists
-from booking_core.context import Actor
-from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
-from booking_core.errors import Malformed, NotFound
 from booking_core.models import names
 from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus

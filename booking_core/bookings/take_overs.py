@@ -8,9 +8,9 @@ not have expired when it is subtracted.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from booking_core import holds
+from booking_core.catalogue import holds
+from booking_core.catalogue.holds import Hold, HoldKey
 from booking_core.db.engine import Tx
-from booking_core.holds import Hold, HoldKey
 
 
 @dataclass(slots=True)

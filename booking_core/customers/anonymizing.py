@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import orjson
 
-from booking_core import events, timeline
-from booking_core.context import Organization
+from booking_core.base.context import Organization
 from booking_core.customers import rules, store
 from booking_core.db.engine import Tx
-from booking_core.events import NewEvent
 from booking_core.models.base import email_key
 from booking_core.models.events import EventType
-from booking_core.timeline import TimelineKind
+from booking_core.records import events, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.timeline import TimelineKind
 
 
 def anonymize(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> dict[str, str]:

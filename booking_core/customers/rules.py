@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from booking_core.clock import Zone
-from booking_core.errors import Malformed
+from booking_core.base.clock import Zone
+from booking_core.base.errors import Malformed
 from booking_core.models.base import Email, Name, ShortText
 
 _CONTACT = {"name": TypeAdapter(Name), "email": TypeAdapter(Email), "phone": TypeAdapter(ShortText)}

@@ -4,18 +4,19 @@ from typing import Any
 
 import orjson
 
-from booking_core import events, timeline, tokens
-from booking_core.context import Actor, Caller, Organization
+from booking_core.base import tokens
+from booking_core.base.context import Actor, Caller, Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.errors import Conflict, NotFound
-from booking_core.events import NewEvent
 from booking_core.models.base import email_key
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.events import EventType
-from booking_core.timeline import TimelineKind
+from booking_core.records import events, timeline
+from booking_core.records.events import NewEvent
+from booking_core.records.timeline import TimelineKind
 
 
 def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:

@@ -20,8 +20,10 @@ from typing import Any, Generic, TypeVar, cast
 from sqlalchemy import Table, select, text
 from sqlalchemy.engine import URL, Dialect
 
-from booking_core import database_urls
-from booking_core.clock import Clock, system_clock
+from booking_core.base import database_urls
+from booking_core.base.clock import Clock, system_clock
+from booking_core.base.errors import BookingError, Unavailable, is_outage
+from booking_core.base.repeated_log import RepeatedLog
 from booking_core.db import unit_of_work
 from booking_core.db.driver import Connection, Driver, Step, Tracer
 from booking_core.db.permits import FairSemaphore
@@ -29,8 +31,6 @@ from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.tallies import Tallies, Tally
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
-from booking_core.errors import BookingError, Unavailable, is_outage
-from booking_core.repeated_log import RepeatedLog
 
 __all__ = ["Database", "Query", "Readers", "Row", "Tx"]
 

@@ -17,7 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from booking_core import database_urls, private_files
+from booking_core.base import database_urls, private_files
 from booking_core.db import pooling, revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.db.tables import metadata

@@ -25,9 +25,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from booking_core import cursors
-from booking_core.context import Actor
-from booking_core.cursors import Binding
+from booking_core.base import cursors
+from booking_core.base.context import Actor
+from booking_core.base.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id

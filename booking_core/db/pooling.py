@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.db.statements import Compiled
-from booking_core.errors import Unavailable
-from booking_core.settings import Settings
 
 if TYPE_CHECKING:
     from booking_core.db.postgres import PostgresConnection, PostgresDriver

@@ -20,7 +20,8 @@ from psycopg.errors import error_from_result
 from psycopg.types.string import TextLoader
 from sqlalchemy.engine import URL, Dialect
 
-from booking_core import database_urls
+from booking_core.base import database_urls
+from booking_core.base.errors import Unavailable
 from booking_core.db.driver import Step
 from booking_core.db.encoding import require_utf8
 from booking_core.db.faults import fault_of
@@ -36,7 +37,6 @@ from booking_core.db.postgres_session import (
     statement_name,
 )
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
-from booking_core.errors import Unavailable
 
 _FIRST_PLANS = 16
 """Statements after which a new connection discards its plans for the first time."""

@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 from sqlalchemy.engine import URL
 
-from booking_core import database_urls
-from booking_core.database_urls import Parameters
+from booking_core.base import database_urls
+from booking_core.base.database_urls import Parameters
 
 CONNECT_TIMEOUT_S = 5
 """Seconds for a connection to the only server."""

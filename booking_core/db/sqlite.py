@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlalchemy.engine import URL, Dialect
 
-from booking_core import private_files
+from booking_core.base import private_files
+from booking_core.base.errors import Unavailable
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of, primary_code
 from booking_core.db.sqlite_turns import WriterTurns
 from booking_core.db.statements import SQLITE, Compiled, Row
-from booking_core.errors import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
 LOOK_S = 0.004

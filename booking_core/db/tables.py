@@ -762,8 +762,8 @@ timeline = _table(
     Column("data", Json, nullable=False),
 )
 
-# Changes by the operator's commands and by API keys, with ids only (booking_core.audit). It has no foreign key: changes
-# of the installation, such as resealing, have the nil UUID as their organization.
+# Changes by the operator's commands and by API keys, with ids only (booking_core.records.audit). It has no foreign key:
+# changes of the installation, such as resealing, have the nil UUID as their organization.
 audit = _entity(
     "audit",
     Column("at", At, nullable=False),
@@ -776,9 +776,9 @@ audit = _entity(
     Index(None, "at", "id"),
 )
 
-# Customers whose personal data is replaced everywhere, step by step (booking_core.erasures). The row stays when it is
-# finished, without addresses: after a restoration it says which customers to anonymize again. It has no foreign key,
-# which would lock the customers while the table is made.
+# Customers whose personal data is replaced everywhere, step by step (booking_core.customers.erasures). The row stays
+# when it is finished, without addresses: after a restoration it says which customers to anonymize again. It has no
+# foreign key, which would lock the customers while the table is made.
 erasures = _table(
     "erasures",
     Column("customer_id", Id, primary_key=True),

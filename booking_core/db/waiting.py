@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from booking_core import database_urls
+from booking_core.base import database_urls
 
 T = TypeVar("T")
 

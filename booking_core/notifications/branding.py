@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from booking_core.context import Organization
+from booking_core.base.context import Organization
 
 DEFAULT_COLOR = "#1d4ed8"
 CONTRAST_MIN = 4.6

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from booking_core.clock import SECOND, to_datetime
-from booking_core.context import Organization
-from booking_core.languages import ENGLISH, Language
+from booking_core.base.clock import SECOND, to_datetime
+from booking_core.base.context import Organization
+from booking_core.base.languages import ENGLISH, Language
 from booking_core.models.bookings import BookingStatus
 from booking_core.notifications.formatting import lines, one_line
 from booking_core.notifications.summary import BookingDetails

@@ -1,13 +1,13 @@
 """Formats of user text, places and zones, and of money and times for staff. No storage, no clock.
 
-Guests read money and times in their own language (`booking_core.languages`).
+Guests read money and times in their own language (`booking_core.base.languages`).
 """
 
 import re
 from urllib.parse import urlencode
 
-from booking_core.clock import Zone
-from booking_core.languages import ENGLISH
+from booking_core.base.clock import Zone
+from booking_core.base.languages import ENGLISH
 from booking_core.models.money import formatted
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

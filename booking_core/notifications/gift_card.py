@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from booking_core import gift_codes
-from booking_core.context import Organization
-from booking_core.languages import Language
-from booking_core.tokens import SecretKeys
+from booking_core.base import gift_codes
+from booking_core.base.context import Organization
+from booking_core.base.languages import Language
+from booking_core.base.tokens import SecretKeys
 
 
 class GiftCardDetails(NamedTuple):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from booking_core.context import Actor, Installation
+from booking_core.base.context import Actor, Installation
+from booking_core.base.errors import NotFound
+from booking_core.base.guest_links import GIFT_CARD_PURPOSE, has_expired, open_token
+from booking_core.base.languages import Language, choose, language
 from booking_core.db.engine import Tx
-from booking_core.errors import NotFound
-from booking_core.guest_links import GIFT_CARD_PURPOSE, has_expired, open_token
-from booking_core.languages import Language, choose, language
 from booking_core.notifications import store
 from booking_core.notifications.gift_card import GiftCardDetails, GiftCardSummary, gift_card_summary
 from booking_core.notifications.summary import BookingDetails, Summary, summary

@@ -27,7 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.type_api import TypeEngine
 
 from booking_core import organizations
-from booking_core.context import Organization
+from booking_core.base.context import Organization
 from booking_core.db.due import DueRows
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter

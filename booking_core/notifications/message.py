@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import format_datetime
 
-from booking_core.clock import to_datetime
+from booking_core.base.clock import to_datetime
 from booking_core.models.base import mailbox
 from booking_core.notifications.formatting import one_line
 

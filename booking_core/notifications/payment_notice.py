@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from booking_core.languages import N_, Language
+from booking_core.base.languages import N_, Language
 from booking_core.notifications.summary import Summary
-from booking_core.outbox import OutboxKind
+from booking_core.records.outbox import OutboxKind
 
 _SUBJECTS = {
     OutboxKind.STAFF_PAYMENT_REVIEW_MAIL: N_("Payment to be checked, booking %(number)s: %(title)s, %(day)s"),

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from markupsafe import Markup
 
-from booking_core.context import Organization
-from booking_core.languages import ENGLISH, Language, choose, language
+from booking_core.base.context import Organization
+from booking_core.base.languages import ENGLISH, Language, choose, language
+from booking_core.base.tokens import SecretKeys
 from booking_core.notifications import calendar, qr_codes
 from booking_core.notifications.branding import brand
 from booking_core.notifications.formatting import money, one_line, shortened, zone_name
@@ -26,8 +27,7 @@ from booking_core.notifications.payment_notice import payment_notice
 from booking_core.notifications.rules import GUEST_KINDS, STAFF_PAYMENT_KINDS
 from booking_core.notifications.summary import BookingDetails, Summary, language_of, summary
 from booking_core.notifications.translating import translated
-from booking_core.outbox import OutboxKind
-from booking_core.tokens import SecretKeys
+from booking_core.records.outbox import OutboxKind
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment

@@ -3,12 +3,12 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from booking_core.clock import END_OF_TIME, HOUR, MINUTE
-from booking_core.context import Organization
-from booking_core.errors import Conflict
+from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict
 from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.summary import BookingDetails
-from booking_core.outbox import OutboxKind
+from booking_core.records.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
     {

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from booking_core import tokens
-from booking_core.clock import END_OF_TIME, SECOND
-from booking_core.context import Installation
+from booking_core.base import tokens
+from booking_core.base.clock import END_OF_TIME, SECOND
+from booking_core.base.context import Installation
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.notifications import rules, store

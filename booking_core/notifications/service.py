@@ -7,9 +7,9 @@ that time (decisions/0013).
 from collections.abc import Iterable, Sequence
 
 from booking_core import organizations
-from booking_core.context import Organization
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound
 from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import Key, LockedMail

@@ -7,8 +7,8 @@ from sqlalchemy import ColumnElement, and_, bindparam, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.clock import END_OF_TIME
-from booking_core.context import Organization
+from booking_core.base.clock import END_OF_TIME
+from booking_core.base.context import Organization
 from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import orjson
 
-from booking_core.clock import MINUTE
-from booking_core.context import Organization
-from booking_core.languages import ENGLISH, N_, Language, choose, language
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Organization
+from booking_core.base.languages import ENGLISH, N_, Language, choose, language
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.notifications.formatting import lines, map_url, one_line, zone_name
-from booking_core.refund_states import RefundState
+from booking_core.payments.refund_states import RefundState
 
 
 class BookingDetails(NamedTuple):

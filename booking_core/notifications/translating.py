@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from booking_core import experiences
-from booking_core.context import Organization
+from booking_core.base.context import Organization
+from booking_core.catalogue import experiences
 from booking_core.notifications.summary import BookingDetails
 
 _TEXTS = ("title", "meeting_point", "terms")

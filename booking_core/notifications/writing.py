@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from booking_core import tokens
-from booking_core.context import Installation, Organization
+from booking_core.base import tokens
+from booking_core.base.context import Installation, Organization
+from booking_core.base.guest_links import ManageLinks, gift_card_link
+from booking_core.base.settings import named_mailbox
 from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.guest_links import ManageLinks, gift_card_link
 from booking_core.notifications import message, rendering, rules, store
 from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.message import Mailbox
@@ -18,8 +19,7 @@ from booking_core.notifications.rendering import Subject
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS, NoMailReason
 from booking_core.notifications.store import OutboxRow
 from booking_core.notifications.summary import BookingDetails
-from booking_core.outbox import OutboxKind
-from booking_core.settings import named_mailbox
+from booking_core.records.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
 

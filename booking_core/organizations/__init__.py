@@ -4,6 +4,7 @@
 """
 
 from booking_core.organizations.clocks import follow, now
+from booking_core.organizations.rules import require_sandbox
 from booking_core.organizations.service import (
     by_id,
     create,
@@ -28,5 +29,6 @@ __all__ = [
     "now",
     "present",
     "present_settings",
+    "require_sandbox",
     "set_settings",
 ]

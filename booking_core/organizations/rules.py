@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from booking_core import clock
-from booking_core.context import Organization
-from booking_core.errors import Malformed
-from booking_core.languages.tags import NAMES, code_of
+from booking_core.base import clock
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, Malformed
+from booking_core.base.languages.tags import NAMES, code_of
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, mailbox, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import TEXT_LENGTH_MAX
@@ -182,3 +182,13 @@ def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
 def settings_of(organization: Organization) -> dict[str, Any]:
     """Return the settings by the keys of `booking orgs set`."""
     return {key: getattr(organization, key) for key in SETTINGS}
+
+
+def require_sandbox(organization: Organization) -> None:
+    """Refuse a live organization.
+
+    Raises:
+        Conflict: `not_a_sandbox`.
+    """
+    if not organization.is_sandbox:
+        raise Conflict("not_a_sandbox", "The organization is live: its clock is the real one, and its mails are sent.")

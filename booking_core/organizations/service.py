@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from booking_core import tokens
-from booking_core.context import Organization
+from booking_core.base import tokens
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound
 from booking_core.organizations import rules, store
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from sqlalchemy import Boolean, bindparam, or_, select
 
-from booking_core.context import Organization
+from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement

@@ -6,21 +6,22 @@ worker never both act on one refund.
 
 from typing import Any
 
-from booking_core import timeline, tokens
-from booking_core.context import Actor
+from booking_core.base import tokens
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict, Malformed, NotFound, Unprocessable
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
 from booking_core.models.base import multi_line, single_line
 from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.models.money import formatted
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
+from booking_core.payments.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.payments.rules import LeasedRefund, Returned
 from booking_core.payments.store import BookingForRefund, PaymentRow
-from booking_core.refund_states import WAITING, RefundReason, RefundStatus
-from booking_core.timeline import TimelineKind
+from booking_core.records import timeline
+from booking_core.records.timeline import TimelineKind
 
 METHOD_LENGTH_MAX = 50
 NOTE_LENGTH_MAX = 500

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from booking_core.context import Actor
+from booking_core.base.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import PaymentSource, PaymentStatus
 from booking_core.payments import refunds, store
+from booking_core.payments.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.payments.rules import CANCELLATION, LeasedRefund, Returned
-from booking_core.refund_states import WAITING, RefundReason, RefundStatus
-from booking_core.timeline import TimelineKind
+from booking_core.records.timeline import TimelineKind
 
 UNKNOWN_ID = "unknown"
 """The gateway's id of a refund that was reported without it."""

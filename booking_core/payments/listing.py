@@ -10,7 +10,8 @@ from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, func,
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.context import Organization
+from booking_core.base.context import Organization
+from booking_core.base.errors import NotFound
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import (
@@ -24,12 +25,11 @@ from booking_core.db.tables import (
     refunds,
 )
 from booking_core.db.tables import organizations as organization_table
-from booking_core.errors import NotFound
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.models.money import formatted
 from booking_core.payments import rules
-from booking_core.refund_states import WAITING, RefundState, RefundStatus
+from booking_core.payments.refund_states import WAITING, RefundState, RefundStatus
 
 _LIMIT = bindparam("limit", type_=Integer)
 _ORGANIZATION = bindparam("organization_id", type_=Id)

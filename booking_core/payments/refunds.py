@@ -14,17 +14,18 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from booking_core import outbox, timeline, tokens
-from booking_core.clock import SECOND
-from booking_core.context import Actor
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Actor
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
+from booking_core.payments.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.payments.rules import ClaimedRefund, LeasedRefund, RefundOutcome, RefundResult, Returned, Settled
 from booking_core.payments.store import DueRefund
-from booking_core.refund_states import RefundReason, RefundState, RefundStatus
-from booking_core.timeline import TimelineKind
+from booking_core.records import outbox, timeline
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 log = logging.getLogger("booking.refunds")
 

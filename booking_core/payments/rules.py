@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from booking_core.clock import SECOND
-from booking_core.context import Organization
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Organization
 from booking_core.models.bookings import PaymentStatus
 
 CANCELLATION = 0

@@ -6,18 +6,19 @@ sends money: the storefront's gateway charges it, and the worker refunds it (see
 
 import logging
 
-from booking_core import outbox, timeline, tokens
-from booking_core.context import Actor, Organization
+from booking_core.base import tokens
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import REFUNDABLE, PaymentStatus
-from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
+from booking_core.payments.refund_states import RefundReason, RefundStatus
 from booking_core.payments.rules import RefundAmount, Release
 from booking_core.payments.store import PaymentRow
-from booking_core.refund_states import RefundReason, RefundStatus
-from booking_core.timeline import TimelineKind
+from booking_core.records import outbox, timeline
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
 
 log = logging.getLogger("booking.refunds")
 

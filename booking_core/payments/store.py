@@ -30,8 +30,8 @@ from booking_core.db.tables import Id, bookings, payment_intents, payment_record
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules
+from booking_core.payments.refund_states import RefundReason
 from booking_core.payments.rules import LeasedRefund
-from booking_core.refund_states import RefundReason
 
 # Payments --------------------------------------------------------------------------------------------------------
 

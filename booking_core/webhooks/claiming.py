@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from booking_core import tokens
-from booking_core.clock import SECOND
-from booking_core.context import Installation
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Installation
+from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
-from booking_core.tokens import SecretKeys
 from booking_core.webhooks import leases, pacing, picking, rules, store
 from booking_core.webhooks.leases import LeasedAttempt
 from booking_core.webhooks.picking import DueDelivery

@@ -5,17 +5,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core import cursors, events
-from booking_core.context import Caller
-from booking_core.cursors import Binding
+from booking_core.base import cursors
+from booking_core.base.context import Caller
+from booking_core.base.cursors import Binding
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
-from booking_core.errors import Conflict, NotFound
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 from booking_core.webhooks import log, rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 

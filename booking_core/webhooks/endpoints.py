@@ -10,13 +10,12 @@ from typing import Any
 
 import orjson
 
-from booking_core import events, tokens
-from booking_core.clock import SECOND
-from booking_core.context import Caller
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Caller
+from booking_core.base.errors import NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
-from booking_core.errors import NotFound, Unprocessable
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhooks import (
@@ -27,6 +26,8 @@ from booking_core.models.webhooks import (
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 from booking_core.webhooks import following, rules, store
 from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret

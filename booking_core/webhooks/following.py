@@ -18,7 +18,6 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, null, 
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core import departure_touches, events
 from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
@@ -32,6 +31,7 @@ from booking_core.db.tables import (
 )
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.events import EventType
+from booking_core.records import departure_touches, events
 
 _ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
 _ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Integer, and_, bindparam, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.context import Organization
+from booking_core.base.context import Organization
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_leases

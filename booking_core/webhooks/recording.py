@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core import events, outbox
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db.engine import Query, Tx
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError, DeliveryStatus
-from booking_core.outbox import OutboxKind
+from booking_core.records import events, outbox
+from booking_core.records.events import NewEvent
+from booking_core.records.outbox import OutboxKind
 from booking_core.webhooks import first_results, following, leases, queue, rules
 from booking_core.webhooks.claiming import ClaimedDelivery
 from booking_core.webhooks.leases import FirstAttempt, Lease, LeasedAttempt

@@ -12,13 +12,13 @@ import orjson
 from sqlalchemy import BigInteger, Integer, Text, bindparam, func, literal_column, null, select, text, update
 from sqlalchemy.engine import Dialect
 
-from booking_core import tokens
-from booking_core.clock import HOUR, MINUTE
-from booking_core.context import Caller
+from booking_core.base import tokens
+from booking_core.base.clock import HOUR, MINUTE
+from booking_core.base.context import Caller
+from booking_core.base.errors import Malformed, NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, deliveries, events, events_by_type, webhook_ranges, webhook_recoveries
-from booking_core.errors import Malformed, NotFound, Unprocessable
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.pages import Order

@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, deliveries, events
 from booking_core.db.unit_of_work import Update
-from booking_core.errors import NotFound, Unprocessable
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.webhooks import DeliveryRedeliver, DeliveryStatus, DeliveryTrigger

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.clock import SECOND, Zone
-from booking_core.context import Caller
-from booking_core.errors import Conflict, Malformed, Unprocessable
+from booking_core.base.clock import SECOND, Zone
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, Malformed, Unprocessable
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.limits import (
     API_VERSION,

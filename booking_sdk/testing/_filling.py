@@ -6,16 +6,20 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
-from booking_core import catalog, events, gift_cards, keys, tokens
-from booking_core.catalog import InvalidCatalogue
-from booking_core.context import Actor
+from booking_core.base import tokens
+from booking_core.base.context import Actor
+from booking_core.catalogue import catalog
+from booking_core.catalogue.catalog import InvalidCatalogue
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.unit_of_work import Update
-from booking_core.events import NewEvent
 from booking_core.models.base import Resource
 from booking_core.models.events import EventType
+from booking_core.organizations import keys
+from booking_core.payments import gift_cards
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 _BALANCE = Update("change_balance", tables.gift_cards, sets=("updated_at",), adds=("balance_minor",))
 _BODY = Statement(

@@ -21,12 +21,12 @@ import httpx
 from fastapi import FastAPI
 
 from booking_core import organizations
-from booking_core.clock import SECOND
-from booking_core.context import Actor
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Actor
+from booking_core.base.settings import Settings
 from booking_core.db import migrate
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import memory_uri
-from booking_core.settings import Settings
 from booking_sdk.response import Response
 from booking_sdk.testing.clock import ManualClock
 from booking_server.adapters.webhook_client import Sent

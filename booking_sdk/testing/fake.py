@@ -9,7 +9,9 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from booking_core import bookings, departures, keys, organizations
+from booking_core import bookings, organizations
+from booking_core.base.tokens import new_id
+from booking_core.catalogue import departures
 from booking_core.models.base import Resource
 from booking_core.models.bookings import CancelReason
 from booking_core.models.customers import Customer
@@ -17,7 +19,7 @@ from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
 from booking_core.models.gift_cards import GiftCardTransaction
 from booking_core.models.scopes import Scope
-from booking_core.tokens import new_id
+from booking_core.organizations import keys
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient

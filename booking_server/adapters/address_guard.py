@@ -22,8 +22,8 @@ from typing import Protocol
 import idna
 
 from booking_core import webhooks
+from booking_core.base.settings import Settings
 from booking_core.models import limits
-from booking_core.settings import Settings
 
 log = logging.getLogger("booking.webhooks")
 

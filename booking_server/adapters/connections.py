@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, cast
 
+from booking_core.base.settings import SettingError
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import SettingError
 from booking_server.adapters.address_guard import Target
 from booking_server.adapters.webhook_response import WebhookResponse
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from booking_core import checkouts, tokens
-from booking_core.checkouts import IntentState, IntentUpdate
+from booking_core.base import tokens
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import IntentState, IntentUpdate
 from booking_core.db.engine import Database
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_core.payments import (

@@ -22,8 +22,8 @@ from aiosmtplib.errors import (
     SMTPSenderRefused,
 )
 
-from booking_core import private_files
-from booking_core.clock import to_datetime
+from booking_core.base import private_files
+from booking_core.base.clock import to_datetime
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 
 CONNECTIONS_MAX = 4

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, to_gateway
-from booking_core.refund_states import RefundReason
+from booking_core.payments.refund_states import RefundReason
 from booking_server.adapters.refund_metadata import REFUND_ID, REOPENED
 
 log = logging.getLogger("booking.refunds")

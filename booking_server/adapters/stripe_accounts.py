@@ -3,10 +3,9 @@
 import threading
 from typing import TYPE_CHECKING
 
-from booking_core import stripe_accounts
-from booking_core.context import Installation
+from booking_core.base.context import Installation
 from booking_core.db.engine import Database, Tx
-from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, stripe_accounts
 
 if TYPE_CHECKING:
     from booking_server.adapters.stripe import StripeGateway

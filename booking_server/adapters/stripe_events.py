@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from booking_core.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, Update
-from booking_core.errors import Malformed
+from booking_core.base.errors import Malformed
+from booking_core.bookings.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, Update
 from booking_core.models.currencies import CURRENCIES
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.payments import from_gateway

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from booking_core.checkouts import DisputeUpdate, IntentUpdate
-from booking_core.errors import BookingError, Unavailable
+from booking_core.base.errors import BookingError, Unavailable
+from booking_core.bookings.checkouts import DisputeUpdate, IntentUpdate
 from booking_core.payments import to_gateway
 from booking_server.adapters import stripe_events
 from booking_server.adapters.refund_metadata import REFUND_ID

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from booking_core.base.settings import Settings
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, NoAddress, Resolver, Target
 from booking_server.adapters.connections import (
     AttemptFailed,

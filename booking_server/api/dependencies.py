@@ -14,16 +14,16 @@ from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
-from booking_core import audit, idempotency
+from booking_core.base.context import Caller
+from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
 from booking_core.bookings import CreateRequest
-from booking_core.context import Caller
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
-from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import BookingCreate
 from booking_core.models.events import READ_SCOPE
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_core.models.scopes import Scope
+from booking_core.records import audit, idempotency
+from booking_core.records.idempotency import Answer, Once
 from booking_server.api import errors
 from booking_server.api.requests import ApiRequest, RequestBody
 from booking_server.api.responses import respond

@@ -12,10 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
-from booking_core import errors
-from booking_core.errors import BookingError
-from booking_core.idempotency import Answer
+from booking_core.base import errors
+from booking_core.base.errors import BookingError
 from booking_core.models.problems import describe
+from booking_core.records.idempotency import Answer
 from booking_server.api import requests
 from booking_server.api.middleware import context_headers
 from booking_server.api.observer import REFUSALS

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from booking_core import tokens
+from booking_core.base import tokens
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
 from booking_server.api.observer import FAILED, REFUSED, STATE, RequestObserver, code_of
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, WithJsonSchema
 
-from booking_core.clock import parse_date
-from booking_core.context import Actor
+from booking_core.base.clock import parse_date
+from booking_core.base.context import Actor
+from booking_core.base.errors import Malformed, NotFound
 from booking_core.db.paging import PageRequest
-from booking_core.errors import Malformed, NotFound
 from booking_core.models.base import SINGLE_LINE_PATTERN, UUID_PATTERN, is_id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, QUERY_VALUE_LENGTH_MAX
 from booking_core.models.pages import Order

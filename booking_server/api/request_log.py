@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from starlette.types import Scope
 
-from booking_core import tokens
-from booking_core.errors import BookingError
+from booking_core.base import tokens
+from booking_core.base.errors import BookingError
 from booking_server.execution.authenticator import bearer_token
 
 log = logging.getLogger("booking.requests")

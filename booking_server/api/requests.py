@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 from starlette.datastructures import ImmutableMultiDict
 from starlette.types import Message, Scope
 
-from booking_core.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
+from booking_core.base.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, UUID_PATTERN, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import SecurityScopes
 from pydantic import BaseModel
 
-from booking_core.errors import Malformed
+from booking_core.base.errors import Malformed
 
 Call = Callable[..., Any]
 Errors = list[Any]

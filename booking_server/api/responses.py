@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fastapi import Response
 
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.api.etags import TaggedAnswer
 
 _JSON = (b"content-type", b"application/json")

@@ -22,11 +22,11 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
 
+from booking_core.base.context import Caller
+from booking_core.base.errors import IdempotencyInProgress
 from booking_core.bookings import CreateRequest
-from booking_core.context import Caller
 from booking_core.db.engine import Tx
-from booking_core.errors import IdempotencyInProgress
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.api import etags
 from booking_server.api.dependencies import (
     api_key,

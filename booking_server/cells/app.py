@@ -11,12 +11,12 @@ from fastapi import FastAPI, Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from booking_core import cells
-from booking_core.cells import Cell
+from booking_core.base.errors import Unavailable
+from booking_core.base.languages import choose, language
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
-from booking_core.languages import choose, language
-from booking_core.settings import Settings
+from booking_core.upkeep import cells
+from booking_core.upkeep.cells import Cell
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.observer import STATE

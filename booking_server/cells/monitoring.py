@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.cells.slots import Slot
 from booking_server.monitoring.exposition import Processes, exposition
 from booking_server.monitoring.health import OK, Part, Report, Status

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from booking_core import guest_links, stripe_accounts, tokens
-from booking_core.errors import BookingError
+from booking_core.base import guest_links, tokens
+from booking_core.base.errors import BookingError
+from booking_core.payments import stripe_accounts
 from booking_server.execution.authenticator import bearer_token
 
 GUEST_PAGES = ("/manage/", "/gift-card/")

@@ -16,10 +16,10 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from booking_core.cells import Cell
+from booking_core.base.repeated_log import RepeatedLog
+from booking_core.base.settings import SettingError
 from booking_core.db.engine import Database
-from booking_core.repeated_log import RepeatedLog
-from booking_core.settings import SettingError
+from booking_core.upkeep.cells import Cell
 from booking_server.app import HOPS
 from booking_server.monitoring.monitor import Monitor
 from booking_server.worker import loops

@@ -5,9 +5,9 @@ import logging
 from collections.abc import AsyncIterator
 from functools import partial
 
-from booking_core import cells
-from booking_core.cells import Cell
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
+from booking_core.upkeep import cells
+from booking_core.upkeep.cells import Cell
 from booking_server import gc_tuning
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.slots import Opened, Slot, running

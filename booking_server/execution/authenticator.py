@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from booking_core import keys, tokens
-from booking_core.context import Caller, Installation
-from booking_core.db.engine import Tx
-from booking_core.errors import (
+from booking_core.base import tokens
+from booking_core.base.context import Caller, Installation
+from booking_core.base.errors import (
     ApiKeyInvalid,
     ApiKeyMissing,
     AppNotEnabled,
@@ -17,7 +16,9 @@ from booking_core.errors import (
     PlanUpgradeRequired,
     RateLimited,
 )
-from booking_core.settings import RateLimit
+from booking_core.base.settings import RateLimit
+from booking_core.db.engine import Tx
+from booking_core.organizations import keys
 from booking_server.execution.clients import SeenKeys
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import (

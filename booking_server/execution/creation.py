@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from booking_core.base.context import Caller
 from booking_core.bookings import CreateRequest
-from booking_core.context import Caller
 from booking_server.execution.authenticator import Credentials
 
 

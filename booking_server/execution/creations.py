@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
 
 from booking_core import bookings
+from booking_core.base.context import Caller
+from booking_core.base.errors import Unavailable, is_outage
 from booking_core.bookings import CreateRequest, Deferred, LockWait
-from booking_core.context import Caller
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable, is_outage
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.creation import Creation
 from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from booking_core.errors import Unavailable, is_outage
+from booking_core.base.errors import Unavailable, is_outage
 from booking_server.execution.futures import Unresolved, resolve
 from booking_server.execution.load import Load
 from booking_server.execution.queues import JobQueue, MixedQueue, Place

@@ -6,12 +6,12 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 
-from booking_core import keys
-from booking_core.clock import HOUR, MINUTE
-from booking_core.context import Caller
+from booking_core.base.clock import HOUR, MINUTE
+from booking_core.base.context import Caller
+from booking_core.base.errors import Unavailable
+from booking_core.base.repeated_log import RepeatedLog
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
-from booking_core.repeated_log import RepeatedLog
+from booking_core.organizations import keys
 
 log = logging.getLogger("booking.key_usage")
 

@@ -11,8 +11,8 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from booking_core.context import Organization
-from booking_core.errors import Unavailable
+from booking_core.base.context import Organization
+from booking_core.base.errors import Unavailable
 from booking_server.adapters.sandbox import SandboxIntents
 from booking_server.adapters.stripe_intents import Intent, IntentRequest, StripeIntents
 

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from booking_core.errors import RateLimited
-from booking_core.settings import RateLimit
+from booking_core.base.errors import RateLimited
+from booking_core.base.settings import RateLimit
 from booking_server.execution.clients import network_of
 
 log = logging.getLogger("booking.rate_limit")

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
 from booking_server.execution.clients import network_of
 from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver

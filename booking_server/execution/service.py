@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from booking_core import secret_keys
+from booking_core.base.context import Caller
+from booking_core.base.settings import Settings
 from booking_core.bookings import CreateRequest
-from booking_core.context import Caller
 from booking_core.db.driver import Tracer as ConnectionTracer
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
-from booking_core.idempotency import Answer
-from booking_core.settings import Settings
+from booking_core.records.idempotency import Answer
+from booking_core.upkeep import secret_keys
 from booking_server.adapters.address_guard import AddressGuard
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, counted

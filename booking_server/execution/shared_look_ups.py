@@ -5,8 +5,8 @@ before the request was sent, a revocation included, is seen by both. So the requ
 need no statement of their own, in whichever batch they are.
 """
 
-from booking_core import tokens
-from booking_core.context import Caller
+from booking_core.base import tokens
+from booking_core.base.context import Caller
 
 SHARED_S = 0.1
 """Seconds for which a look-up is shared. A request that waits for longer is looked up when its turn comes."""

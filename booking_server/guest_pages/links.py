@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from booking_core.languages import NAMES
+from booking_core.base.languages import NAMES
 from booking_server.api.dependencies import ServiceDep
 
 PAGES = ("cancel", "move", "receipt", "calendar.ics")

@@ -13,9 +13,9 @@ from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
 
 from booking_core import notifications
+from booking_core.base.errors import BookingError
+from booking_core.base.languages import N_, NAMES, Language
 from booking_core.bookings import Move, Refundable
-from booking_core.errors import BookingError
-from booking_core.languages import N_, NAMES, Language
 from booking_core.notifications import Brand, GiftCardView, GuestView
 from booking_server.api import errors
 from booking_server.guest_pages.links import Link

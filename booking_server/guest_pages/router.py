@@ -12,10 +12,10 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Receive, Scope, Send
 
 from booking_core import bookings, notifications
+from booking_core.base.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
+from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
+from booking_core.base.languages import choose, language
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Conflict, InsufficientCapacity, MethodNotAllowed, NotFound
-from booking_core.guest_links import GIFT_CARD_PURPOSE, PURPOSE, open_token
-from booking_core.languages import choose, language
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView

@@ -32,8 +32,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core import tokens
-from booking_core.errors import RateLimited, Unavailable
+from booking_core.base import tokens
+from booking_core.base.errors import RateLimited, Unavailable
 from booking_server.execution.executor import busy
 from booking_server.execution.rate_limit import RATE
 from booking_server.http.framing import RequestHead

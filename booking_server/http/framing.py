@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import httptools
 
-from booking_core.errors import HeadersTooLarge, Malformed
+from booking_core.base.errors import HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 
 CHUNK_EXTENSION_BYTES_MAX = 4096

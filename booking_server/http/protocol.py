@@ -17,7 +17,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from booking_core.errors import BookingError, Malformed, RateLimited
+from booking_core.base.errors import BookingError, Malformed, RateLimited
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_server.api.observer import REFUSALS, WITHDRAWN
 from booking_server.cells.routing import GUEST_PAGES

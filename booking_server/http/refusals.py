@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from booking_core.errors import BookingError, RateLimited, Unavailable
+from booking_core.base.errors import BookingError, RateLimited, Unavailable
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware, context_headers, request_id_of
 from booking_server.cells.routing import GUEST_PAGES

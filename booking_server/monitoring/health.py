@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from booking_core import worker_heartbeats
 from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.db.revisions import SchemaState
-from booking_core.worker_heartbeats import Heartbeats
+from booking_core.upkeep import worker_heartbeats
+from booking_core.upkeep.worker_heartbeats import Heartbeats
 
 CHECK_TIMEOUT_S = 1.0
 """Seconds in which a check answers; a load balancer asks every few seconds."""

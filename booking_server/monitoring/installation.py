@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from booking_core import backlog, parked, sandboxes, secret_keys, worker_heartbeats
+from booking_core.base.repeated_log import RepeatedLog
+from booking_core.base.settings import SettingError, Settings
 from booking_core.db.engine import Database, Tx
-from booking_core.repeated_log import RepeatedLog
-from booking_core.settings import SettingError, Settings
+from booking_core.records import parked
+from booking_core.upkeep import backlog, sandboxes, secret_keys, worker_heartbeats
 from booking_server.monitoring.metrics import gauge
 
 log = logging.getLogger("booking.metrics")

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.monitoring.exposition import Processes, exposition
 from booking_server.monitoring.health import Health, Report
 from booking_server.monitoring.installation import Installation

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from booking_core.errors import NotFound
+from booking_core.base.errors import NotFound
 from booking_server.api.responses import JsonBytes
 from booking_server.monitoring.health import Report, Status
 from booking_server.monitoring.monitor import Monitored

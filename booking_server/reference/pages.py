@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from markupsafe import Markup
 
-from booking_core.errors import NotFound
+from booking_core.base.errors import NotFound
 from booking_core.models.limits import API_VERSION
 from booking_server.api.openapi.changelog import CHANGES
 from booking_server.reference import assets

@@ -5,7 +5,7 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from booking_core.settings import SettingError, Settings
+from booking_core.base.settings import SettingError, Settings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider

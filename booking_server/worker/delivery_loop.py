@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from booking_core.clock import SECOND
+from booking_core.base.clock import SECOND
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker import loops

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from booking_core import tokens, webhooks
-from booking_core.clock import SECOND, has_passed
-from booking_core.context import Installation
+from booking_core import webhooks
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND, has_passed
+from booking_core.base.context import Installation
+from booking_core.base.errors import is_outage
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import is_outage
-from booking_core.settings import Settings
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.parking import Endpoint, Parking, endpoint_of
 from booking_server.worker.slots import ClaimLimits, Slots

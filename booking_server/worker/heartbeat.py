@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-from booking_core import tokens, worker_heartbeats
-from booking_core.clock import SECOND
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.errors import BookingError
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import BookingError
+from booking_core.upkeep import worker_heartbeats
 from booking_server.monitoring.health import STALLED_S
 from booking_server.worker import loops
 

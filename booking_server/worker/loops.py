@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from booking_core.errors import BookingError, Unavailable
-from booking_core.repeated_log import RepeatedLog
+from booking_core.base.errors import BookingError, Unavailable
+from booking_core.base.repeated_log import RepeatedLog
 
 log = logging.getLogger("booking.worker")
 

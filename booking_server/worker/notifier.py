@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL
 
-from booking_core import database_urls
+from booking_core.base import database_urls
 from booking_core.db.engine import Database
 
 log = logging.getLogger("booking.notifier")

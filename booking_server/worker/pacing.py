@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from booking_core.clock import SECOND
+from booking_core.base.clock import SECOND
 from booking_core.webhooks import ClaimedDelivery
 
 

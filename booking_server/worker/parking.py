@@ -4,8 +4,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from booking_core.clock import MINUTE
-from booking_core.errors import BookingError
+from booking_core.base.clock import MINUTE
+from booking_core.base.errors import BookingError
 from booking_core.webhooks import DeliveryResult
 
 log = logging.getLogger("booking.worker")

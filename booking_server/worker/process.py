@@ -8,13 +8,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from booking_core import secret_keys
-from booking_core.context import Installation
+from booking_core.base.context import Installation
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.db.pooling import find_connections
 from booking_core.db.sqlite import SqliteDriver
-from booking_core.errors import Unavailable
-from booking_core.settings import Settings
+from booking_core.upkeep import secret_keys
 from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor

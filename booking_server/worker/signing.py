@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 import webhook_verify
-from booking_core.clock import SECOND
+from booking_core.base.clock import SECOND
 from booking_core.webhooks import ClaimedDelivery
 from webhook_verify.signature import Signer
 

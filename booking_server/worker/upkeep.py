@@ -8,9 +8,9 @@ import asyncio
 import logging
 
 from booking_core import webhooks
-from booking_core.clock import SECOND, has_passed
+from booking_core.base.clock import SECOND, has_passed
+from booking_core.base.errors import Unavailable, is_outage
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable, is_outage
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS
 

@@ -6,9 +6,9 @@ Any number of workers may run beside one PostgreSQL.
 import asyncio
 from collections.abc import Sequence
 
-from booking_core.context import Installation
+from booking_core.base.context import Installation
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.worker.delivery_loop import DeliveryLoop, Sender
 from booking_server.worker.delivery_queue import DeliveryQueue
 from booking_server.worker.heartbeat import Heartbeat

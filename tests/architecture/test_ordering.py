@@ -21,7 +21,7 @@ def collected(*modules: tuple[str, int]) -> list[Test]:
 
 
 COLLECTED = collected(
-    ("tests/booking_core/test_clock.py", 40),
+    ("tests/booking_core/base/test_clock.py", 40),
     ("tests/system/test_crash.py", 6),
     ("tests/contract/test_lists.py", 30),
     ("tests/system/test_rush.py", 4),

@@ -10,10 +10,10 @@ from support.world import SECRET, FixedClock, World, make_world
 
 from bench import fill
 from bench.filling import SEATS_LEFT, Amounts
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.app import create_app
 
 AMOUNTS = Amounts(bookings=60, departures=7)

@@ -15,8 +15,8 @@ from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree, output_fields
 from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup
 from booking_cli.framework.formatting import paths_of
-from booking_core import tokens
-from booking_core.clock import system_clock
+from booking_core.base import tokens
+from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from booking_core.models.bookings import PaymentMode, RefundMode
 

@@ -22,8 +22,8 @@ from booking_cli.framework.command import RootGroup
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode
 from booking_cli.main import main
 from booking_cli.operator import storage
+from booking_core.base.settings import Settings
 from booking_core.models.errors import ErrorCode
-from booking_core.settings import Settings
 
 Booking = Callable[..., Any]
 Terminal = Callable[..., tuple[int, str]]

@@ -153,7 +153,7 @@ def test_an_upgrade_closes_what_is_open_and_says_so(
 
 
 def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:
-    from booking_core import private_files
+    from booking_core.base import private_files
 
     (home / "mine").mkdir()
     (home / "mine").chmod(0o750)
@@ -162,7 +162,7 @@ def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:
 
 
 def test_a_file_that_takes_the_place_of_an_open_one_is_closed(home: Path) -> None:
-    from booking_core import private_files
+    from booking_core.base import private_files
 
     target, draft = home / "key", home / f".key.{os.getpid()}"
     for path in (target, draft):

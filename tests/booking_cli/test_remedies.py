@@ -9,7 +9,7 @@ from typer import Context
 from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
 from booking_cli.framework.command import RootGroup
-from booking_core import doctor
+from booking_core.upkeep import doctor
 
 OPERATORS = {"departures", "refunds", "secrets"}
 """Groups of commands that an operator has as soon as they are installed."""

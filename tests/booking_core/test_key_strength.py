@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from booking_core.settings import SettingError, Settings
-from booking_core.tokens import is_strong
+from booking_core.base.settings import SettingError, Settings
+from booking_core.base.tokens import is_strong
 
 KEYS = 5_000
 WEAK = (

@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 from support.checkouts import configure
 from support.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
 
+from booking_core.base.settings import SettingError, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.settings import SettingError, Settings
 from booking_server.app import create_app
 
 

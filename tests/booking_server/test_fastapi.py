@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse
 from starlette.testclient import TestClient
 from support.world import SECRET, World
 
-from booking_core import keys
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.settings import Settings
 from booking_core.models.scopes import Scope
-from booking_core.settings import Settings
+from booking_core.organizations import keys
 from booking_server.api.dependencies import AnyCaller, authorize, get_service
 from booking_server.app import create_app
 

@@ -9,12 +9,13 @@ from support.api import Api, booking_body
 from support.resources import LISTINGS
 from support.world import World
 
-from booking_core import bookings, keys
+from booking_core import bookings
 from booking_core.bookings import CreateRequest
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import BookingCreate
+from booking_core.organizations import keys
+from booking_core.records.idempotency import Answer, Once
 
 LISTS = tuple(listing.path for listing in LISTINGS)
 

@@ -6,7 +6,7 @@ import pytest
 from support.api import Api
 from support.hooks import Hooks
 
-from booking_core import audit
+from booking_core.records import audit
 
 
 def test_each_change_of_an_endpoint_by_a_key_has_an_entry_and_a_line(

@@ -8,7 +8,7 @@ from support.operations import Operations
 from support.world import DAY, NOON
 
 from booking_core import bookings
-from booking_core.clock import HOUR
+from booking_core.base.clock import HOUR
 from booking_core.db import tables
 from booking_core.models.bookings import PaymentMode
 

@@ -15,12 +15,12 @@ from support.refusals import nothing_changes
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import World
 
-from booking_core import checkouts as core_checkouts
-from booking_core import stripe_accounts
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
+from booking_core.base.errors import Unavailable
+from booking_core.bookings import checkouts as core_checkouts
 from booking_core.db import tables
-from booking_core.errors import Unavailable
 from booking_core.models.scopes import Scope
+from booking_core.payments import stripe_accounts
 from booking_server import stripe_webhooks
 from booking_server.monitoring.metrics import STRIPE_OUTCOMES
 

@@ -4,7 +4,7 @@ from support.api import Api
 from support.refusals import field_of, refused
 from support.world import DAY, NOON
 
-from booking_core.clock import HOUR
+from booking_core.base.clock import HOUR
 
 
 def test_a_departure_is_shown_as_availability_shows_it(api: Api) -> None:

@@ -15,13 +15,13 @@ from support.raw import RawAnswer, call
 from support.refusals import CODES, nothing_changes, refused, rows_of
 from support.world import DAY, NOON, SECRET, World
 
-from booking_core import departures
+from booking_core.base.errors import BookingError, Unavailable
+from booking_core.base.settings import RateLimit, Settings
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.errors import BookingError, Unavailable
 from booking_core.models.errors import ErrorCode
 from booking_core.models.scopes import Scope
-from booking_core.settings import RateLimit, Settings
 from booking_server.api.errors import STATUS
 from booking_server.app import create_app
 

@@ -9,7 +9,7 @@ import pytest
 from support.api import Api, booking_body, error_of
 from support.world import DAY, NOON, World
 
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.models.holds import Hold
 from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION

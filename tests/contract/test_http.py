@@ -13,9 +13,9 @@ from support.raw import call
 from support.refusals import nothing_changes, refused
 from support.world import World
 
-from booking_core import keys
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_core.models.scopes import Scope
+from booking_core.organizations import keys
 
 CANARY = "canary-7f3a"
 METHODS: dict[str, set[str]] = {"/api/v1/openapi.json": {"GET"}}

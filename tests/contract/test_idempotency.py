@@ -17,11 +17,11 @@ from support.api import Api, booking_body, error_of, fresh_key
 from support.databases import connect, departure_held, is_sqlite
 from support.world import HOUR, NOON, SECRET, World
 
-from booking_core import keys
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.scopes import Scope
-from booking_core.settings import RateLimit, Settings
+from booking_core.organizations import keys
 from booking_server.app import create_app
 
 REPLAYED = "idempotent-replayed"

@@ -14,12 +14,12 @@ from support.raw import call
 from support.refusals import nothing_changes, refused
 from support.world import NOON, SECRET, FixedClock, World
 
-from booking_core import tokens
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.scopes import READ_SCOPES, Scope
-from booking_core.settings import Settings
 from booking_server.app import create_app
 
 CODE = "GIFT-CARD-7KQ2"

@@ -16,14 +16,15 @@ from support.databases import analyze, connect, fill
 from support.resources import LISTINGS, Listing
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import bookings, events
-from booking_core.context import Caller, Installation
+from booking_core import bookings
+from booking_core.base.context import Caller, Installation
+from booking_core.base.errors import Malformed
+from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.paging import PageRequest
-from booking_core.errors import Malformed
 from booking_core.models.pages import Order
-from booking_core.tokens import SecretKeys, new_id
+from booking_core.records import events
 
 FindPage = Callable[[PageRequest], dict[str, Any]]
 

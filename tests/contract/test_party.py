@@ -9,7 +9,7 @@ from support.refusals import nothing_changes, refused
 from support.world import DAY, World
 
 from booking_core import bookings, payments
-from booking_core.clock import HOUR
+from booking_core.base.clock import HOUR
 from booking_core.db import tables
 from booking_core.models.bookings import BookingChange, PaymentMode
 from booking_core.models.scopes import Scope

@@ -13,10 +13,11 @@ from support.raw import RawAnswer, call
 from support.refusals import Answered, nothing_changes, refused
 from support.world import SECRET, World
 
-from booking_core import keys, tokens
+from booking_core.base import tokens
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.settings import RateLimit, Settings
+from booking_core.organizations import keys
 from booking_server.app import create_app
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
 

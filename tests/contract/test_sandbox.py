@@ -13,12 +13,14 @@ from support.refusals import nothing_changes
 from support.stripe_ledger import stripe
 from support.world import DAY, HOUR, NOON, FixedClock, World
 
-from booking_core import bookings, keys, organizations, tokens
-from booking_core.clock import MINUTE, SECOND
-from booking_core.context import Organization
+from booking_core import bookings, organizations
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.scopes import Scope
+from booking_core.organizations import keys
 
 NOON_TEXT = "2026-11-21T13:00:00+01:00"
 AHEAD_S = 731 * 86_400

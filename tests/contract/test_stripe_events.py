@@ -12,7 +12,7 @@ from support.api import Api
 from support.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
 from support.stripe_ledger import Ledger, stripe
 
-from booking_core import checkouts as core_checkouts
+from booking_core.bookings import checkouts as core_checkouts
 
 TOTAL = 178_000
 AMOUNTS = {

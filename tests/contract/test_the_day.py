@@ -9,7 +9,7 @@ from support.refusals import nothing_changes, refused
 from support.world import DAY, NOON
 
 from booking_core import bookings
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 from booking_core.models import limits
 from booking_core.models.bookings import PaymentMode

@@ -9,7 +9,7 @@ from support.api import Api
 from support.refusals import refused
 from support.world import DAY, HOUR, NOON, World
 
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

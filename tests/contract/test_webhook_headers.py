@@ -7,9 +7,9 @@ from support.api import Api
 from support.hooks import Hooks
 from support.refusals import field_of, nothing_changes, refused
 
-from booking_core import doctor
 from booking_core.db import tables
 from booking_core.models.events import EventType
+from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
 from booking_server.worker.signing import signed_headers
 

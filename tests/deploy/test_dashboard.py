@@ -25,10 +25,10 @@ from support.receivers import wait_until
 from support.servers import free_port
 from support.world import SECRET, FixedClock, make_world
 
-from booking_core.cells import Cell
-from booking_core.clock import SECOND, system_clock
+from booking_core.base.clock import SECOND, system_clock
+from booking_core.base.settings import CellAddress, Settings
 from booking_core.db.engine import Database
-from booking_core.settings import CellAddress, Settings
+from booking_core.upkeep.cells import Cell
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.app import create_app
 from booking_server.cells.monitoring import CellsMonitor

@@ -17,7 +17,7 @@ from typer import Context
 from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
 from booking_cli.framework.command import RootGroup
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*pages.pages(), "../README.md"]

@@ -15,7 +15,7 @@ import booking_sdk
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.webhooks import DeliveryStatus, EndpointStatus
-from booking_core.refund_states import RefundStatus
+from booking_core.payments.refund_states import RefundStatus
 from booking_sdk.testing import FakeBookingAPI, make_event
 from docsite.diagrams import DIAGRAMS, States
 from webhook_verify import generate_secret

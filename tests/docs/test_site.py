@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support import pages
 
+from booking_core.base.settings import Settings
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
-from booking_core.settings import Settings
 from docsite import api, cli, facts
 from docsite.build import ROOT, BuildFailed, build
 from docsite.links import BrokenLink, Pages, problems

@@ -10,7 +10,7 @@ import pytest
 from support.api import Api
 from support.world import DAY, NOON, World
 
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 from booking_sdk import BookingClient
 from booking_sdk.testing import make_event

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from support.databases import connect, is_sqlite
 from support.world import ADULT, World
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from booking_core.models.limits import API_VERSION
 

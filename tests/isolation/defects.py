@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import text
 
 from booking_core import bookings
-from booking_core.clock import system_clock, zone
+from booking_core.base.clock import system_clock, zone
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_server.adapters.smtp import SmtpMailer

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from support.databases import connect
 
-from booking_core.clock import SECOND
+from booking_core.base.clock import SECOND
 from booking_server.worker.jobs.expiry import ABANDON_EVERY
 from isolation.operations import USUAL, Effort, Measured, Operation
 from isolation.processes import Lateness, burners

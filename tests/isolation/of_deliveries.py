@@ -9,7 +9,7 @@ from support.databases import run
 from support.receivers import Answer, Receiver, hang, plain, wait_until
 from support.world import HOUR
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from isolation import bulk
 from isolation.measuring import Misbehaviour

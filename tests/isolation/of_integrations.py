@@ -11,7 +11,7 @@ from support.databases import run
 from support.receivers import plain, wait_until
 from support.world import DAY
 
-from booking_core.clock import SECOND, system_clock
+from booking_core.base.clock import SECOND, system_clock
 from booking_core.db import tables
 from booking_core.models.limits import SANDBOX_CLOCK_AHEAD_S_MAX
 from isolation import bulk

@@ -8,7 +8,7 @@ from support.databases import run
 from support.operations import Operations
 from support.world import DAY
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from isolation import bulk
 from isolation.bulk import Sql

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from support.operations import Operations
 
-from booking_core import tokens
-from booking_core.clock import system_clock
+from booking_core.base import tokens
+from booking_core.base.clock import system_clock
 from booking_core.models.limits import LINES_MAX, MANIFEST_BOOKINGS_MAX
 from isolation import bulk
 from isolation.measuring import Misbehaviour

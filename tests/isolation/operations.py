@@ -20,7 +20,7 @@ from support.smtp import OK as TAKE
 from support.smtp import Received
 from support.world import World
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from isolation.processes import HOST
 
 LOOK_AGAIN_S = 0.01

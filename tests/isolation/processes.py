@@ -25,7 +25,7 @@ from typing import Any
 import uvicorn
 
 from booking_cli.operator.server_app import end_with_parent
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
 HOST = "127.0.0.1"

@@ -16,10 +16,10 @@ from support.smtp import HANG, OK, MailServer, Received
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import DAY, SECRET, FixedClock, World, make_world
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.settings import Settings
 from isolation import bulk
 from isolation.operations import READS, Effort, Neighbour, Operation
 from isolation.processes import Crowd, Plant, ServiceProcess, crowd, request

@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 from starlette.testclient import TestClient
 
-from booking_core import cells
-from booking_core.cells import Cell
-from booking_core.context import Installation
+from booking_core.base.context import Installation
+from booking_core.base.settings import CellAddress, Settings
+from booking_core.base.tokens import SecretKeys
 from booking_core.db import migrate
 from booking_core.db.engine import Database
-from booking_core.settings import CellAddress, Settings
-from booking_core.tokens import SecretKeys
+from booking_core.upkeep import cells
+from booking_core.upkeep.cells import Cell
 from booking_server.cells import create_app
 from support.world import SECRET, FixedClock, World, make_world
 

@@ -12,10 +12,11 @@ from typing import Any
 from starlette.testclient import TestClient
 
 import webhook_verify
-from booking_core import checkouts, stripe_accounts
-from booking_core.context import Actor
+from booking_core.base.context import Actor
+from booking_core.bookings import checkouts
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.payments import stripe_accounts
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.payment_calls import PaymentCalls

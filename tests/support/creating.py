@@ -5,12 +5,13 @@ from typing import Any
 
 import orjson
 
-from booking_core import bookings, idempotency
+from booking_core import bookings
+from booking_core.base.errors import BookingError
 from booking_core.bookings import CreateRequest
 from booking_core.db.engine import Database
-from booking_core.errors import BookingError
-from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import BookingCreate
+from booking_core.records import idempotency
+from booking_core.records.idempotency import Answer, Once
 from support.api import booking_body
 from support.world import World
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from booking_core import keys, notifications, payments
-from booking_core.context import Installation
+from booking_core import notifications, payments
+from booking_core.base.context import Installation
 from booking_core.db.due import NIL_ID, DueWork, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.notifications import ClaimedMail
+from booking_core.organizations import keys
 from booking_core.payments import ClaimedRefund
 
 Process = Callable[[Tx, str, Sequence[str]], Processed[Any]]

@@ -34,7 +34,7 @@ _LOADED = (
     "booking_cli.commands.worker",
     "booking_cli.main",
     "booking_core.db.postgres",
-    "booking_core.settings",
+    "booking_core.base.settings",
     "booking_sdk",
     "booking_server.app",
     "booking_server.http.protocol",

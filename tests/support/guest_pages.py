@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from booking_core import bookings
-from booking_core.context import Actor
+from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from support.api import Api

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from booking_core import bookings, erasures, notifications, payments
-from booking_core.clock import MINUTE
+from booking_core import bookings, notifications, payments
+from booking_core.base.clock import MINUTE
+from booking_core.customers import erasures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import GuestInput

@@ -3,14 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from booking_core import events, tokens, webhooks
+from booking_core import webhooks
+from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, leases, log, recovering, store
 from booking_core.webhooks.leases import Lease
 from support.world import World

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from booking_core.base.context import Caller
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.bookings import CreateRequest
-from booking_core.context import Caller
 from booking_core.db.engine import Database
-from booking_core.idempotency import Answer
-from booking_core.settings import RateLimit, Settings
+from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
 from support.creating import create

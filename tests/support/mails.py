@@ -8,11 +8,11 @@ from email.policy import default
 from functools import lru_cache
 from typing import Any
 
-from booking_core import outbox
 from booking_core.db import tables
-from booking_core.idempotency import Answer
 from booking_core.notifications import ClaimedMail, Mailbox
-from booking_core.outbox import OutboxKind
+from booking_core.records import outbox
+from booking_core.records.idempotency import Answer
+from booking_core.records.outbox import OutboxKind
 from support import due
 from support.creating import create, created
 from support.world import World

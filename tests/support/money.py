@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 import orjson
 from sqlalchemy import null, update
 
-from booking_core import bookings, events, gift_cards, payments, tokens
-from booking_core.context import Actor
+from booking_core import bookings, payments
+from booking_core.base import tokens
+from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
-from booking_core.gift_cards import GiftCardIssue, Redeemed
-from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue, Redeemed
+from booking_core.records import events
 from support import due, rows
 from support.world import DAY, FixedClock, World, make_world
 

@@ -5,14 +5,15 @@ from typing import Any
 
 import orjson
 
-from booking_core import bookings, customers, departures, gift_cards, storefront
-from booking_core.bookings import BookingRequest, Party
-from booking_core.context import Actor
+from booking_core import bookings, customers
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError
+from booking_core.bookings import BookingRequest, Party, storefront
+from booking_core.bookings.storefront import Checkout
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID, DueRow, DueWork, Page, Processed
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError
-from booking_core.gift_cards import GiftCardIssue
 from booking_core.models.bookings import (
     AddOnInput,
     BookingSource,
@@ -22,7 +23,8 @@ from booking_core.models.bookings import (
     PaymentMode,
     RefundMode,
 )
-from booking_core.storefront import Checkout
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue
 from support.world import World
 
 Booking = dict[str, Any]

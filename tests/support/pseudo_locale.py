@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from booking_core import languages
-from booking_core.languages import Language
+from booking_core.base import languages
+from booking_core.base.languages import Language
 
 
 class Pseudo(gettext.NullTranslations):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from booking_core import gift_codes
+from booking_core.base import gift_codes
 from booking_core.db import tables
 from support import rows
 from support.databases import fill

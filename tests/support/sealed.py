@@ -4,13 +4,16 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from booking_core import gift_cards, gift_codes, notifications, secret_keys, stripe_accounts
-from booking_core.context import Actor, Installation
+from booking_core import notifications
+from booking_core.base import gift_codes
+from booking_core.base.context import Actor, Installation
+from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.idempotency import Answer
-from booking_core.outbox import OutboxKind
-from booking_core.tokens import SecretKeys
+from booking_core.payments import gift_cards, stripe_accounts
+from booking_core.records.idempotency import Answer
+from booking_core.records.outbox import OutboxKind
+from booking_core.upkeep import secret_keys
 from support.creating import create, created
 from support.hooks import Hooks
 from support.mails import Mails

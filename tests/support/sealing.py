@@ -5,7 +5,7 @@ import os
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from booking_core.tokens import SecretKeys
+from booking_core.base.tokens import SecretKeys
 
 
 def unbound(keys: SecretKeys, purpose: str, plaintext: bytes) -> str:

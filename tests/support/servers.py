@@ -20,10 +20,10 @@ from typing import IO, Any
 import orjson
 import uvicorn
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import Settings
 from booking_core.db import postgres
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.execution import creations
 from support import forking

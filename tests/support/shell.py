@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db.engine import Database
 from support.hooks import Hooks
 from support.receivers import LOCAL

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.worker.jobs.refunds import RefundJob

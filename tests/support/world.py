@@ -6,13 +6,14 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
-from booking_core import doctor, gift_codes, tokens
-from booking_core.context import ApiKey, Caller, Installation, Organization
+from booking_core.base import gift_codes, tokens
+from booking_core.base.context import ApiKey, Caller, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.db.unit_of_work import Update
 from booking_core.models.scopes import Scope
+from booking_core.upkeep import doctor
 
 SECRET = "oYy2f2pVn0B7a5R8mXwQe4tLz1Kc9HjSdG3uT6vAiZE"
 NEWER_SECRET = "yN7rW2kZ5pXq9Jv4Tb1Hd8Gf3Ls6MaCe0Uo-Ri_QwEY"

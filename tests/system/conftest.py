@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 from support.servers import Service
 
-from booking_core import doctor
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
+from booking_core.upkeep import doctor
 
 TERMS = doctor.CheckOptions(webhook_disable_after_s=0, skew_s=0)
 """Tests switch endpoints off sooner than in 72 hours, and change nothing else while events are told. Whether a worker

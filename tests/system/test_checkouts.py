@@ -26,7 +26,7 @@ from support.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
 from support.stripe_ledger import Fault, Ledger, stripe
 from support.world import World
 
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_server.adapters.stripe_intents import StripeIntents

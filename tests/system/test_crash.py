@@ -14,13 +14,14 @@ from support.proxies import CommitCutter
 from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
 from support.world import DAY, SECRET, World
 
-from booking_core import keys, storefront
-from booking_core.clock import HOUR
+from booking_core.base.clock import HOUR
+from booking_core.base.settings import Settings
+from booking_core.bookings import storefront
+from booking_core.bookings.storefront import Checkout
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.models.bookings import GuestInput, GuestLineInput
-from booking_core.settings import Settings
-from booking_core.storefront import Checkout
+from booking_core.organizations import keys
 from booking_server.app import create_app
 
 REQUESTS = 500

@@ -46,8 +46,8 @@ from support.servers import Service, new_world
 from support.world import World
 
 import webhook_verify
-from booking_core import tokens
-from booking_core.clock import SECOND
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
 from booking_core.db import tables
 from booking_server.worker.slots import SLOTS
 

@@ -14,7 +14,8 @@ from support.world import DAY, HOUR, SECRET, World
 
 import webhook_verify
 from booking_core import bookings
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.models.base import Resource
 from booking_core.models.bookings import Booking, BookingSource, CancelReason, PaymentMode
@@ -23,7 +24,6 @@ from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import RefundOutcome, RefundResult
-from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.worker import Worker
 

@@ -16,9 +16,9 @@ from support.api import Api, booking_body
 from support.cluster import Cluster, running_cluster
 from support.world import SECRET, FixedClock, make_world
 
+from booking_core.base.settings import Settings
 from booking_core.db import migrate, postgres, postgres_hosts
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.app import create_app
 
 CLIENTS = 4

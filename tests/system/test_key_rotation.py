@@ -25,7 +25,7 @@ from support.servers import free_port
 from support.world import FixedClock, make_world
 
 import webhook_verify
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db.engine import Database
 
 A, B, C = (base64.b64encode(random.Random(seed).randbytes(32)).decode() for seed in "ABC")

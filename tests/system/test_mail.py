@@ -19,7 +19,7 @@ from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.adapters.smtp import CONNECTIONS_MAX
 
 BOOKINGS = int(os.environ.get("BOOKING_TEST_MAIL_BOOKINGS", "30"))

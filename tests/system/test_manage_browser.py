@@ -16,10 +16,10 @@ from support.operations import Operations, guest
 from support.servers import Service, new_world
 from support.world import HOUR, World
 
-from booking_core import gift_cards
+from booking_core.base.guest_links import ManageLinks, gift_card_link
 from booking_core.db import tables
-from booking_core.gift_cards import GiftCardIssue
-from booking_core.guest_links import ManageLinks, gift_card_link
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue
 
 selenium = pytest.importorskip("selenium")
 

@@ -24,11 +24,12 @@ from support.operations import Operations
 from support.stripe_ledger import Fault, Ledger, stripe
 from support.world import DAY
 
-from booking_core import bookings, gift_cards, payments
-from booking_core.clock import HOUR, MINUTE
+from booking_core import bookings, payments
+from booking_core.base.clock import HOUR, MINUTE
+from booking_core.base.errors import BookingError, Unavailable
 from booking_core.db import tables
-from booking_core.errors import BookingError, Unavailable
 from booking_core.models.bookings import CancelReason
+from booking_core.payments import gift_cards
 
 FIRST = int(os.environ.get("BOOKING_TEST_MONEY_FROM", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("BOOKING_TEST_MONEY", "2")))

@@ -18,21 +18,24 @@ from support.hooks import Hooks, queue_rows
 from support.operations import Operations
 from support.world import HOUR, FixedClock, World, make_world
 
-from booking_core import bookings, doctor, events, keys, webhooks
+from booking_core import bookings, webhooks
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Actor
 from booking_core.bookings import pricing as booking_pricing
 from booking_core.bookings import rules as booking_rules
-from booking_core.clock import MINUTE
-from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
-from booking_core.gift_cards import service as gift_card_service
-from booking_core.gift_cards.rules import LockedCard
 from booking_core.models.bookings import CancelReason, PaymentMethod, PaymentMode, PaymentSource, PaymentStatus
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.organizations import keys
 from booking_core.payments import RefundOutcome, RefundResult, Returned
+from booking_core.payments.gift_cards import service as gift_card_service
+from booking_core.payments.gift_cards.rules import LockedCard
 from booking_core.payments.rules import LeasedRefund
+from booking_core.records import events
+from booking_core.upkeep import doctor
 
 EXACT = doctor.CheckOptions(skew_s=0)
 
@@ -213,7 +216,7 @@ def forgotten(target: str) -> Patch:
 
 def other_numbers(replacement: object) -> Patch:
     """Replace `lock_sequences` for the publishing of events and for the packages that call it."""
-    owners = ("booking_core.events.publish", "booking_core.events")
+    owners = ("booking_core.records.events.publish", "booking_core.records.events")
     patches = [instead(f"{owner}.lock_sequences", replacement) for owner in owners]
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +336,7 @@ BUGS = (
     ),
     Bug(
         "a card gets nothing back",
-        instead("booking_core.gift_cards.service._move", redeemed_alone),
+        instead("booking_core.payments.gift_cards.service._move", redeemed_alone),
         "a gift card is restored once, when the booking is cancelled",
     ),
     Bug(
@@ -394,7 +397,7 @@ BUGS = (
     ),
     Bug(
         "seats are held for ever",
-        forgotten("booking_core.storefront.rules.check"),
+        forgotten("booking_core.bookings.storefront.rules.check"),
         "no timestamp is further in the future than its limit",
         hold_for_ever,
     ),
@@ -410,7 +413,7 @@ BUGS = (
     ),
     Bug(
         "held seats are booked",
-        instead("booking_core.departures.seats_available", lambda *_: 1_000_000),
+        instead("booking_core.catalogue.departures.seats_available", lambda *_: 1_000_000),
         "live holds keep no more seats than were left for them",
         held_and_booked,
     ),
@@ -436,7 +439,7 @@ BUGS = (
     ),
     Bug(
         "a key has a scope that does not exist",
-        instead("booking_core.keys.rules.scopes", frozenset),
+        instead("booking_core.organizations.keys.rules.scopes", frozenset),
         "the scopes of an API key exist",
         key_with_another_scope,
     ),
@@ -467,7 +470,7 @@ BUGS = (
     ),
     Bug(
         "a twenty-first key is let in",
-        forgotten("booking_core.keys.rules.room_for_one_more"),
+        forgotten("booking_core.organizations.keys.rules.room_for_one_more"),
         "an organization has at most 20 active keys",
         twenty_one_keys,
     ),
@@ -500,7 +503,7 @@ def test_seats_that_nobody_guards_are_oversold_and_found(
     fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drop_check(fresh_database_url, "departures", "ck_departures_seats_taken")
-    monkeypatch.setattr("booking_core.departures.seats_available", lambda *_: 1_000_000)
+    monkeypatch.setattr("booking_core.catalogue.departures.seats_available", lambda *_: 1_000_000)
     with closing(Database(fresh_database_url, clock=(clock := FixedClock()))) as database:
         sold_out(world := make_world(database, clock))
         assert found(world) == {"no departure is sold beyond its highest capacity"}
@@ -509,7 +512,7 @@ def test_seats_that_nobody_guards_are_oversold_and_found(
 def test_the_schema_refuses_a_second_time_what_the_code_lets_through(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("booking_core.departures.seats_available", lambda *_: 1_000_000)
+    monkeypatch.setattr("booking_core.catalogue.departures.seats_available", lambda *_: 1_000_000)
     with pytest.raises(Exception, match=r"(?i)check"):
         sold_out(world)
     assert found(world) == set()

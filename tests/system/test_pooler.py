@@ -18,13 +18,14 @@ from support.world import SECRET, FixedClock, make_world
 
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import schema
-from booking_core import backups, cells, database_urls
+from booking_core.base import database_urls
+from booking_core.base.settings import CellAddress, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.pooling import PoolerMode, SessionRequired, find_connections, find_pooling
 from booking_core.db.postgres import PostgresDriver
 from booking_core.db.statements import Statement
-from booking_core.settings import CellAddress, Settings
+from booking_core.upkeep import backups, cells
 from booking_server.app import create_app
 from booking_server.worker.notifier import listen, open_notifier
 

@@ -16,8 +16,8 @@ from support.operations import Operations
 from support.servers import new_world
 from support.world import World
 
+from booking_core.base.errors import Unavailable, Unprocessable
 from booking_core.db import tables
-from booking_core.errors import Unavailable, Unprocessable
 
 CARDS = int(os.environ.get("BOOKING_TEST_GIFT_CARDS", "2"))
 GUESTS = 100

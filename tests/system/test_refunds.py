@@ -21,8 +21,8 @@ from support.stripe_ledger import KEY, Ledger, Refunder, stripe
 from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
+from booking_core.base.errors import Unavailable
 from booking_core.db import tables
-from booking_core.errors import Unavailable
 from booking_core.models.bookings import CancelReason
 
 REFUNDS = int(os.environ.get("BOOKING_TEST_REFUNDS", "40"))

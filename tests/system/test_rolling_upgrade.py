@@ -32,7 +32,7 @@ _TRIES, _PAUSE_S = 600, 0.05
 _MAKE = """
 import json, sys
 from contextlib import closing
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from support.world import FixedClock, make_world

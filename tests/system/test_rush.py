@@ -11,8 +11,8 @@ from support.api import booking_body
 from support.databases import drop_check
 from support.servers import Answer, Line, Service, lines, new_world, served_in_process
 
-from booking_core import departures
-from booking_core.clock import DAY, to_datetime
+from booking_core.base.clock import DAY, to_datetime
+from booking_core.catalogue import departures
 from booking_core.db import tables
 
 BUYERS = 200

@@ -34,9 +34,9 @@ from support.endpoints import DOCUMENT
 from support.operations import Operations
 from support.world import SECRET, FixedClock, make_world
 
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.app import create_app
 
 CHECKS = [

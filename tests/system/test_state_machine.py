@@ -27,12 +27,12 @@ from support.creating import create, created
 from support.operations import Operations, Verb
 from support.world import DAY, HOUR, FixedClock, make_world
 
-from booking_core import bookings, departures, gift_cards
+from booking_core import bookings
+from booking_core.base.clock import MINUTE
 from booking_core.bookings import cancel_batches
-from booking_core.clock import MINUTE
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.idempotency import Answer
 from booking_core.models.bookings import (
     BookingOrder,
     BookingSource,
@@ -41,6 +41,8 @@ from booking_core.models.bookings import (
     PaymentMode,
     RefundMode,
 )
+from booking_core.payments import gift_cards
+from booking_core.records.idempotency import Answer
 
 EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
 STEPS = 60

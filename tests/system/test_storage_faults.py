@@ -21,10 +21,10 @@ from support.refusals import refused
 from support.serving import environment
 from support.world import SECRET, FixedClock, make_world
 
+from booking_core.base.repeated_log import RepeatedLog
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.repeated_log import RepeatedLog
-from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.worker import loops
 from booking_server.worker.jobs.job import Job

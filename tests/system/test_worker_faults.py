@@ -14,7 +14,7 @@ from support.servers import new_world
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core import webhooks
-from booking_core.clock import SECOND, system_clock
+from booking_core.base.clock import SECOND, system_clock
 from booking_core.db.engine import Tx
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid

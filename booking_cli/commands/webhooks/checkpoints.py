@@ -12,7 +12,7 @@ from pathlib import Path
 from booking_cli.client import profiles
 from booking_cli.client.event_feed import Position
 from booking_cli.framework.errors import CliError, bad_file
-from booking_core import private_files
+from booking_core.base import private_files
 
 
 class Checkpoint:

@@ -8,12 +8,12 @@ from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, s
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import LockedDeparture
+from booking_core.catalogue.departures import select_seats_held
 from booking_core.db import tables
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, holds, idempotency
-from booking_core.departures import select_seats_held
-from booking_core.idempotency import has_lock
+from booking_core.records.idempotency import has_lock
 
 
 def _lock_departures(dialect: Dialect, wanted: FromClause, *, skip_locked: bool = False) -> Any:

@@ -18,10 +18,10 @@ from booking_core.bookings.store.rows import (
     parse_shown,
     shown,
 )
+from booking_core.catalogue.departures import select_seats_held
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, bookings, departures, experiences
-from booking_core.departures import select_seats_held
 
 _OF_DEPARTURE = and_(
     bookings.c.organization_id == bindparam("organization_id", type_=Id),

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
 from sqlalchemy.engine import Dialect
 
+from booking_core.base.clock import END_OF_TIME, HOUR
 from booking_core.bookings.store.departures import CONFIRMED_SEATS
 from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, BookingDetails
-from booking_core.clock import END_OF_TIME, HOUR
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
 from booking_core.db.engine import Tx

@@ -3,10 +3,10 @@
 from sqlalchemy import BigInteger, and_, bindparam, select
 
 from booking_core.bookings.rules import LockedDeparture
+from booking_core.catalogue.departures import select_seats_held
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
-from booking_core.departures import select_seats_held
 
 _HELD_BY_OTHERS = (
     select_seats_held(departures.c.organization_id, departures.c.id, bindparam("at", type_=BigInteger))

@@ -7,8 +7,8 @@ from sqlalchemy import ColumnElement, FromClause, Integer, Select, and_, bindpar
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations, payments
+from booking_core.base.context import Organization
 from booking_core.bookings.rules import BookingRow
-from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows

@@ -12,8 +12,8 @@ import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from booking_core import errors as kinds
-from booking_core.errors import BookingError
+from booking_core.base import errors as kinds
+from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
 from booking_server.api import errors

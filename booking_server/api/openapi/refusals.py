@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
-from booking_core import errors as kinds
-from booking_core.errors import BookingError
-from booking_core.idempotency import STORED_REFUSALS
+from booking_core.base import errors as kinds
+from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorBody
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import STORED_REFUSALS
 from booking_server.api import errors
 
 Json = dict[str, Any]

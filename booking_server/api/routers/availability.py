@@ -5,9 +5,9 @@ from typing import Annotated
 import pydantic
 from fastapi import Query, Security
 
-from booking_core import departures
-from booking_core.context import Caller
-from booking_core.errors import Unprocessable
+from booking_core.base.context import Caller
+from booking_core.base.errors import Unprocessable
+from booking_core.catalogue import departures
 from booking_core.models.departures import Departure
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope

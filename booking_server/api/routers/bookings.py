@@ -6,10 +6,9 @@ from typing import Annotated
 from fastapi import Query, Response, Security
 
 from booking_core import bookings
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.bookings import CreateRequest, Party
-from booking_core.context import Caller
-from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
-from booking_core.idempotency import Answer
 from booking_core.models.bookings import (
     Booking,
     BookingAttendance,
@@ -26,6 +25,7 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import (
     Command,
     IdempotentCommand,

@@ -5,14 +5,14 @@ from typing import Annotated
 import orjson
 from fastapi import Response, Security
 
-from booking_core import checkouts
-from booking_core.checkouts import IntentStatus, Prepared
-from booking_core.context import Caller
-from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
-from booking_core.idempotency import Answer
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import IntentStatus, Prepared
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.checkouts import Checkout, CheckoutCreate
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.dependencies import IdempotentCommand, ReadTx, ServiceDep, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged

@@ -7,13 +7,13 @@ import pydantic
 from fastapi import Query, Response, Security
 
 from booking_core import customers
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import NotFound
 from booking_core.db.engine import Tx
-from booking_core.errors import NotFound
-from booking_core.idempotency import Answer
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import OptionallyIdempotentCommand, ReadTx, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals

@@ -5,8 +5,9 @@ from typing import Annotated
 import pydantic
 from fastapi import Query
 
-from booking_core import bookings, departures
-from booking_core.errors import Conflict, NotFound
+from booking_core import bookings
+from booking_core.base.errors import Conflict, NotFound
+from booking_core.catalogue import departures
 from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
 from booking_core.models.pages import Page

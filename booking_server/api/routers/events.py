@@ -5,10 +5,10 @@ from typing import Annotated
 import pydantic
 from fastapi import Query
 
-from booking_core import events
-from booking_core.errors import NotFound
+from booking_core.base.errors import NotFound
 from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
+from booking_core.records import events
 from booking_server.api.dependencies import FeedReader, ReadTx
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import Query, Security
 
-from booking_core import experiences
-from booking_core.context import Caller
-from booking_core.errors import NotFound
+from booking_core.base.context import Caller
+from booking_core.base.errors import NotFound
+from booking_core.catalogue import experiences
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope

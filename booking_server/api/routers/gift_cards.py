@@ -5,12 +5,12 @@ from typing import Annotated
 import pydantic
 from fastapi import Query, Security
 
-from booking_core import gift_cards
-from booking_core.context import Caller
-from booking_core.errors import NotFound
+from booking_core.base.context import Caller
+from booking_core.base.errors import NotFound
 from booking_core.models.gift_cards import GiftCard, GiftCardStatus, GiftCardTransaction
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
+from booking_core.payments import gift_cards
 from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx, authorize
 from booking_server.api.etags import NOT_MODIFIED, tagged

@@ -5,11 +5,11 @@ from typing import Annotated
 import orjson
 from fastapi import Response
 
-from booking_core import storefront
+from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.bookings import storefront
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, InsufficientCapacity, NotFound
-from booking_core.idempotency import Answer
 from booking_core.models.holds import Hold, HoldCreate
+from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import IdempotentCommand, PlainCommand, ReadTx
 from booking_server.api.etags import NOT_MODIFIED, tagged
 from booking_server.api.openapi.refusals import refusals

@@ -4,9 +4,10 @@ from functools import lru_cache
 
 import orjson
 
-from booking_core import keys, organizations
-from booking_core.context import ApiKey, Organization
+from booking_core import organizations
+from booking_core.base.context import ApiKey, Organization
 from booking_core.models.organizations import Me
+from booking_core.organizations import keys
 from booking_server.api.dependencies import AnyCaller
 from booking_server.api.routing import ApiRouter
 

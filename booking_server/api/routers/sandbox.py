@@ -5,11 +5,10 @@ from typing import Annotated
 import orjson
 from fastapi import Query, Response, Security
 
-from booking_core import checkouts, sandboxes
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, NotFound, Unprocessable
+from booking_core.bookings import checkouts
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound, Unprocessable
-from booking_core.idempotency import Answer
 from booking_core.models.pages import Page
 from booking_core.models.sandbox import (
     SandboxCard,
@@ -20,6 +19,8 @@ from booking_core.models.sandbox import (
     SandboxPayment,
 )
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
+from booking_core.upkeep import sandboxes
 from booking_server.api.dependencies import AnyCaller, OptionallyIdempotentCommand, ReadTx, authorize
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId

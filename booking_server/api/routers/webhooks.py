@@ -7,10 +7,9 @@ import orjson
 from fastapi import Query, Response, Security
 
 from booking_core import webhooks
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, NotFound, Unprocessable
-from booking_core.idempotency import Answer
 from booking_core.models.events import EventType
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
@@ -26,6 +25,7 @@ from booking_core.models.webhooks import (
     WebhookEndpointCreate,
     WebhookEndpointWithSecret,
 )
+from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import PlainCommand, ReadTx, ServiceDep, authorize
 from booking_server.api.openapi import data
 from booking_server.api.openapi.refusals import refusals

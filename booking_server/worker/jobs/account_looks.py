@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from booking_core import checkouts
-from booking_core.checkouts import DISPUTES_SINCE, AccountLook, DisputeUpdate, IntentUpdate, Update
-from booking_core.clock import SECOND
-from booking_core.context import Installation
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Installation
+from booking_core.base.errors import BookingError, is_outage
+from booking_core.base.settings import Settings
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import DISPUTES_SINCE, AccountLook, DisputeUpdate, IntentUpdate, Update
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import BookingError, is_outage
-from booking_core.settings import Settings
 from booking_server.adapters.stripe_intents import IntentRefused, Refunded, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep

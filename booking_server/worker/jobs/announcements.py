@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from booking_core import departures
-from booking_core.clock import SECOND, has_passed
+from booking_core.base.clock import SECOND, has_passed
+from booking_core.catalogue import departures
 from booking_core.db.engine import Database
 from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job

@@ -5,11 +5,11 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from booking_core import erasures
-from booking_core.clock import DAY, SECOND, has_passed
-from booking_core.context import Installation
+from booking_core.base.clock import DAY, SECOND, has_passed
+from booking_core.base.context import Installation
+from booking_core.base.settings import Settings
+from booking_core.customers import erasures
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.sweep import Sweep

@@ -5,11 +5,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core import bookings, keys, sandboxes
-from booking_core.clock import DAY, HOUR, MINUTE, SECOND, has_passed
-from booking_core.context import Installation
+from booking_core import bookings
+from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, has_passed
+from booking_core.base.context import Installation
 from booking_core.db.due import DueWork, Processed
 from booking_core.db.engine import Database, Tx
+from booking_core.organizations import keys
+from booking_core.upkeep import sandboxes
 from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.sweep import BATCH, Sweep

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from booking_core.errors import is_outage
+from booking_core.base.errors import is_outage
 
 
 class FailureIsolation:

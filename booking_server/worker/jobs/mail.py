@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from booking_core import notifications
-from booking_core.clock import MINUTE, has_passed
-from booking_core.context import Installation
+from booking_core.base.clock import MINUTE, has_passed
+from booking_core.base.context import Installation
+from booking_core.base.errors import is_outage
+from booking_core.base.settings import Settings
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import is_outage
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
-from booking_core.settings import Settings
 from booking_server.adapters.sandbox import SandboxMailer
 from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.jobs.leasing import LeaseJob

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from booking_core import checkouts
-from booking_core.checkouts import IntentUpdate, PaymentCheck
-from booking_core.context import Installation
+from booking_core.base.context import Installation
+from booking_core.base.errors import BookingError, is_outage
+from booking_core.base.settings import Settings
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import IntentUpdate, PaymentCheck
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import BookingError, is_outage
-from booking_core.settings import Settings
 from booking_server.adapters.sandbox import SandboxIntents
 from booking_server.adapters.stripe_intents import IntentRefused, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob

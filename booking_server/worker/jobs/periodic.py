@@ -1,9 +1,9 @@
 """The list of periodic jobs, which a worker runs beside the deliveries."""
 
-from booking_core.clock import elapsed_s
-from booking_core.context import Installation
+from booking_core.base.clock import elapsed_s
+from booking_core.base.context import Installation
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.worker.jobs.account_looks import account_look_job
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from booking_core import bookings, payments
-from booking_core.clock import SECOND
-from booking_core.context import Installation
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Installation
+from booking_core.base.errors import Unavailable, is_outage
+from booking_core.base.settings import Settings
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable, is_outage
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from booking_core.settings import Settings
 from booking_server.adapters.gateways import Gateway, Gateways
 from booking_server.adapters.stripe_accounts import StripeAccounts
 from booking_server.worker.jobs.leasing import LeaseJob

@@ -12,14 +12,16 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core import events, idempotency, notifications, parked, retention_clock, storefront, webhooks
-from booking_core.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_passed
+from booking_core import notifications, webhooks
+from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, elapsed_s, has_passed
+from booking_core.base.errors import Unavailable, is_outage
+from booking_core.base.repeated_log import RepeatedLog
+from booking_core.base.settings import Settings
+from booking_core.bookings import storefront
 from booking_core.db.due import NIL_ID, DueRows, Owner
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable, is_outage
-from booking_core.repeated_log import RepeatedLog
-from booking_core.retention_clock import Measured, Reading
-from booking_core.settings import Settings
+from booking_core.records import events, idempotency, parked, retention_clock
+from booking_core.records.retention_clock import Measured, Reading
 from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.rotation import Examine, Rotation

@@ -1,9 +1,9 @@
 """Process the due rows of all organizations: a batch of each in turn, and around what cannot be processed.
 
 A batch is one short transaction. When it fails, its rows are processed one by one; a row that still fails is parked
-(`booking_core.parked`), logged once, and tried again later. A row that another transaction has locked is passed over
-and found again by the next pass. So neither a large backlog nor a broken row of one organization delays the rows of
-another, or its own other rows.
+(`booking_core.records.parked`), logged once, and tried again later. A row that another transaction has locked is passed
+over and found again by the next pass. So neither a large backlog nor a broken row of one organization delays the rows
+of another, or its own other rows.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from booking_core import parked
+from booking_core.base.errors import Unavailable, is_outage
 from booking_core.db.due import DueRow, DueWork, Owner, Page, Processed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable, is_outage
-from booking_core.parked import ParkedRow
+from booking_core.records import parked
+from booking_core.records.parked import ParkedRow
 from booking_server.worker.jobs.rotation import Rotation
 
 log = logging.getLogger("booking.jobs")

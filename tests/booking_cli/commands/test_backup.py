@@ -18,11 +18,11 @@ from support.sealed import Sealed
 from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
 from booking_cli.operator.audited import operator
-from booking_core.backups import postgres, sqlite
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import revisions
 from booking_core.db.engine import Database
-from booking_core.tokens import SecretKeys, new_id
+from booking_core.upkeep.backups import postgres, sqlite
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -226,7 +226,7 @@ def test_an_interrupted_backup_leaves_no_file(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("booking_core.backups.service._checked", interrupt)
+    monkeypatch.setattr("booking_core.upkeep.backups.service._checked", interrupt)
     assert booking("backup", str(file)).code == 130
     assert [each.name for each in file.parent.iterdir() if "backup" in each.name] == []
 

@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import func, select
 from support.receivers import wait_until
 
-from booking_core import catalog
-from booking_core.catalog import rules, service
+from booking_core.base.errors import Unavailable
+from booking_core.catalogue import catalog
+from booking_core.catalogue.catalog import rules, service
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.errors import Unavailable
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""

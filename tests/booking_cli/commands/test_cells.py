@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.world import SECRET
 
-from booking_core import tokens
+from booking_core.base import tokens
 from booking_core.db import revisions
 
 Booking = Callable[..., object]

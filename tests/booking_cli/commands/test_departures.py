@@ -20,8 +20,8 @@ from support.world import DAY, SECRET, FixedClock, World, make_world
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core import bookings
+from booking_core.base.clock import system_clock
 from booking_core.bookings import cancel_batches
-from booking_core.clock import system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import PaymentMode

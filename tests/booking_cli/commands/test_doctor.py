@@ -11,12 +11,12 @@ from support.databases import run
 
 from booking_cli.framework.output import Renderer
 from booking_cli.operator import findings
-from booking_core import tokens
-from booking_core.clock import MINUTE, system_clock
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE, system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.unit_of_work import Update
-from booking_core.doctor import Finding, FindingKind
+from booking_core.upkeep.doctor import Finding, FindingKind
 
 ANOTHER = ("--slug", "isla-tours", "--name", "Isla Tours", "--timezone", "America/Santiago", "--currency", "CLP")
 MISCOUNT = Update("miscount", tables.counters, sets=("last_booking_number",), keys=("organization_id",))

@@ -38,7 +38,11 @@ def test_every_variable_that_is_read_is_documented(booking: Booking) -> None:
     rows = booking("help", "environment", "-o", "json").json["data"]
     documented = {name for row in rows for name in row["variable"].split(", ")}
     root = Path(__file__).parents[3]
-    sources = [*root.glob("booking_cli/**/*.py"), root / "booking_core/settings.py", *root.glob("booking_sdk/*.py")]
+    sources = [
+        *root.glob("booking_cli/**/*.py"),
+        root / "booking_core/base/settings.py",
+        *root.glob("booking_sdk/*.py"),
+    ]
     read = {name for path in sources for name in re.findall(r"\"(BOOKING_[A-Z_]+)\"", path.read_text())}
     assert len(read) > 20
     assert read - {"BOOKING_COMPLETE"} <= documented

@@ -12,11 +12,11 @@ from support.databases import connect, run
 from support.world import SECRET
 
 from booking_core import notifications
-from booking_core.clock import DAY, system_clock
-from booking_core.context import Installation
+from booking_core.base.clock import DAY, system_clock
+from booking_core.base.context import Installation
+from booking_core.base.tokens import SecretKeys
 from booking_core.db.engine import Database
 from booking_core.notifications import MailOutcome, MailResult
-from booking_core.tokens import SecretKeys
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

@@ -10,8 +10,9 @@ import pytest
 from support import due
 
 from booking_cli.client import refund_notes
-from booking_core import bookings, organizations, payments, stripe_accounts
-from booking_core.context import Actor
+from booking_core import bookings, organizations, payments
+from booking_core.base.context import Actor
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.bookings import (
     BookingSource,
@@ -21,7 +22,7 @@ from booking_core.models.bookings import (
     PaymentMode,
     RefundMode,
 )
-from booking_core.settings import Settings
+from booking_core.payments import stripe_accounts
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

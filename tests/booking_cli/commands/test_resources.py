@@ -15,7 +15,7 @@ from support.resources import LISTINGS, Listing
 from support.world import DAY, NOON, World
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.clock import Zone
+from booking_core.base.clock import Zone
 
 Booking = Callable[..., Any]
 Environment = Callable[[str, str], None]

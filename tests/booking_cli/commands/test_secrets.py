@@ -9,7 +9,7 @@ from support.databases import run
 from support.world import NEWER_SECRET, SECRET
 
 from booking_cli.operator import service, storage
-from booking_core.tokens import SecretKeys
+from booking_core.base.tokens import SecretKeys
 from booking_server.app import create_app
 
 Booking = Callable[..., Any]

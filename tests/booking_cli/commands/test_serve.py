@@ -22,7 +22,7 @@ from support.serving import serving
 from support.world import SECRET
 
 from booking_cli.operator import schema
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
 Booking = Callable[..., Any]

@@ -11,7 +11,7 @@ from support.recovering import recovering
 from support.servers import free_port
 from support.world import SECRET
 
-from booking_core.errors import Unavailable
+from booking_core.base.errors import Unavailable
 
 on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 SAYS = "waiting for the database"

@@ -57,7 +57,7 @@ def test_a_database_that_is_not_upgraded_is_refused_where_it_is_shared(
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
     from booking_cli.operator import logs
-    from booking_core.settings import Settings
+    from booking_core.base.settings import Settings
 
     with caplog.at_level("INFO"):
         logs.log_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))

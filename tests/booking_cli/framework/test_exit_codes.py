@@ -13,7 +13,7 @@ from support.servers import Service, free_port, new_world
 from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
 

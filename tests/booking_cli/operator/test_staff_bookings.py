@@ -10,7 +10,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, FixedClock, World, make_world
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import Booking as WireBooking

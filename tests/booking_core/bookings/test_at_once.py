@@ -11,11 +11,11 @@ from support.refusals import nothing_changes
 from support.world import DAY, World
 
 from booking_core import bookings
-from booking_core.clock import MINUTE
-from booking_core.context import Actor
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Actor
+from booking_core.base.errors import BookingError
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError
 from booking_core.models.bookings import PaymentMode
 
 ROUNDS = 20

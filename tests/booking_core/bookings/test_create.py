@@ -8,14 +8,16 @@ import pytest
 from support.creating import create, created
 from support.world import DAY, HOUR, World
 
-from booking_core import bookings, departures, idempotency
-from booking_core.db import tables
-from booking_core.errors import (
+from booking_core import bookings
+from booking_core.base.errors import (
     BookingError,
     IdempotencyInProgress,
     IdempotencyKeyReused,
 )
-from booking_core.idempotency import Answer
+from booking_core.catalogue import departures
+from booking_core.db import tables
+from booking_core.records import idempotency
+from booking_core.records.idempotency import Answer
 
 FULL = (409, "insufficient_capacity")
 

@@ -12,17 +12,18 @@ from support.databases import analyze, connect, fill, is_sqlite, run
 from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, cursors, departures, events, gift_cards, keys, payments, tokens
+from booking_core import bookings, payments
+from booking_core.base import cursors, tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Caller
+from booking_core.base.cursors import Binding
 from booking_core.bookings import BookingRequest, CreateRequest, Search, store
 from booking_core.bookings.moves import OFFERED_MAX
 from booking_core.bookings.store import SLICE
-from booking_core.clock import SECOND
-from booking_core.context import Caller
-from booking_core.cursors import Binding
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import (
     BookingCreate,
     BookingOrder,
@@ -34,6 +35,10 @@ from booking_core.models.bookings import (
     PaymentMode,
 )
 from booking_core.models.pages import Order
+from booking_core.organizations import keys
+from booking_core.payments import gift_cards
+from booking_core.records import events
+from booking_core.records.idempotency import Answer, Once
 
 BOOKINGS = 100_000
 OTHERS = 10_000

@@ -13,13 +13,13 @@ from support.databases import connect, departure_held, numbers_held
 from support.world import World
 
 from booking_core import bookings
+from booking_core.base.clock import HOUR
+from booking_core.base.errors import Unavailable
 from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
 from booking_core.bookings.references import Reference
-from booking_core.clock import HOUR
 from booking_core.db import tables
 from booking_core.db.statements import POSTGRESQL
-from booking_core.errors import Unavailable
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 
 WRITTEN = (tables.bookings, tables.customers, tables.events, tables.idempotency, tables.timeline, tables.effects)
 LONG_S, SHORT_S = 60.0, 0.05

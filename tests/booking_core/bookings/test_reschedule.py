@@ -9,7 +9,7 @@ from support.operations import Operations, as_published
 from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 
 

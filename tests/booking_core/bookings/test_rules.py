@@ -10,17 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 
-from booking_core import experiences, tokens
+from booking_core.base import tokens
+from booking_core.base.clock import zone
+from booking_core.base.context import Installation, Organization
+from booking_core.base.errors import Malformed, Unprocessable
+from booking_core.base.guest_links import ManageLinks
+from booking_core.base.tokens import SecretKeys
 from booking_core.bookings import cancellation_terms, pricing, rules
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import ShownBooking
-from booking_core.clock import zone
-from booking_core.context import Installation, Organization
-from booking_core.errors import Malformed, Unprocessable
-from booking_core.guest_links import ManageLinks
+from booking_core.catalogue import experiences
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
 from booking_core.models.limits import AMOUNT_MINOR_MAX
-from booking_core.tokens import SecretKeys
 
 TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
 ORGANIZATION = Organization(

@@ -8,12 +8,12 @@ from support.operations import Operations, guest
 from support.world import World
 
 from booking_core import bookings
+from booking_core.base.clock import SECOND
+from booking_core.base.errors import Malformed, NotFound
 from booking_core.bookings import Search
 from booking_core.bookings.store import lists
-from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.paging import PageRequest
-from booking_core.errors import Malformed, NotFound
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.pages import Order
 

@@ -11,12 +11,12 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
 from booking_core import bookings
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
+from booking_core.base.errors import NotFound
 from booking_core.db import tables
-from booking_core.errors import NotFound
-from booking_core.idempotency import Answer
 from booking_core.models.bookings import AddOnInput, Booking, BookingSource, CancelReason, PaymentMode, RefundMode
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 

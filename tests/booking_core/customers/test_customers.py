@@ -10,17 +10,19 @@ from sqlalchemy import text
 from support.plans import Explained
 from support.world import DAY, NOON, World
 
-from booking_core import customers, events, tokens
-from booking_core.context import Caller
+from booking_core import customers
+from booking_core.base import tokens
+from booking_core.base.context import Caller
+from booking_core.base.errors import Malformed, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.errors import Malformed, NotFound
-from booking_core.events import NewEvent
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order, Page
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 KARI = CustomerCreate(email="Kari@Example.com", name="Kari Nordmann", phone="+47 900 00 000")
 

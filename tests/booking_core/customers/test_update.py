@@ -8,7 +8,7 @@ from support.operations import Operations
 from support.refusals import nothing_changes
 from support.world import World
 
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

@@ -10,17 +10,19 @@ from support.databases import analyze, fill, is_sqlite
 from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
-from booking_core import customers, experiences, gift_cards
+from booking_core import customers
+from booking_core.base.errors import NotFound
 from booking_core.bookings import store as bookings_store
+from booking_core.catalogue import experiences
+from booking_core.catalogue.experiences import store as experiences_store
 from booking_core.customers import store as customers_store
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import KeysetList, PageRequest
-from booking_core.errors import NotFound
-from booking_core.experiences import store as experiences_store
-from booking_core.gift_cards import store as gift_cards_store
 from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.pages import Order
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import store as gift_cards_store
 
 MANY = 20_000
 RARE = 3

@@ -14,11 +14,11 @@ from support.api import booking_body
 from support.releases import COLUMN, INDEX, TABLE, Release
 from support.world import SECRET, FixedClock, make_world
 
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import Settings
+from booking_core.base.tokens import new_id
 from booking_core.db import migrate, revisions
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
-from booking_core.tokens import new_id
 from booking_server.app import create_app
 
 BASE = "0001"

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from booking_core.base.errors import Unavailable
 from booking_core.db import engine
 from booking_core.db.engine import Pool
-from booking_core.errors import Unavailable
 
 
 class Idle:

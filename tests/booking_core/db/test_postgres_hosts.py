@@ -11,11 +11,11 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from support.servers import free_port
 
+from booking_core.base.errors import Unavailable
 from booking_core.db import postgres, postgres_hosts
 from booking_core.db.engine import Database
 from booking_core.db.postgres_hosts import Address, Connector, SignsOfLife, gives_sign_of_life
 from booking_core.db.statements import Statement
-from booking_core.errors import Unavailable
 
 HERE: Address = ("127.0.0.1", "5432")
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from booking_core import doctor, tokens
+from booking_core.base import tokens
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import POSTGRESQL, SQLITE, Statement
+from booking_core.upkeep import doctor
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("booking_core", "booking_server", "booking_cli", "bench")

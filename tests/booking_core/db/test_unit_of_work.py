@@ -8,14 +8,15 @@ import pytest
 from sqlalchemy import bindparam, func, select
 from support.world import World
 
-from booking_core import idempotency, tokens
-from booking_core.context import Actor
+from booking_core.base import tokens
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import POSTGRESQL, Statement
 from booking_core.db.unit_of_work import Update, as_one_statement
-from booking_core.errors import Conflict, NotFound
-from booking_core.idempotency import Answer, Once
+from booking_core.records import idempotency
+from booking_core.records.idempotency import Answer, Once
 
 BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 BUMP_EVENTS = Update("bump_events", tables.counters, adds=("last_event_sequence",), keys=("organization_id",))

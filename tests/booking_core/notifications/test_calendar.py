@@ -6,8 +6,8 @@ import icalendar
 import pytest
 from support.world import NOON, World
 
-from booking_core.context import Organization
-from booking_core.languages import language
+from booking_core.base.context import Organization
+from booking_core.base.languages import language
 from booking_core.notifications import calendar
 from booking_core.notifications.summary import BookingDetails
 

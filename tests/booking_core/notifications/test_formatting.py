@@ -2,7 +2,7 @@
 
 import pytest
 
-from booking_core.clock import from_datetime, zone
+from booking_core.base.clock import from_datetime, zone
 from booking_core.notifications import formatting
 
 OSLO = zone("Europe/Oslo")

@@ -10,12 +10,12 @@ from support.mails import Mails
 from support.world import DAY, HOUR, SECRET, World
 
 from booking_core import notifications
-from booking_core.context import Installation
+from booking_core.base.context import Installation
+from booking_core.base.errors import NotFound
+from booking_core.base.guest_links import ManageLinks, open_token
+from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
-from booking_core.errors import NotFound
-from booking_core.guest_links import ManageLinks, open_token
 from booking_core.notifications import GuestView
-from booking_core.tokens import SecretKeys
 
 
 def token_of(mails: Mails, booking_id: str, installation: Installation | None = None) -> str:

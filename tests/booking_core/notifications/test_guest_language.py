@@ -11,11 +11,12 @@ from support.operations import Operations, guest
 from support.pseudo_locale import letters_left, use_pseudo_locale, visible
 from support.world import DAY, HOUR
 
-from booking_core import gift_cards, languages
+from booking_core.base import languages
 from booking_core.db import tables
-from booking_core.gift_cards import GiftCardIssue
 from booking_core.notifications import rendering, summary
-from booking_core.outbox import OutboxKind
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue
+from booking_core.records.outbox import OutboxKind
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL

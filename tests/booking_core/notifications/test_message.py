@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from booking_core.clock import to_datetime
+from booking_core.base.clock import to_datetime
 from booking_core.notifications import message
 from booking_core.notifications.formatting import one_line
 from booking_core.notifications.message import Mailbox, MailContent

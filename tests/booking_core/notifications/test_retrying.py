@@ -10,13 +10,13 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World, make_world
 
 from booking_core import notifications
-from booking_core.clock import MINUTE
-from booking_core.context import Organization
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
-from booking_core.errors import Conflict, NotFound
 from booking_core.notifications import Mail, MailOutcome, MailResult, MailStatus, rendering
 from booking_core.notifications.rules import SENT_WITHIN
-from booking_core.outbox import OutboxKind
+from booking_core.records.outbox import OutboxKind
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 STAFF = OutboxKind.STAFF_BOOKING_MAIL

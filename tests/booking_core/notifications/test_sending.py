@@ -9,12 +9,12 @@ from support.mails import Mails
 from support.world import HOUR
 
 from booking_core import notifications
-from booking_core.clock import END_OF_TIME
-from booking_core.context import Installation
+from booking_core.base.clock import END_OF_TIME
+from booking_core.base.context import Installation
+from booking_core.base.tokens import SecretKeys
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
-from booking_core.outbox import OutboxKind
-from booking_core.tokens import SecretKeys
+from booking_core.records.outbox import OutboxKind
 
 SECOND = 1_000_000
 LEASE_S = 60

@@ -11,10 +11,11 @@ import pytest
 from support.mails import Mails
 from support.world import HOUR, World
 
-from booking_core import bookings, gift_cards, tokens
-from booking_core.context import Installation
+from booking_core import bookings
+from booking_core.base import tokens
+from booking_core.base.context import Installation
+from booking_core.base.tokens import SecretKeys
 from booking_core.db import tables
-from booking_core.gift_cards import GiftCardIssue
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
 from booking_core.notifications.rules import (
@@ -25,8 +26,9 @@ from booking_core.notifications.rules import (
     TO_GUESTS,
     WRITE_RETRY_DELAYS,
 )
-from booking_core.outbox import OutboxKind
-from booking_core.tokens import SecretKeys
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue
+from booking_core.records.outbox import OutboxKind
 
 GIFT_CARD = OutboxKind.GIFT_CARD_MAIL
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL

@@ -6,12 +6,13 @@ import pytest
 from sqlalchemy import bindparam, select
 from support.world import FixedClock, World
 
-from booking_core import organizations, tokens
-from booking_core.context import Organization
+from booking_core import organizations
+from booking_core.base import tokens
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.errors import Conflict, Malformed, NotFound
 from booking_core.models.organizations import Organization as WireOrganization
 
 

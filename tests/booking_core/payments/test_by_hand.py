@@ -10,11 +10,12 @@ from support import due
 from support.money import LEASE_S, TOTAL, Till
 from support.world import DAY, HOUR, NOON
 
-from booking_core import bookings, payments, tokens
-from booking_core.clock import SECOND
+from booking_core import bookings, payments
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.errors import BookingError, Conflict, Malformed, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, Conflict, Malformed, NotFound
 from booking_core.payments import MoneyState, Refund, RefundFilter, RefundOutcome, rules
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.money import TOTAL, Till
 from support.world import DAY, HOUR, NOON
 
-from booking_core.context import Organization
+from booking_core.base.context import Organization
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
-from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules
 

@@ -10,8 +10,9 @@ from support.money import LEASE_S, TOTAL, Till
 from support.plans import plan_of
 from support.world import DAY, HOUR, NOON
 
-from booking_core import payments, tokens
-from booking_core.clock import SECOND
+from booking_core import payments
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID
 from booking_core.db.statements import Statement

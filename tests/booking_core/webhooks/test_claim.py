@@ -14,7 +14,7 @@ from support.hooks import Hooks, queue_rows
 from support.receivers import wait_until
 from support.world import HOUR, SECRET, FixedClock
 
-from booking_core import tokens
+from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType

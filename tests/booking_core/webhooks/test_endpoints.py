@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import text
 from support.hooks import ISSUED, REDEEMED, Hooks
 
-from booking_core import events, webhooks
+from booking_core import webhooks
+from booking_core.base.errors import Conflict
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
-from booking_core.errors import Conflict
-from booking_core.events import NewEvent
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
 Act = Callable[[Tx, Hooks, str], object]

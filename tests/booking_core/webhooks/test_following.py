@@ -10,12 +10,12 @@ from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
 from support.receivers import wait_until
 from support.world import HOUR, FixedClock
 
-from booking_core import events, tokens, webhooks
+from booking_core import webhooks
+from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import (
@@ -25,6 +25,8 @@ from booking_core.models.webhooks import (
     WantedStatus,
     WebhookEndpointChange,
 )
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 from booking_core.webhooks import following, giving_up, recovering
 
 SECOND = 1_000_000

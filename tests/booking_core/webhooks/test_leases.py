@@ -5,9 +5,10 @@ from support import databases
 from support.hooks import Hooks
 from support.world import HOUR, FixedClock
 
-from booking_core import events, tokens
-from booking_core.clock import SECOND
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
 from booking_core.db import tables
+from booking_core.records import events
 from booking_core.webhooks import log, park
 
 CARD = "00000000-0000-7000-8000-0000000000ca"

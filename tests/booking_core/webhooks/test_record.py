@@ -10,13 +10,14 @@ import pytest
 from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
-from booking_core import events, webhooks
+from booking_core import webhooks
+from booking_core.base.errors import Conflict
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict
-from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED

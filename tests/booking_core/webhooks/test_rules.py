@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.world import HOUR, NOON
 
-from booking_core.errors import Malformed, Unprocessable
+from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.webhooks import rules
 from booking_core.webhooks.rules import EndpointHealth, EndpointRow, LeasedDelivery, OldSecret
 

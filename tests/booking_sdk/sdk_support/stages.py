@@ -13,8 +13,10 @@ from support.checkouts import configure
 from support.operations import Operations
 from support.world import World
 
-from booking_core import bookings, departures, payments, tokens
-from booking_core.clock import to_datetime
+from booking_core import bookings, payments
+from booking_core.base import tokens
+from booking_core.base.clock import to_datetime
+from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.payments import RefundOutcome, RefundResult
 from booking_sdk import AsyncBookingClient, BookingClient

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 HOST = "127.0.0.1"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.adapters import address_guard
 from booking_server.adapters.address_guard import (
     AddressGuard,

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from booking_core.base.settings import SettingError, Settings
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import SettingError, Settings
 from booking_server.adapters import connections
 from booking_server.adapters.webhook_client import Sent, WebhookSender
 from booking_server.adapters.webhook_response import WebhookResponse
@@ -340,7 +340,7 @@ def test_an_endless_head_is_cut(deliver: Deliver, receive: Receive, pour: Any) -
 BOMBED = """
 import asyncio, sys, threading
 import psutil, uvloop
-from booking_core.settings import Settings
+from booking_core.base.settings import Settings
 from booking_server.adapters.webhook_client import WebhookSender
 
 loop, ca_file, warm, *bombs = sys.argv[1:]

@@ -23,13 +23,13 @@ from support.api import Api, booking_body, fresh_key
 from support.endpoints import DOCUMENT, OPERATIONS
 from support.world import SECRET, World
 
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
 from booking_core.models import base
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 from booking_core.models.scopes import Scope
-from booking_core.settings import RateLimit, Settings
 from booking_server.api.openapi import changelog, document
 from booking_server.app import create_app, describe
 

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from support.api import Api, booking_body, fresh_key
 
 from booking_cli.operator.logs import JsonLines
-from booking_core.errors import Unavailable
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import SettingError, Settings
 from booking_core.models.scopes import Scope
-from booking_core.settings import SettingError, Settings
 from booking_server.api import observer
 from booking_server.api.observer import RequestObserver
 from booking_server.api.request_log import UNAVAILABLE_MAX, RequestLog

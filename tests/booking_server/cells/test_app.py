@@ -13,9 +13,10 @@ from support.api import Api, error_of
 from support.cells import OWN_DATABASE, settings_of_cells, world_in
 from support.world import FixedClock, World
 
-from booking_core import cells, tokens
-from booking_core.clock import system_clock
-from booking_core.settings import CellAddress, Settings
+from booking_core.base import tokens
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import CellAddress, Settings
+from booking_core.upkeep import cells
 from booking_server.cells import create_app
 
 AWAY = "aw"

@@ -13,9 +13,9 @@ from support.api import Api
 from support.cells import settings_of_cells, world_in
 from support.world import FixedClock
 
-from booking_core import cells, doctor
-from booking_core.clock import system_clock
-from booking_core.settings import CellAddress
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import CellAddress
+from booking_core.upkeep import cells, doctor
 from booking_server.cells import create_app
 
 BINDIR = "SELECT setting FROM pg_config WHERE name = 'BINDIR'"

@@ -12,11 +12,11 @@ from support.hooks import Hooks
 from support.mails import Mails
 from support.world import FixedClock, World
 
-from booking_core import cells
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.settings import Settings
+from booking_core.upkeep import cells
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.worker import Worker

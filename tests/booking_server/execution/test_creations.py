@@ -13,11 +13,11 @@ from support.lanes import Client, running, statuses, until, url_of
 from support.world import World
 
 from booking_core import bookings
+from booking_core.base.errors import IdempotencyInProgress, Unavailable
 from booking_core.bookings import CreateRequest
 from booking_core.db import sqlite, tables
 from booking_core.db.engine import Tx
-from booking_core.errors import IdempotencyInProgress, Unavailable
-from booking_core.idempotency import Answer
+from booking_core.records.idempotency import Answer
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.creation import Creation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from booking_core.errors import NotFound, Unavailable
+from booking_core.base.errors import NotFound, Unavailable
 from booking_server.execution import executor
 from booking_server.execution.executor import BatchExecutor
 from booking_server.execution.queues import Place, SeparateQueue

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 import pytest
 from support.world import DAY, HOUR, NOON, World
 
-from booking_core import keys
-from booking_core.clock import MINUTE, SECOND
-from booking_core.context import Caller
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.context import Caller
+from booking_core.base.errors import Unavailable
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import Unavailable
+from booking_core.organizations import keys
 from booking_server.execution.key_usage import KeyUsage
 
 Identify = Callable[[str], Caller]

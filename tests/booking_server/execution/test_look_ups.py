@@ -5,8 +5,8 @@ import threading
 
 from support.world import SECRET
 
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.execution.service import Service
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.world import World
 
-from booking_core.errors import Unavailable
+from booking_core.base.errors import Unavailable
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.payment_calls import PaymentCalls
 

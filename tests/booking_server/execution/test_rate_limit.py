@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.servers import free_port
 
-from booking_core.settings import RateLimit
+from booking_core.base.settings import RateLimit
 from booking_server.execution import rate_limit
 from booking_server.execution.rate_limit import Ask, MemoryLimiter, Reading, RedisLimiter, open_limiter
 

@@ -15,14 +15,15 @@ from support.refusals import refused
 from support.resources import LISTINGS
 from support.world import SECRET, World
 
-from booking_core import customers, experiences
-from booking_core.context import Caller
+from booking_core import customers
+from booking_core.base.context import Caller
+from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
+from booking_core.base.settings import Settings
+from booking_core.catalogue import experiences
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
-from booking_core.idempotency import Answer
-from booking_core.settings import Settings
+from booking_core.records.idempotency import Answer
 from booking_server.execution import reads as reads_module
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.reads import Reads

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from support.world import SECRET, World
 
-from booking_core import keys
-from booking_core.context import Caller
+from booking_core.base.context import Caller
+from booking_core.base.errors import ApiKeyRevoked
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.errors import ApiKeyRevoked
 from booking_core.models.scopes import Scope
-from booking_core.settings import Settings
+from booking_core.organizations import keys
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
 from booking_server.execution.shared_look_ups import SHARED_S, SharedLookUps

@@ -10,10 +10,10 @@ from support.databases import departure_held
 from support.world import SECRET, World
 
 from booking_core import bookings
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db import postgres
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable
-from booking_core.settings import Settings
 from booking_server.execution.service import Service
 
 

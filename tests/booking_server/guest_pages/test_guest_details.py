@@ -15,13 +15,14 @@ from support.operations import Operations
 from support.pseudo_locale import letters_left, use_pseudo_locale, visible
 from support.world import DAY, FixedClock
 
-from booking_core import bookings, gift_cards
+from booking_core import bookings
+from booking_core.base.errors import Conflict
+from booking_core.base.guest_links import gift_card_link
 from booking_core.db import tables
-from booking_core.errors import Conflict
-from booking_core.gift_cards import GiftCardIssue
-from booking_core.guest_links import gift_card_link
 from booking_core.notifications import guest as views
 from booking_core.notifications import summary
+from booking_core.payments import gift_cards
+from booking_core.payments.gift_cards import GiftCardIssue
 from booking_server.guest_pages import router
 
 

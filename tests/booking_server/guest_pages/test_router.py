@@ -15,8 +15,8 @@ from support.operations import Operations
 from support.world import HOUR, SECRET, FixedClock, World
 
 from booking_core import bookings, notifications
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
-from booking_core.settings import RateLimit, Settings
 from booking_server.app import create_app
 from booking_server.execution.rate_limit import MemoryLimiter
 
@@ -383,7 +383,7 @@ def test_requests_count_like_requests_without_a_key(limited: Callable[..., httpx
 
 
 def test_an_unavailable_database_gets_a_page(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_core.errors import Unavailable
+    from booking_core.base.errors import Unavailable
 
     def away(*_: object, **__: object) -> None:
         raise Unavailable
@@ -396,7 +396,7 @@ def test_an_unavailable_database_gets_a_page(guest: Guest, monkeypatch: pytest.M
 
 def test_an_unknown_outcome_of_a_cancellation_is_reported(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is lost after the commit and before its response."""
-    from booking_core.errors import Unavailable
+    from booking_core.base.errors import Unavailable
 
     write = guest.api.world.database.write
 

@@ -15,11 +15,11 @@ import uvicorn
 from support.connections import Connection, SteppedLoop, echo, stepped_loop
 from support.world import SECRET, FixedClock, make_world
 
-from booking_core import keys
-from booking_core.clock import system_clock
+from booking_core.base.clock import system_clock
+from booking_core.base.errors import RateLimited, Unavailable
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db.engine import Database
-from booking_core.errors import RateLimited, Unavailable
-from booking_core.settings import RateLimit, Settings
+from booking_core.organizations import keys
 from booking_server.api.observer import REFUSALS
 from booking_server.app import create_app
 from booking_server.execution import authenticator

@@ -18,9 +18,9 @@ from support.mails import Mails
 from support.smtp import HANG, MailServer
 from support.world import SECRET, FixedClock, World, make_world
 
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.notifications import Mailbox
-from booking_core.settings import Settings
 from booking_server.adapters.smtp import SmtpMailer, SmtpServer
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.cells.monitoring import CellsMonitor

@@ -16,12 +16,12 @@ from support.releases import COLUMN, newer_release
 from support.servers import Service, new_world
 from support.world import NOON, SECRET, FixedClock
 
-from booking_core import worker_heartbeats
-from booking_core.clock import DAY, SECOND
+from booking_core.base.clock import DAY, SECOND
+from booking_core.base.settings import Settings
+from booking_core.base.tokens import new_id
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.settings import Settings
-from booking_core.tokens import new_id
+from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status
 from booking_server.monitoring.shutdown import announcing

@@ -12,15 +12,15 @@ from support.api import Api
 from support.hooks import Hooks
 from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
-from booking_core import worker_heartbeats
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.errors import NotFound, Unavailable
+from booking_core.base.settings import Settings
+from booking_core.base.tokens import new_id
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.tallies import OTHER, Tallies
-from booking_core.errors import NotFound, Unavailable
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import Settings
-from booking_core.tokens import new_id
+from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.exposition import Processes, merged, render
 from booking_server.monitoring.installation import Installation

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from support.api import Api
 from support.world import SECRET
 
+from booking_core.base.settings import RateLimit, Settings
 from booking_core.db.engine import Database
 from booking_core.models.limits import API_VERSION
-from booking_core.settings import RateLimit, Settings
 from booking_server.api.openapi.changelog import CHANGES
 from booking_server.app import create_app
 from booking_server.reference import assets, router

@@ -19,12 +19,12 @@ from support.receivers import Receivers, plain, wait_until
 from support.world import SECRET, FixedClock, make_world
 
 import webhook_verify
-from booking_core.clock import HOUR, system_clock
+from booking_core.base.clock import HOUR, system_clock
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import SettingError, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
 from booking_core.models.events import EventType
-from booking_core.settings import SettingError, Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.app import create_app
 from booking_server.tracing import setup

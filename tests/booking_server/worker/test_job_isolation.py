@@ -19,16 +19,16 @@ from support.plans import Plan, explaining
 from support.rows import booking, customer, event, ids
 from support.world import DAY, NOON, FixedClock, World, make_world
 
-from booking_core import retention_clock
-from booking_core.clock import END_OF_TIME, HOUR, MINUTE, SECOND
+from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE, SECOND
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
-from booking_core.outbox import OutboxKind
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from booking_core.settings import Settings
+from booking_core.records import retention_clock
+from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import Report
 from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.announcements import AnnouncementJob

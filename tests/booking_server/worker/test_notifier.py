@@ -10,8 +10,8 @@ from support import databases
 from support.api import Api
 from support.world import SECRET, FixedClock, make_world
 
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.worker.notifier import CHANNEL, Notify, listen, open_notifier
 

@@ -9,13 +9,14 @@ import pytest
 from support.hooks import Hooks
 from support.world import SECRET, FixedClock, make_world
 
-from booking_core import doctor, webhooks
-from booking_core.clock import MINUTE
+from booking_core import webhooks
+from booking_core.base.clock import MINUTE
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import Settings
+from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
 from booking_server.worker.delivery_queue import DeliveryQueue
 

@@ -11,14 +11,15 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
-from booking_core import backlog, checkouts, doctor, sandboxes, stripe_accounts
-from booking_core.checkouts import IntentUpdate
-from booking_core.clock import MINUTE, SECOND
-from booking_core.context import Actor, Caller
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.context import Actor, Caller
+from booking_core.base.errors import Conflict
+from booking_core.base.settings import Settings
+from booking_core.bookings import checkouts
+from booking_core.bookings.checkouts import IntentUpdate
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.errors import Conflict
 from booking_core.models.checkouts import CheckoutCreate
 from booking_core.models.events import EventType
 from booking_core.models.sandbox import SandboxClockAdvance
@@ -30,8 +31,9 @@ from booking_core.payments import (
     SandboxCard,
     new_sandbox_checkout_intent,
     new_sandbox_intent,
+    stripe_accounts,
 )
-from booking_core.settings import Settings
+from booking_core.upkeep import backlog, doctor, sandboxes
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob

@@ -11,9 +11,9 @@ from support.hooks import Hooks
 from support.world import HOUR, SECRET, FixedClock, World, make_world
 
 from booking_core import webhooks
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
-from booking_core.settings import Settings
 from booking_core.webhooks import Step
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.process import running

@@ -15,13 +15,14 @@ from support.hooks import Hooks, follow
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
-from booking_core import tokens, webhooks
-from booking_core.clock import MINUTE, system_clock
+from booking_core import webhooks
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE, system_clock
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
 from booking_core.models.webhooks import AttemptError
-from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.delivery_queue import DeliveryQueue
 from booking_server.worker.jobs.job import Job

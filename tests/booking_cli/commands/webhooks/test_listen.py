@@ -31,11 +31,12 @@ from booking_cli.commands.webhooks.listen_view import Screen, View
 from booking_cli.commands.webhooks.receiver import Result
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_core import events, tokens
+from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.events import NewEvent
 from booking_core.models.events import SUBSCRIBABLE, EventType
+from booking_core.records import events
+from booking_core.records.events import NewEvent
 from booking_server.worker.signing import signed_headers
 from webhook_verify import Verifier, generate_secret
 

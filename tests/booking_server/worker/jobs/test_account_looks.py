@@ -12,7 +12,7 @@ from support.operations import Operations
 from support.stripe_ledger import Ledger, stripe
 from support.world import HOUR, World
 
-from booking_core.checkouts.rules import LOOK_INTERVAL, LOOK_OVERLAP
+from booking_core.bookings.checkouts.rules import LOOK_INTERVAL, LOOK_OVERLAP
 from booking_core.db import tables
 from booking_server.adapters.stripe_intents import Refunded, StripeIntents
 

@@ -7,12 +7,14 @@ import pytest
 from support.rows import customer
 from support.world import DAY, HOUR, FixedClock, World, make_world
 
-from booking_core import erasures, retention_clock, tokens
-from booking_core.clock import MINUTE
-from booking_core.context import Actor
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Actor
+from booking_core.base.settings import Settings
+from booking_core.customers import erasures
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.settings import Settings
+from booking_core.records import retention_clock
 from booking_server.worker.jobs.erasure import ErasureJob
 
 

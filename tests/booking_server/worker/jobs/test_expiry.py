@@ -11,8 +11,8 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
 from booking_core import bookings
+from booking_core.base.clock import MINUTE, SECOND
 from booking_core.bookings import cancel_batches
-from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_server.worker.jobs.expiry import ExpiryJob
 

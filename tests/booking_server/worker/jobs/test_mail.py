@@ -12,13 +12,13 @@ from support.mails import Mails
 from support.smtp import OK, MailServer
 from support.world import SECRET, FixedClock, World, make_world
 
-from booking_core.clock import MINUTE
+from booking_core.base.clock import MINUTE
+from booking_core.base.settings import SettingError, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_core.notifications.rules import SEND_RETRY_DELAYS
-from booking_core.outbox import OutboxKind
-from booking_core.settings import SettingError, Settings
+from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import CONNECTIONS_MAX, Report
 from booking_server.worker.jobs.mail import OF_ONE_MAX, SEND_BATCH, WRITE_BATCH, MailJob, mail_folder, mail_job
 from booking_server.worker.jobs.periodic import periodic_jobs

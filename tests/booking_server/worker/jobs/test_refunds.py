@@ -13,11 +13,11 @@ from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import HOUR, FixedClock, World, make_world
 
 from booking_core import payments
-from booking_core.clock import MINUTE, SECOND
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules
-from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.jobs.refunds import IN_FLIGHT_MAX, OF_ONE_MAX, RefundJob, refund_job

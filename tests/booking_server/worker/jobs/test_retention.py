@@ -12,14 +12,15 @@ from support.mails import Mails
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import notifications, retention_clock, webhooks
-from booking_core.clock import MINUTE, SECOND
+from booking_core import notifications, webhooks
+from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.errors import Unavailable
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
-from booking_core.retention_clock import CATCH_UP, Measured, moved
-from booking_core.settings import Settings
+from booking_core.records import retention_clock
+from booking_core.records.retention_clock import CATCH_UP, Measured, moved
 from booking_server.worker.jobs.retention import RetentionJob
 
 KEPT = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}

@@ -1,0 +1,1 @@
+"""Foundations: errors, time, tokens, context, settings and languages."""

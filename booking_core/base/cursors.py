@@ -1,0 +1,92 @@
+"""Opaque, signed list positions (decision L1).
+
+A cursor holds where a page ended. Its signature also covers what it belongs to (organization, endpoint, order,
+filters), so it opens nothing else: any mismatch is one and the same refusal.
+"""
+
+import base64
+import binascii
+import hmac
+import struct
+import uuid
+from dataclasses import dataclass
+
+from booking_core.base.errors import Malformed
+from booking_core.base.tokens import SecretKeys, sha256_hex
+
+_VERSION = b"\x01"
+_MAC_BYTES = 16
+_ROW = struct.Struct(">q16s")
+_SEQUENCE = struct.Struct(">q")
+_LENGTH_MAX = 200
+_PURPOSE = "cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The list or feed of a cursor."""
+
+    organization_id: str
+    endpoint: str
+    order: str
+    filters: tuple[object, ...] = ()
+
+    def message(self, position: bytes) -> bytes:
+        filters = sha256_hex(repr(self.filters).encode()) if self.filters else ""
+        return b"\x00".join(
+            (self.organization_id.encode(), self.endpoint.encode(), self.order.encode(), filters.encode(), position)
+        )
+
+
+def _encode(keys: SecretKeys, binding: Binding, position: bytes) -> str:
+    mac = keys.sign(_PURPOSE, binding.message(position))[:_MAC_BYTES]
+    return base64.urlsafe_b64encode(_VERSION + position + mac).rstrip(b"=").decode()
+
+
+def _decode(keys: SecretKeys, binding: Binding, cursor: str, length: int) -> bytes:
+    refusal = Malformed.at("starting_after", "is not a cursor of this list", "invalid_cursor")
+    if len(cursor) > _LENGTH_MAX:
+        raise refusal
+    try:
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise refusal from None
+    position, mac = data[1:-_MAC_BYTES], data[-_MAC_BYTES:]
+    # Base64 leaves unused bits in its last character: only the exact text that was issued is taken back.
+    exact = base64.urlsafe_b64encode(data).rstrip(b"=").decode() == cursor
+    if not exact or data[:1] != _VERSION or len(position) != length:
+        raise refusal
+    for signature in keys.signatures(_PURPOSE, binding.message(position)):
+        if hmac.compare_digest(signature[:_MAC_BYTES], mac):
+            return position
+    raise refusal
+
+
+def encode_row(keys: SecretKeys, binding: Binding, created_at: int, row_id: str) -> str:
+    """Return the cursor after a row of a list ordered by (created_at, id)."""
+    return _encode(keys, binding, _ROW.pack(created_at, bytes.fromhex(row_id.replace("-", ""))))
+
+
+def decode_row(keys: SecretKeys, binding: Binding, cursor: str) -> tuple[int, str]:
+    """Return the (created_at, id) of the row before the cursor.
+
+    Raises:
+        Malformed: it was not issued for this list, or was changed.
+    """
+    created_at, row_id = _ROW.unpack(_decode(keys, binding, cursor, _ROW.size))
+    return created_at, str(uuid.UUID(bytes=row_id))
+
+
+def encode_sequence(keys: SecretKeys, binding: Binding, sequence: int) -> str:
+    """Return the cursor after an event of the feed."""
+    return _encode(keys, binding, _SEQUENCE.pack(sequence))
+
+
+def decode_sequence(keys: SecretKeys, binding: Binding, cursor: str) -> int:
+    """Return the sequence of the event before the cursor.
+
+    Raises:
+        Malformed: it was not issued for this feed, or was changed.
+    """
+    (sequence,) = _SEQUENCE.unpack(_decode(keys, binding, cursor, _SEQUENCE.size))
+    return int(sequence)

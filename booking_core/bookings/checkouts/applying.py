@@ -1,0 +1,286 @@
+"""Record what Stripe says of a payment: by a webhook, or when the worker asks.
+
+Every function leaves the same state whatever arrives how often and in which order. A payment that succeeded stays so,
+refunds are compared with what is known by their sum, and a dispute that was closed is not opened again. So no event has
+to be remembered by its id. Locks are taken as everywhere: booking, payment, then the intent.
+"""
+
+import logging
+from enum import StrEnum
+
+from booking_core import bookings, payments
+from booking_core.base.context import Actor
+from booking_core.base.errors import Conflict, NotFound
+from booking_core.bookings import storefront
+from booking_core.bookings.checkouts import rules, staff_notices, store
+from booking_core.bookings.checkouts.rules import (
+    DisputeUpdate,
+    IntentRow,
+    IntentState,
+    IntentStatus,
+    IntentUpdate,
+    RefundUpdate,
+    ReviewReason,
+    Update,
+)
+from booking_core.bookings.queries import LockedBooking
+from booking_core.db.engine import Tx
+from booking_core.models.base import is_id
+from booking_core.models.bookings import PaymentStatus
+from booking_core.payments import Elsewhere, PaymentRow
+from booking_core.records import timeline
+from booking_core.records.outbox import OutboxKind
+from booking_core.records.timeline import TimelineKind
+
+log = logging.getLogger("booking.stripe")
+
+_FINAL = frozenset({IntentStatus.SUCCEEDED, IntentStatus.RESOLVED})
+
+
+class Applied(StrEnum):
+    """The result of applying an update."""
+
+    DONE = "done"
+    """It is recorded, now or before."""
+    UNKNOWN = "unknown"
+    """The payment is of no booking of this organization."""
+    NEEDS_REVIEW = "needs_review"
+
+
+def apply(tx: Tx, actor: Actor, update: Update) -> Applied:
+    """Record an update of a payment."""
+    booking_id = _booking_of(tx, actor, update)
+    if booking_id is None:
+        return _unknown(actor, update)
+    try:
+        target = _Target(tx, actor, booking_id)
+    except NotFound:
+        return _unknown(actor, update)
+    if isinstance(update, IntentUpdate):
+        return _apply_intent(target, update)
+    if isinstance(update, RefundUpdate):
+        return _apply_refund(target, update)
+    return _apply_dispute(target, update)
+
+
+def _unknown(actor: Actor, update: Update) -> Applied:
+    """Warn of money whose metadata name this organization and none of its bookings."""
+    if not isinstance(update, IntentUpdate):
+        return Applied.UNKNOWN
+    if update.organization_id == actor.organization.id and update.state is IntentState.SUCCEEDED:
+        log.warning("the payment %s for %s names no booking of it", update.intent_id, actor.organization.slug)
+    return Applied.UNKNOWN
+
+
+def _booking_of(tx: Tx, actor: Actor, update: Update) -> str | None:
+    found = store.booking_of_intent(tx, actor.organization.id, update.intent_id)
+    if found is not None or not isinstance(update, IntentUpdate):
+        return found
+    is_own = update.organization_id == actor.organization.id
+    return update.booking_id.lower() if is_own and update.booking_id and is_id(update.booking_id) else None
+
+
+class _Target:
+    """The locked booking, payment and intent of an update.
+
+    Raises:
+        NotFound: there is no such booking.
+    """
+
+    def __init__(self, tx: Tx, actor: Actor, booking_id: str) -> None:
+        self.tx, self.actor, self.booking_id = tx, actor, booking_id
+        self.booking: LockedBooking = bookings.lock(tx, actor, booking_id)
+        self.payment: PaymentRow | None = payments.lock(tx, actor, booking_id)
+        found = store.lock(tx, actor.organization.id, booking_id)
+        self.is_new = found is None
+        self.row = found or self._new()
+
+    def _new(self) -> IntentRow:
+        """Return the intent of a booking that was paid without a checkout of this API."""
+        booking, at = self.booking.row, self.actor.at
+        new = rules.new_row(self.booking_id, booking.total_minor, booking.currency, at)
+        is_paid = self.payment is not None and self.payment.status not in (PaymentStatus.PENDING, PaymentStatus.FAILED)
+        if not is_paid:
+            return new._replace(status=IntentStatus.OPEN)
+        assert self.payment is not None
+        return new._replace(status=IntentStatus.SUCCEEDED, intent_id=self.payment.payment_intent)
+
+    def save(self, row: IntentRow) -> None:
+        if row == self.row:
+            return
+        row = row._replace(updated_at=max(self.actor.at, row.updated_at))
+        (store.insert if self.is_new else store.change)(self.tx, self.actor.organization.id, row)
+
+    def notify_staff(self, row: IntentRow, kind: OutboxKind, occurrence: str, **payload: object) -> IntentRow:
+        """Enqueue a mail to staff, once for its occurrence, and return the row that remembers it."""
+        return staff_notices.enqueue(self.tx, self.actor, row, kind, occurrence, payload)
+
+    def note(self, kind: TimelineKind, **data: object) -> None:
+        customer_id = self.booking.details.customer_id
+        at, organization_id = self.actor.at, self.actor.organization.id
+        timeline.note(
+            self.tx, organization_id, kind, at=at, customer_id=customer_id, booking_id=self.booking_id, **data
+        )
+
+
+# The intent ------------------------------------------------------------------------------------------------------
+
+
+def _apply_intent(target: _Target, update: IntentUpdate) -> Applied:
+    if update.state is IntentState.SUCCEEDED:
+        return _succeed(target, update)
+    row = target.row
+    if row.status in _FINAL or row.intent_id not in (None, update.intent_id):
+        return Applied.DONE
+    row = row._replace(intent_id=update.intent_id)
+    if update.state is IntentState.CANCELED:
+        row = row._replace(status=IntentStatus.CANCELED, check_at=None)
+    elif update.state is IntentState.DECLINED and row.last_error != update.error:
+        row = row._replace(last_error=update.error)
+        target.note(TimelineKind.PAYMENT_FAILED, reason=update.error)
+    target.save(row)
+    return Applied.DONE
+
+
+def _succeed(target: _Target, update: IntentUpdate) -> Applied:
+    """Pay for the booking, unless the money does not fit it, and then record refunds that were made already."""
+    row = target.row
+    reason = None
+    if row.intent_id not in (None, update.intent_id):
+        reason = ReviewReason.SECOND_INTENT.value
+    elif row.status not in _FINAL:
+        reason = _mismatch(target, update) or _pay(target, update)
+    if reason is not None:
+        return _refer(target, update.intent_id, reason, update.received_minor, update.currency)
+    if row.status not in _FINAL and not _is_kept_in_review(row):
+        row = row._replace(intent_id=update.intent_id, status=IntentStatus.SUCCEEDED, last_error=None, check_at=None)
+    refunds = update.refunds or RefundUpdate(intent_id=update.intent_id, refunded_minor=0, is_whole=False)
+    if refunds.refunded_minor is None or max(row.refunded_minor, refunds.refunded_minor):
+        return _compare_refunds(target, row, refunds)
+    target.save(row if update.refunds is None else row._replace(check_at=None))
+    return Applied.DONE
+
+
+def _is_kept_in_review(row: IntentRow) -> bool:
+    """Return whether staff has to look at something else than whether the booking's own payment fits it."""
+    return row.status == IntentStatus.NEEDS_REVIEW and row.last_error in rules.BESIDES_PAYMENT
+
+
+def _mismatch(target: _Target, update: IntentUpdate) -> str | None:
+    payment = target.payment
+    if payment is None:
+        return None  # `storefront.pay` refuses it
+    if update.currency != payment.currency:
+        return ReviewReason.CURRENCY_DIFFERS
+    return None if update.received_minor == payment.amount_minor else ReviewReason.AMOUNT_DIFFERS
+
+
+def _pay(target: _Target, update: IntentUpdate) -> str | None:
+    """Pay for the booking; return the reason if it takes no payment by this intent."""
+    try:
+        storefront.pay(target.tx, target.actor, target.booking_id, payment_intent=update.intent_id)
+    except Conflict as conflict:
+        return conflict.reason
+    return None
+
+
+def _refer(target: _Target, intent_id: str, reason: str, amount_minor: int | None, currency: str) -> Applied:
+    """Leave a payment to staff: the booking is not confirmed by it, and nothing is refunded by the service."""
+    row = target.row
+    if (row.status, row.last_error) == (IntentStatus.NEEDS_REVIEW, reason) or row.status == IntentStatus.RESOLVED:
+        return Applied.NEEDS_REVIEW
+    if _is_kept_in_review(row):
+        return Applied.NEEDS_REVIEW
+    received = {"amount_minor": amount_minor, "currency": currency}
+    known = row.intent_id or intent_id
+    row = row._replace(intent_id=known, status=IntentStatus.NEEDS_REVIEW, last_error=reason, check_at=None)
+    about = received | {"reason": reason, "payment_intent": intent_id}
+    target.save(target.notify_staff(row, OutboxKind.STAFF_PAYMENT_REVIEW_MAIL, reason, **about))
+    target.note(TimelineKind.PAYMENT_NEEDS_REVIEW, reason=reason, payment_intent=intent_id, **received)
+    fields = {"organization_id": target.actor.organization.id, "booking_id": target.booking_id, "reason": reason}
+    text = "the payment %s of booking %s waits for a person (%s)"
+    log.warning(text, intent_id, target.booking_id, reason, extra=fields)
+    return Applied.NEEDS_REVIEW
+
+
+# Refunds ---------------------------------------------------------------------------------------------------------
+
+
+def _apply_refund(target: _Target, update: RefundUpdate) -> Applied:
+    if target.row.status == IntentStatus.NEEDS_REVIEW and _is_unreceived(target):
+        return _resolve_by_refund(target, update)
+    return _compare_refunds(target, target.row, update)
+
+
+def _is_unreceived(target: _Target) -> bool:
+    return target.payment is None or target.payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED)
+
+
+def _resolve_by_refund(target: _Target, update: RefundUpdate) -> Applied:
+    """Close the review of a payment that was never taken for the booking, once all of it was refunded."""
+    if not update.is_whole:
+        return Applied.NEEDS_REVIEW
+    target.save(target.row._replace(status=IntentStatus.RESOLVED))
+    target.note(TimelineKind.PAYMENT_REVIEWED, reason="refunded_elsewhere")
+    return Applied.DONE
+
+
+def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> Applied:
+    """Record what was refunded elsewhere: now, when the payment is received, or when a refund of this service that is
+    being sent has ended, after which the worker asks Stripe again."""
+    if update.refunded_minor is None:
+        return _refer(target, update.intent_id, ReviewReason.REFUND_DIFFERS, None, row.currency)
+    refunded_minor = max(row.refunded_minor, update.refunded_minor)
+    recorded = bookings.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, update.refund_id)
+    check_at, check_count = row.check_at, row.check_count
+    if row.status in _FINAL:
+        is_early = recorded.result is Elsewhere.TOO_EARLY
+        check_at, check_count = target.actor.at + rules.UNSETTLED if is_early else None, 0
+    target.save(
+        row._replace(
+            refunded_minor=refunded_minor,
+            returned_minor=row.returned_minor + recorded.amount_minor,
+            check_at=check_at,
+            check_count=check_count,
+        )
+    )
+    return Applied.DONE
+
+
+# Disputes --------------------------------------------------------------------------------------------------------
+
+
+def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
+    row = target.row
+    is_known = row.dispute_id == update.dispute_id
+    if is_known and row.dispute_closed_at is not None:
+        return Applied.DONE
+    if not is_known:
+        noted = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
+        target.note(TimelineKind.PAYMENT_DISPUTED, **noted)
+        text = "the payment %s of booking %s is disputed (%s)"
+        log.warning(text, update.intent_id, target.booking_id, update.reason)
+    if update.is_closed:
+        target.note(TimelineKind.DISPUTE_CLOSED, result=update.status)
+    row = row._replace(
+        intent_id=row.intent_id or update.intent_id,
+        dispute_id=update.dispute_id,
+        dispute_status=update.status,
+        dispute_reason=update.reason,
+        disputed_minor=update.amount_minor,
+        disputed_at=row.disputed_at if is_known else target.actor.at,
+        dispute_closed_at=target.actor.at if update.is_closed else None,
+    )
+    target.save(_notify_of_dispute(target, row, update))
+    return Applied.DONE
+
+
+def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -> IntentRow:
+    """Tell staff of a dispute that is open, and of one that is lost."""
+    about = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
+    about["payment_intent"] = update.intent_id
+    if not update.is_closed:
+        return target.notify_staff(row, OutboxKind.STAFF_DISPUTE_OPENED_MAIL, update.dispute_id, **about)
+    if update.status == rules.LOST:
+        return target.notify_staff(row, OutboxKind.STAFF_DISPUTE_LOST_MAIL, f"{update.dispute_id}:lost", **about)
+    return row

@@ -1,0 +1,205 @@
+"""Operations of the API on checkouts. Ids are canonical UUIDs in lower case.
+
+A checkout is created in two transactions with the call of Stripe between them: `create` makes the pending booking,
+`record_intent` stores what Stripe has made for it. The idempotency key of that call follows from the booking, so that a
+process which dies in between, or a client which asks again, leaves one intent.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from booking_core import bookings, payments
+from booking_core.base.clock import HOUR
+from booking_core.base.context import Actor, Caller
+from booking_core.base.errors import Conflict, NotFound, Unprocessable
+from booking_core.bookings import storefront
+from booking_core.bookings.checkouts import rules, store
+from booking_core.bookings.checkouts.rules import SEALED_FOR, UNPAID, IntentRow, IntentStatus
+from booking_core.db.engine import Tx
+from booking_core.models.bookings import BookingSource, BookingStatus, PaymentSource
+from booking_core.models.checkouts import CheckoutCreate
+from booking_core.payments import stripe_accounts
+from booking_core.payments.stripe_accounts import StripeAccount
+
+RETRYABLE = 20 * HOUR
+"""Stripe forgets an idempotency key after a day: behind this no intent is asked for again."""
+
+
+def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
+    """Create the booking of a checkout and return it as JSON: pending until it is paid, or confirmed at once when
+    nothing is left to pay.
+
+    Raises:
+        Conflict: `card_payments_not_configured`, or as `storefront.check_out`.
+        Unprocessable: `amount_not_chargeable`: Stripe does not take so small a part of the currency; or as
+            `storefront.check_out`.
+        NotFound, InsufficientCapacity: as `storefront.check_out`.
+    """
+    can_charge = caller.organization.is_sandbox or stripe_accounts.exists(tx, caller.organization.id)
+
+    def check_due(amount_minor: int, currency: str) -> None:
+        if amount_minor and not can_charge:
+            raise stripe_accounts.not_configured()
+        _require_chargeable(amount_minor, currency)
+
+    shown = storefront.check_out(tx, caller, _order(request), check_due=check_due)
+    booking = orjson.loads(shown)
+    if booking["status"] == BookingStatus.PENDING:
+        total = booking["totals"]["total"]
+        row = rules.new_row(booking["id"], total["amount_minor"], total["currency"], caller.at)
+        store.insert(tx, caller.organization.id, row)
+    return shown
+
+
+def _order(request: CheckoutCreate) -> storefront.Checkout:
+    return storefront.Checkout(
+        departure_id=request.departure_id,
+        guests=request.guests,
+        customer=request.customer,
+        add_ons=request.add_ons or (),
+        note=request.note,
+        gift_card_code=request.gift_card_code,
+        locale=request.locale,
+        hold_id=request.hold_id,
+        external_reference=request.external_reference,
+        external_reference_unique=request.external_reference_unique,
+        metadata=request.metadata,
+    )
+
+
+def _require_chargeable(amount_minor: int, currency: str) -> None:
+    if amount_minor % payments.gateway_unit(currency):
+        message = f"Cards are charged in steps of {payments.gateway_unit(currency)} minor units of {currency}."
+        raise Unprocessable.at("guests", message, "amount_not_chargeable")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The intent of a checkout, and the account that takes its payment."""
+
+    row: IntentRow
+    account: StripeAccount | None
+    """None in a sandbox, and where the intent was made before and the organization has removed it since."""
+    booking_number: int | None
+
+    @property
+    def has_intent(self) -> bool:
+        return self.row.intent_id is not None
+
+
+def prepare(tx: Tx, actor: Actor, booking_id: str) -> Prepared:
+    """Return the intent of a checkout, or what Stripe needs to make it.
+
+    Raises:
+        NotFound: the booking is no checkout.
+        Conflict: `card_payments_not_configured`; `payment_refused`: Stripe does not make such an intent;
+            `checkout_expired`: it has no intent, and it is too late to make one.
+    """
+    row = store.get(tx, actor.organization.id, booking_id)
+    booking = store.pending(tx, actor.organization.id, booking_id)
+    if row is None or booking is None:
+        raise NotFound("There is no such checkout.")
+    if row.status == IntentStatus.REFUSED:
+        raise refusal(row.last_error)
+    account = _account_of(tx, actor)
+    if row.intent_id is None:
+        if account is None and not actor.organization.is_sandbox:
+            raise stripe_accounts.not_configured()
+        is_live = booking.status == BookingStatus.PENDING and (booking.expires_at or 0) > actor.at
+        if not is_live or actor.at - row.created_at > RETRYABLE:
+            raise expired()
+    return Prepared(row, account, booking.booking_number)
+
+
+def _account_of(tx: Tx, actor: Actor) -> StripeAccount | None:
+    is_sandbox = actor.organization.is_sandbox
+    return None if is_sandbox else stripe_accounts.find(tx, actor.secret_keys, actor.organization.id)
+
+
+def expired() -> Conflict:
+    """Return the refusal of a checkout whose payment can no longer be asked for."""
+    return Conflict("checkout_expired", "The checkout has ended: its booking no longer waits for a payment.")
+
+
+def refusal(code: str | None) -> Conflict:
+    """Return the refusal of a checkout for which Stripe makes no intent."""
+    return Conflict("payment_refused", f"Stripe takes no such payment ({code}), and the booking is released.")
+
+
+def record_intent(tx: Tx, actor: Actor, booking_id: str, intent_id: str, client_secret: str) -> IntentRow:
+    """Store the intent that Stripe has made for a checkout; a second call changes nothing.
+
+    Raises:
+        NotFound: the booking is no checkout.
+    """
+    organization_id = actor.organization.id
+    bookings.lock(tx, actor, booking_id)
+    booking = store.pending(tx, organization_id, booking_id)
+    row = store.lock(tx, organization_id, booking_id)
+    if row is None or booking is None:
+        raise NotFound("There is no such checkout.")
+    if row.client_secret_sealed is not None:
+        return row
+    expires_at = booking.expires_at or actor.at
+    is_waiting = row.status == IntentStatus.REQUESTED
+    changed = row._replace(
+        intent_id=intent_id,
+        client_secret_sealed=actor.secret_keys.seal(SEALED_FOR, client_secret.encode(), organization_id, booking_id),
+        status=IntentStatus.OPEN if is_waiting else row.status,
+        expires_at=expires_at,
+        check_at=rules.first_check(actor.at, expires_at) if is_waiting else row.check_at,
+        updated_at=actor.at,
+    )
+    store.change(tx, organization_id, changed)
+    return changed
+
+
+def refuse_intent(tx: Tx, actor: Actor, booking_id: str, code: str) -> None:
+    """Record that Stripe makes no intent for a checkout, and let its booking expire at once."""
+    organization_id = actor.organization.id
+    booking = bookings.lock(tx, actor, booking_id)
+    row = store.lock(tx, organization_id, booking_id)
+    if row is None or row.status != IntentStatus.REQUESTED:
+        return
+    changed = row._replace(status=IntentStatus.REFUSED, last_error=code[:100], updated_at=actor.at)
+    store.change(tx, organization_id, changed)
+    if booking.row.status == BookingStatus.PENDING:
+        tx.update(store.EXPIRE, organization_id=organization_id, id=booking_id, expires_at=actor.at)
+
+
+def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
+    """Return a checkout with its booking as it is now; the client secret while the guest can pay.
+
+    Raises:
+        NotFound: the organization has no such checkout.
+    """
+    shown = bookings.get(tx, caller, booking_id)
+    booking = orjson.loads(orjson.dumps(shown))  # parts of it are rendered
+    if booking["source"] != BookingSource.ONLINE:
+        raise NotFound("There is no such checkout.")
+    if booking["payment"]["source"] != PaymentSource.STRIPE:
+        return {"id": booking_id, "booking": shown, "payment": None}
+    row = store.get(tx, caller.organization.id, booking_id)
+    if row is None:  # made by the core's own function, and paid in another way
+        total = booking["totals"]["total"]
+        row = rules.new_row(booking_id, total["amount_minor"], total["currency"], caller.at)
+    account = _account_of(tx, caller)
+    if row.status not in UNPAID or booking["status"] == BookingStatus.CANCELLED:
+        row = row._replace(client_secret_sealed=None)
+    return {"id": booking_id, "booking": shown, "payment": present(caller, row, account)}
+
+
+def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict[str, Any]:
+    """Return the payment of a checkout as JSON-ready values, with its opened client secret."""
+    sealed, secret = row.client_secret_sealed, None
+    if sealed is not None:
+        secret = actor.secret_keys.open(SEALED_FOR, sealed, actor.organization.id, row.booking_id).decode()
+    return {
+        "intent_id": row.intent_id,
+        "client_secret": secret,
+        "publishable_key": account.publishable_key if account else None,
+        "amount": {"amount_minor": row.amount_minor, "currency": row.currency},
+        "expires_at": None if row.expires_at is None else actor.organization.zone.iso(row.expires_at),
+    }

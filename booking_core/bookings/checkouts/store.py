@@ -1,0 +1,177 @@
+"""The SQL of payment intents."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Integer, Text, and_, bindparam, literal_column, or_, select, union_all
+from sqlalchemy.engine import Dialect
+
+from booking_core.bookings.checkouts.rules import IntentRow
+from booking_core.db import tables
+from booking_core.db.due import DueRows
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, now_us
+from booking_core.db.tables import Id, bookings, payment_intents, payments
+from booking_core.db.unit_of_work import Update
+
+_MINE = payment_intents.c.organization_id == bindparam("organization_id", type_=Id)
+_OF_BOOKING = payment_intents.c.booking_id == bindparam("booking_id", type_=Id)
+_COLUMNS = [payment_intents.c[name] for name in IntentRow._fields]
+_GET = Statement(select(*_COLUMNS).where(_MINE, _OF_BOOKING))
+_LOCK = Statement(select(*_COLUMNS).where(_MINE, _OF_BOOKING).with_for_update(key_share=True))
+_CHANGED = tuple(name for name in IntentRow._fields if name not in ("booking_id", "created_at"))
+_CHANGE = Update("change_payment_intent", payment_intents, sets=_CHANGED, keys=("organization_id", "booking_id"))
+
+
+def get(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
+    """Return the intent of a booking."""
+    row = tx.first(_GET, organization_id=organization_id, booking_id=booking_id)
+    return IntentRow._make(row) if row else None
+
+
+def lock(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
+    """Lock the intent of a booking, behind the booking and its payment."""
+    row = tx.first(_LOCK, organization_id=organization_id, booking_id=booking_id)
+    return IntentRow._make(row) if row else None
+
+
+def insert(tx: Tx, organization_id: str, row: IntentRow) -> None:
+    """Collect a new intent."""
+    tx.insert(tables.payment_intents, organization_id=organization_id, **row._asdict())
+
+
+def change(tx: Tx, organization_id: str, row: IntentRow) -> None:
+    """Collect the changes of an intent."""
+    values = row._asdict()
+    del values["created_at"]
+    tx.update(_CHANGE, organization_id=organization_id, **values)
+
+
+def _by_intent(_: Dialect) -> Any:
+    wanted = bindparam("intent_id", type_=Text)
+    paid = payments.c.organization_id == bindparam("organization_id", type_=Id)
+    found = union_all(
+        select(payment_intents.c.booking_id).where(_MINE, payment_intents.c.intent_id == wanted),
+        select(payments.c.booking_id).where(paid, payments.c.payment_intent == wanted),
+    )
+    return found.limit(literal_column("1", type_=Integer))
+
+
+_BY_INTENT = Statement(_by_intent)
+
+
+def booking_of_intent(tx: Tx, organization_id: str, intent_id: str) -> str | None:
+    """Return the id of the booking that the intent pays for."""
+    row = tx.first(_BY_INTENT, organization_id=organization_id, intent_id=intent_id)
+    return str(row[0]) if row else None
+
+
+class Pending(NamedTuple):
+    """The columns of a booking that say whether it can be paid."""
+
+    status: str
+    expires_at: int | None
+    booking_number: int | None
+
+
+_PENDING = Statement(
+    select(*(bookings.c[name] for name in Pending._fields)).where(
+        bookings.c.organization_id == bindparam("organization_id", type_=Id),
+        bookings.c.id == bindparam("booking_id", type_=Id),
+    )
+)
+
+
+def pending(tx: Tx, organization_id: str, booking_id: str) -> Pending | None:
+    """Return whether the booking can be paid, and until when."""
+    row = tx.first(_PENDING, organization_id=organization_id, booking_id=booking_id)
+    return Pending._make(row) if row else None
+
+
+EXPIRE = Update("expire_checkout", bookings, sets=("expires_at",))
+
+# Checks that are due ---------------------------------------------------------------------------------------------
+
+_IS_DUE = payment_intents.c.check_at.is_not(None)
+DUE = DueRows(payment_intents, payment_intents.c.check_at, payment_intents.c.booking_id, lambda _: (_IS_DUE,))
+
+
+class DueCheck(NamedTuple):
+    """An intent whose state is to be looked up, with the state of its booking."""
+
+    booking_id: str
+    intent_id: str | None
+    check_count: int
+    booking_status: str
+    at: int
+
+
+def _lock_due(dialect: Dialect) -> Any:
+    now = now_us(dialect)
+    booked = and_(
+        bookings.c.organization_id == payment_intents.c.organization_id, bookings.c.id == payment_intents.c.booking_id
+    )
+    return (
+        select(
+            payment_intents.c.booking_id,
+            payment_intents.c.intent_id,
+            payment_intents.c.check_count,
+            bookings.c.status,
+            now.label("at"),
+        )
+        .join_from(payment_intents, bookings, booked)
+        .where(
+            _MINE,
+            in_rows(dialect, payment_intents.c.booking_id, "wanted", "id"),
+            _IS_DUE,
+            payment_intents.c.check_at <= select(now).scalar_subquery(),
+        )
+        .order_by(payment_intents.c.check_at, payment_intents.c.booking_id)
+        .with_for_update(key_share=True, skip_locked=True, of=payment_intents)
+    )
+
+
+_LOCK_DUE = Statement(_lock_due)
+LEASE = Update(
+    "lease_payment_check",
+    payment_intents,
+    sets=("check_at", "check_count"),
+    keys=("organization_id", "booking_id"),
+)
+
+
+def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:
+    """Return those of the intents that are due; on PostgreSQL it locks them and skips locked ones."""
+    wanted = as_json({"id": each} for each in booking_ids)
+    return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)]
+
+
+# For staff -------------------------------------------------------------------------------------------------------
+
+_REVIEW = payment_intents.c.status == literal_column("'needs_review'", Text)
+_DISPUTED = and_(payment_intents.c.dispute_id.is_not(None), payment_intents.c.dispute_closed_at.is_(None))
+_CONDITIONS = {"needs_review": _REVIEW, "disputed": _DISPUTED, "waiting": or_(_REVIEW, _DISPUTED)}
+
+
+def _listed(name: str | None) -> Statement:
+    booked = and_(
+        bookings.c.organization_id == payment_intents.c.organization_id, bookings.c.id == payment_intents.c.booking_id
+    )
+    query = (
+        select(*_COLUMNS, bookings.c.booking_number, bookings.c.status, bookings.c.payment_status)
+        .join_from(payment_intents, bookings, booked)
+        .where(_MINE)
+        .order_by(payment_intents.c.updated_at.desc(), payment_intents.c.booking_id)
+        .limit(bindparam("limit", type_=Integer))
+    )
+    return Statement(query if name is None else query.where(_CONDITIONS[name]))
+
+
+_LISTS = {name: _listed(name) for name in (None, *_CONDITIONS)}
+
+
+def find(tx: Tx, organization_id: str, state: str | None, limit: int) -> Sequence[tuple[IntentRow, Any]]:
+    """Return intents with number, status and payment status of their bookings, the last changed first."""
+    width = len(IntentRow._fields)
+    found = tx.all(_LISTS[state], organization_id=organization_id, limit=limit)
+    return [(IntentRow._make(row[:width]), row[width:]) for row in found]

@@ -1,0 +1,1 @@
+"""Offers: experiences, their departures, holds of seats, and the catalogue file."""

@@ -1,0 +1,350 @@
+"""Compare the entries of a catalogue with the stored rows, and compute the changes. No storage, no clock.
+
+An entry is matched by its id, then by its natural key (slug, start, e-mail, code). Columns that an entry leaves out
+keep their stored values. Nothing is deleted; sold seats and gift card balances are never changed.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from booking_core.base import tokens
+from booking_core.catalogue.catalog.document import Note, Problem
+from booking_core.catalogue.catalog.rules import ONE_PRICE, Entry
+from booking_core.catalogue.catalog.translations import NAMES, unknown_names
+
+Row = dict[str, Any]
+"""A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""
+
+NEW_EXPERIENCE: Row = {
+    "is_published": True,
+    "excerpt": None,
+    "duration_minutes": None,
+    "difficulty": None,
+    "address": None,
+    "latitude": None,
+    "longitude": None,
+    "image_url": None,
+    "languages": [],
+    "tags": [],
+    "price_from_minor": None,
+    "price_tiers": [],
+    "add_ons": [],
+    "min_participants": None,
+    "hours_before_booking_closes": None,
+    "meeting_point": None,
+    "what_to_bring": None,
+    "terms": None,
+    "translations": None,
+}
+NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
+NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}
+NEW_GIFT_CARD: Row = {
+    "is_active": True,
+    "valid_from": None,
+    "expires_at": None,
+    "purchaser_name": None,
+    "purchaser_email": None,
+    "recipient_name": None,
+    "recipient_email": None,
+}
+_AMOUNT_COLUMNS = ("currency", "initial_minor", "balance_minor")
+"""Amounts of a gift card, which an import sets only when it creates the card."""
+
+
+class Counts(NamedTuple):
+    """The numbers of created, updated and unchanged entries of one kind."""
+
+    created: int
+    updated: int
+    unchanged: int
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes to be written for one kind."""
+
+    rows: list[Row] = field(default_factory=list)
+    """The resulting row of each entry, in the order of the entries."""
+    created: list[Row] = field(default_factory=list)
+    updated: list[Row] = field(default_factory=list)
+    """The id, and only the columns that change."""
+    moved: list[Entry] = field(default_factory=list)
+    """Entries of stored departures that get another start."""
+    vacated: list[str] = field(default_factory=list)
+    """Ids of departures whose start another one takes over. They are moved to a temporary start first."""
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counts:
+        created, updated = len(self.created), len(self.updated)
+        return Counts(created, updated, len(self.rows) - created - updated)
+
+    def add(self, entry: Entry, stored: Row | None, given: Row, new: Row) -> Row:
+        """Record the change that an entry makes, and return the resulting row."""
+        if stored is None:
+            row = {"id": entry.id or tokens.new_id()} | new | given
+            self.created.append(row)
+        else:
+            changed = {key: value for key, value in given.items() if stored[key] != value}
+            row = stored | changed
+            if changed:
+                self.updated.append({"id": stored["id"]} | changed)
+            if entry.id and entry.id != stored["id"]:
+                self.notes.append(Note(f"{entry.pointer}/id", f"is stored as {stored['id']}, and stays so"))
+        self.rows.append(row)
+        return row
+
+    def add_problem(self, entry: Entry, key: str, message: str) -> None:
+        self.problems.append(Problem(f"{entry.pointer}/{key}" if key else entry.pointer, message))
+
+
+def _match(
+    entries: Sequence[Entry],
+    by_id: Mapping[str, Row],
+    by_key: Mapping[Hashable, Row],
+    key: Callable[[Entry], Hashable],
+) -> list[Row | None]:
+    """Match each entry with its stored row. Ids come first, so that a moved row is not matched with its successor."""
+    named = {entry.id for entry in entries if entry.id in by_id}
+
+    def stored(entry: Entry) -> Row | None:
+        if entry.id is not None and entry.id in by_id:
+            return by_id[entry.id]
+        row = by_key.get(key(entry))
+        return None if row is None or row["id"] in named else row
+
+    return [stored(entry) for entry in entries]
+
+
+# Kinds -----------------------------------------------------------------------------------------------------------
+
+
+def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currency: str) -> Changes:
+    by_id = {row["id"]: row for row in stored}
+    by_slug: dict[Hashable, Row] = {row["slug"]: row for row in by_id.values()}
+    changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
+    for entry, known in zip(entries, _match(entries, by_id, by_slug, lambda e: e.given["slug"]), strict=True):
+        row = changes.add(entry, known, entry.given, new)
+        _compare_names(changes, entry, row)
+        holder = by_slug.get(row["slug"])
+        if holder is not None and holder is not known:
+            changes.add_problem(entry, "slug", f"is the slug of the experience {holder['id']}")
+        if known is not None and _mixes_currencies(entry, known, row):
+            message = f"is in {row['currency']}, and keeps prices in {known['currency']} that it leaves out here"
+            changes.add_problem(entry, "", message)
+    return changes
+
+
+def _compare_names(changes: Changes, entry: Entry, row: Row) -> None:
+    """Record translated names of price tiers and add-ons that the experience does not have: as problems, or as notes
+    where the entry leaves its translations as they are stored."""
+    ids = {key: [item["id"] for item in row[key]] for key in NAMES}
+    unknown = list(unknown_names(entry.pointer, row["translations"], **ids))
+    if "translations" in entry.given:
+        changes.problems += unknown
+    else:
+        changes.notes += (Note(each.pointer, f"{each.message}, and is ignored") for each in unknown)
+
+
+def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:
+    kept = {item["price"]["currency"] for key in ("price_tiers", "add_ons") for item in row[key]}
+    if "price_from_minor" not in entry.given and row["price_from_minor"] is not None:
+        kept.add(known["currency"])
+    return not kept <= {row["currency"]}
+
+
+def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
+    """Compute the changes of departures.
+
+    Args:
+        tours: the resulting rows of the experiences.
+        stored: every departure with the id or the start of an entry.
+    """
+    kinds = {tour["id"]: tour for tour in tours}
+    by_id = {row["id"]: row | effective_prices(row, kinds.get(row["experience_id"], NEW_EXPERIENCE)) for row in stored}
+    by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
+
+    def start(entry: Entry) -> tuple[str, int]:
+        return tours[entry.experience]["id"], entry.given["starts_at"]
+
+    matched = _match(entries, by_id, by_start, start)
+    moving = {
+        row["id"]
+        for entry, row in zip(entries, matched, strict=True)
+        if row is not None and row["starts_at"] != entry.given["starts_at"]
+    }
+    changes = Changes()
+    changes.moved += (entry for entry, row in zip(entries, matched, strict=True) if row and row["id"] in moving)
+    for entry, known in zip(entries, matched, strict=True):
+        new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
+        row = changes.add(entry, known, entry.given | _reset_columns(entry, known), new)
+        if row["price_minor"] is not None and tours[entry.experience]["price_tiers"]:
+            changes.add_problem(entry, "price", ONE_PRICE)
+        changes.notes += _guest_notes(entry, known, row) if known is not None and known["seats_taken"] else ()
+        holder = by_start.get(start(entry))
+        if row["experience_id"] != new["experience_id"]:
+            changes.add_problem(entry, "id", "is a departure of another experience")
+        elif holder is not None and holder is not known:
+            if holder["id"] in moving:
+                changes.vacated.append(holder["id"])
+            else:
+                changes.add_problem(entry, "starts_at", f"is the start of the departure {holder['id']}")
+        if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
+            changes.add_problem(entry, "starts_at", "lies after the end that is stored; give ends_at too")
+    return changes
+
+
+def effective_prices(departure: Row, tour: Row) -> Row:
+    """Return the departure's own prices as far as they count: a single price without tiers, else those of tiers that
+    the experience has (decisions/0016)."""
+    if not tour["price_tiers"]:
+        return {"price_minor": departure["price_minor"], "prices": None}
+    tiers, own = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}
+    return {"price_minor": None, "prices": {tier: own[tier] for tier in own if tier in tiers} or None}
+
+
+def _reset_columns(entry: Entry, known: Row | None) -> Row:
+    """Return the columns that an entry resets on a stored departure.
+
+    A departure that is on sale again drops a cancellation in progress. Otherwise a later import that cancels the
+    departure would also cancel its bookings. A departure with another start has its minimum checked again.
+    """
+    reset: Row = {}
+    if known is not None and entry.given.get("status", "cancelled") != "cancelled":
+        reset["cancelling"] = None
+    if known is not None and entry.given["starts_at"] != known["starts_at"]:
+        reset["minimum_checked_at"] = None
+    return reset
+
+
+def _guest_notes(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
+    """Yield notes on changes that affect booked guests. An import sends no mails."""
+    sold = f"{known['seats_taken']} seats are sold"
+    if row["starts_at"] != known["starts_at"]:
+        yield Note(f"{entry.pointer}/starts_at", f"{sold}: their guests are not told of the new start")
+    if row["status"] == "cancelled" != known["status"]:
+        yield Note(f"{entry.pointer}/status", f"{sold}: the import itself cancels no booking")
+    if row["seats_total"] < known["seats_taken"] and row["seats_total"] != known["seats_total"]:
+        yield Note(f"{entry.pointer}/seats_total", f"{sold} already")
+
+
+def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mapping[str, Row]) -> Changes:
+    """Compute the changes of customers, which are matched by e-mail address and never by id."""
+    changes = Changes()
+    for entry in entries:
+        known = by_key.get(entry.given["email_key"])
+        if known is None and entry.id in by_id:
+            changes.add_problem(entry, "id", "is a customer of another e-mail address")
+        given = {key: value for key, value in entry.given.items() if known is None or key != "email"}
+        changes.add(entry, known, given, NEW_CUSTOMER)
+    return changes
+
+
+def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id: Mapping[str, Row]) -> Changes:
+    changes = Changes()
+    for entry, known in zip(entries, _match(entries, by_id, by_code, lambda e: e.given["code"]), strict=True):
+        holder = by_code.get(entry.given["code"])
+        if holder is not None and holder is not known:
+            changes.add_problem(entry, "code", f"is the code of the gift card {holder['id']}")
+        if known is None:
+            whole = {"balance_minor": entry.given["initial_minor"]}
+            changes.add(entry, None, whole | entry.given, NEW_GIFT_CARD)
+            continue
+        changes.add(entry, known, {key: value for key, value in entry.given.items() if key not in _AMOUNT_COLUMNS}, {})
+        for key in _AMOUNT_COLUMNS:
+            if key in entry.given and entry.given[key] != known[key]:
+                where = "balance" if key == "balance_minor" else "initial_amount"
+                changes.notes.append(Note(f"{entry.pointer}/{where}", f"stays {known[key]}, as it is stored"))
+    return changes
+
+
+# Stored departures that a changed experience affects ---------------------------------------------------------------
+
+
+def changes_terms(known: Row | None, row: Row) -> bool:
+    """Return whether the price, currency or duration of stored departures changes."""
+    return known is not None and any(
+        known[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
+    )
+
+
+def affects_stored_departures(known: Row, row: Row) -> bool:
+    """Return whether the change may leave stored departures without an end or with a price that does not apply."""
+    loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
+    gains_tiers = bool(row["price_tiers"]) and not known["price_tiers"]
+    return loses_duration or gains_tiers or known["currency"] != row["currency"] or bool(_removed_tiers(known, row))
+
+
+def _removed_tiers(known: Row, row: Row) -> set[str]:
+    return {tier["id"] for tier in known["price_tiers"]} - {tier["id"] for tier in row["price_tiers"]}
+
+
+def ignored_prices(
+    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+) -> list[Note]:
+    """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
+
+    The arguments are those of `left_behind`.
+    """
+    removed = _removed_tiers(known, row)
+    count = sum(
+        departure["starts_at"] > now
+        and not removed.isdisjoint(departure["prices"] or ())
+        and not given.get(departure["id"], {}).keys() & _OWN_PRICES
+        for departure in stored
+    )
+    if not count:
+        return []
+    names = ", ".join(sorted(removed))
+    message = f"{count} stored departures have prices for removed tiers ({names}), which are ignored"
+    return [Note(f"{entry.pointer}/price_tiers", message)]
+
+
+def departure_conflicts(
+    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+) -> list[Problem]:
+    """Return the problems that a changed experience causes for stored departures.
+
+    These are departures without an end, with a price in another currency, or, in the future, with a single price that
+    price tiers override.
+
+    Args:
+        stored: the departures of the experience.
+        given: the columns that the catalogue sets, by departure id.
+    """
+    stored = [departure | effective_prices(departure, known) for departure in stored]
+    rest = [(departure, given.get(departure["id"], {})) for departure in stored]
+    problems = []
+    if row["duration_minutes"] is None:
+        endless = sum((departure | own)["ends_at"] is None for departure, own in rest)
+        if endless:
+            path = f"{entry.pointer}/duration_minutes"
+            problems.append(Problem(path, f"is needed by {endless} stored departures that have no end of their own"))
+    if row["currency"] != known["currency"]:
+        priced = sum(_keeps_a_price(departure, own) for departure, own in rest)
+        if priced:
+            message = f"is in {row['currency']}, and {priced} stored departures have a price in {known['currency']}"
+            problems.append(Problem(entry.pointer, message))
+    if row["price_tiers"] and not known["price_tiers"]:
+        single = sum(
+            departure["price_minor"] is not None and departure["starts_at"] > now and not own.keys() & _OWN_PRICES
+            for departure, own in rest
+        )
+        if single:
+            message = (
+                f"cannot be added while {single} stored departures have a single price: give each prices, or price null"
+            )
+            problems.append(Problem(f"{entry.pointer}/price_tiers", message))
+    return problems
+
+
+_OWN_PRICES = {"price_minor", "prices"}
+
+
+def _keeps_a_price(departure: Row, own: Row) -> bool:
+    return any(departure[name] is not None and name not in own for name in _OWN_PRICES)

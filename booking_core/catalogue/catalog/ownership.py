@@ -1,0 +1,121 @@
+"""Checks that a catalogue was written for the organization: its currency and its time zone."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from booking_core.base.clock import Zone, zone
+from booking_core.catalogue.catalog.document import Problem, pointer
+from booking_core.models.money import CURRENCIES
+
+_OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)
+_DEPARTURE_TIMES = ("starts_at", "ends_at")
+_GIFT_CARD_TIMES = ("valid_from", "expires_at")
+
+
+class Found(NamedTuple):
+    """The first occurrence of a value, and the number of occurrences."""
+
+    pointer: str
+    value: str
+    times: int
+
+
+def other_currencies(document: object, currency: str) -> Iterator[Problem]:
+    """Yield a problem for each currency of the file that is not the organization's, at its first amount."""
+    for found in _firsts(_currencies(document, "")):
+        if found.value != currency and found.value in CURRENCIES:
+            yield Problem(
+                found.pointer,
+                f"is {found.value}, and the organization's currency is {currency} ({_amounts(found.times)});"
+                " --other-currency imports it all the same",
+            )
+
+
+def _amounts(count: int) -> str:
+    return "one such amount" if count == 1 else f"{count} such amounts"
+
+
+def other_time_zones(document: object, own: Zone) -> Iterator[Problem]:
+    """Yield a problem when the file names another time zone than the organization's, or else when a timestamp has an
+    offset that the organization's zone does not have at that instant. UTC offsets are accepted."""
+    named = document.get("timezone") if isinstance(document, dict) else None
+    if isinstance(named, str) and named != own.name:
+        if _is_zone(named):
+            yield Problem(
+                "/timezone",
+                f"is {named}, and the organization's time zone is {own.name};"
+                " --other-timezone imports the file all the same",
+            )
+        return
+    for found in _firsts((at, "") for at, text in _times(document) if not _fits(text, own)):
+        where = f"{found.times} timestamps have" if found.times > 1 else "has"
+        yield Problem(
+            found.pointer,
+            f"{where} an offset that {own.name} does not have then{', this is the first' if found.times > 1 else ''};"
+            " --other-timezone imports the file all the same",
+        )
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        zone(name)
+    except ValueError:  # reported already
+        return False
+    return True
+
+
+def _firsts(values: Iterator[tuple[str, str]]) -> list[Found]:
+    found: dict[str, Found] = {}
+    for at, value in values:
+        known = found.get(value)
+        found[value] = known._replace(times=known.times + 1) if known else Found(at, value, 1)
+    return list(found.values())
+
+
+def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Yield every currency of the file with its pointer, wherever it stands."""
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _currencies(item, f"{path}/{i}")
+    elif isinstance(value, dict):
+        if isinstance(currency := value.get("currency"), str):
+            yield f"{path}/currency", currency
+        for key, item in value.items():
+            if isinstance(item, dict | list):
+                yield from _currencies(item, path + pointer(str(key)))
+
+
+def _times(document: object) -> Iterator[tuple[str, str]]:
+    """Yield every timestamp of the file with its pointer."""
+    for i, experience in enumerate(_items(document, "experiences")):
+        for j, departure in enumerate(_items(experience, "departures")):
+            yield from _texts(departure, _DEPARTURE_TIMES, pointer("experiences", i, "departures", j))
+    for i, card in enumerate(_items(document, "gift_cards")):
+        yield from _texts(card, _GIFT_CARD_TIMES, pointer("gift_cards", i))
+
+
+def _items(parent: object, key: str) -> list[Any]:
+    items = parent.get(key) if isinstance(parent, dict) else None
+    return items if isinstance(items, list) else []
+
+
+def _texts(item: object, keys: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if isinstance(item, dict) and isinstance(text := item.get(key), str):
+            yield f"{path}/{key}", text
+
+
+def _fits(text: str, own: Zone) -> bool:
+    """Return whether a timestamp can have been written in the zone: without an offset, in UTC, or with the offset that
+    the zone has at that instant. One that cannot be read is reported elsewhere."""
+    match = _OFFSET.fullmatch(text)
+    if not match:
+        return True
+    sign, hours, minutes = match.groups()
+    offset = timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
+    try:
+        return not offset or own.wall(own.parse(text)).utcoffset() == offset
+    except (ValueError, OverflowError):
+        return True

@@ -1,0 +1,354 @@
+"""Validate a catalogue across its keys, and turn its entries into rows. No storage, no clock.
+
+The validation does not depend on stored rows, so a valid catalogue can be imported into an empty organization. The
+comparison with stored rows is in `changes`.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from booking_core.base.clock import Zone
+from booking_core.base.gift_codes import normalise_code
+from booking_core.catalogue.catalog import schedules, translations
+from booking_core.catalogue.catalog.document import (
+    AddOn,
+    Contact,
+    Customer,
+    Departure,
+    Document,
+    Experience,
+    GiftCard,
+    InvalidCatalogue,
+    Moment,
+    Note,
+    Price,
+    Problem,
+    Tier,
+    did_you_mean,
+    moment,
+    pointer,
+    read,
+)
+from booking_core.catalogue.catalog.schedules import Timetable, resolve_wall_time
+from booking_core.models.base import email_key
+from booking_core.models.money import CURRENCIES
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the catalogue with the columns that it sets. Other columns keep their stored values."""
+
+    pointer: str
+    id: str | None
+    given: dict[str, Any]
+    experience: int = -1
+    """The position of its experience, for a departure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A valid catalogue with its schedules expanded."""
+
+    experiences: tuple[Entry, ...]
+    departures: tuple[Entry, ...]
+    customers: tuple[Entry, ...]
+    gift_cards: tuple[Entry, ...]
+    notes: tuple[Note, ...]
+    """The starts that a clock change skips or repeats."""
+
+
+def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
+    """Validate a catalogue, and return its plan. Times without an offset are wall time of the zone.
+
+    Args:
+        others: problems that were found elsewhere, to be reported with the others.
+
+    Raises:
+        InvalidCatalogue: with every problem, those of shape first.
+    """
+    shaped, problems = read(document, zone)
+    problems += others
+    timetables = []
+    problems += _between(document)
+    for path, raw in _objects(document, "experiences"):
+        spans = _spans(path, raw, zone)
+        problems += _of_experience(path, raw, spans)
+        starts = {span.starts_at for span in spans if span.starts_at is not None}
+        timetables.append(schedules.timetable(_objects(raw, "schedules", path), starts, zone))
+        problems += timetables[-1].problems
+    for path, raw in _objects(document, "gift_cards"):
+        problems += _of_card(path, raw, zone)
+    if sum(len(each.starts) for each in timetables) > schedules.STARTS_MAX:
+        problems.append(Problem("/experiences", f"have schedules of more than {schedules.STARTS_MAX} departures"))
+    if problems or shaped is None:
+        raise InvalidCatalogue(problems)
+    return _planned(shaped, timetables, zone)
+
+
+# Looking at what was written, whatever its shape -----------------------------------------------------------------
+#
+# A catalogue with mistakes of shape is searched for all the others as well, so that one reading finds them all: what
+# follows takes what it can use from the raw document, and leaves alone what `document.read` has reported already.
+
+
+def _objects(parent: object, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    items = parent.get(key) if isinstance(parent, dict) else None
+    for i, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict):
+            yield f"{path}/{key}/{i}", item
+
+
+def _texts(objects: Iterable[tuple[str, dict[str, Any]]], key: str) -> Iterator[tuple[str, str]]:
+    for path, item in objects:
+        if isinstance(value := item.get(key), str):
+            yield f"{path}/{key}", value
+
+
+def _instant(item: dict[str, Any], key: str, zone: Zone) -> int | None:
+    try:
+        return moment(item.get(key), zone).at
+    except ValueError:
+        return None
+
+
+def _once(found: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
+    first: dict[Hashable, str] = {}
+    for path, value in found:
+        if (known := first.setdefault(value, path)) != path:
+            yield Problem(path, f"is the same as {known}")
+
+
+def _between(document: object) -> Iterator[Problem]:
+    """Yield problems of ids, slugs, e-mail addresses and codes that are not unique in the catalogue."""
+    experiences = list(_objects(document, "experiences"))
+    departures = [found for path, raw in experiences for found in _objects(raw, "departures", path)]
+    customers, cards = list(_objects(document, "customers")), list(_objects(document, "gift_cards"))
+    ids = _texts([*experiences, *departures, *customers, *cards], "id")
+    yield from _once((path, value.lower()) for path, value in ids)
+    yield from _once(_texts(experiences, "slug"))
+    yield from _once((path, email_key(value)) for path, value in _texts(customers, "email"))
+    yield from _once((path, normalise_code(value)) for path, value in _texts(cards, "code"))
+
+
+class _Span(NamedTuple):
+    """A single departure. An instant that cannot be read is None."""
+
+    pointer: str
+    starts_at: int | None
+    ends_at: int | None
+    has_end: bool
+
+
+def _spans(path: str, raw: dict[str, Any], zone: Zone) -> list[_Span]:
+    return [
+        _Span(at, _instant(item, "starts_at", zone), _instant(item, "ends_at", zone), item.get("ends_at") is not None)
+        for at, item in _objects(raw, "departures", path)
+    ]
+
+
+def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> Iterator[Problem]:
+    for key in ("price_tiers", "add_ons"):
+        yield from _once(_texts(_objects(raw, key, path), "id"))
+    yield from _one_currency(_prices(path, raw))
+    yield from _tier_prices(path, raw)
+    yield from _translations(path, raw)
+    yield from _once((f"{span.pointer}/starts_at", span.starts_at) for span in spans if span.starts_at is not None)
+    for span in spans:
+        if span.starts_at is not None and span.ends_at is not None and span.ends_at < span.starts_at:
+            yield Problem(f"{span.pointer}/ends_at", "lies before starts_at")
+    if raw.get("duration_minutes") is None:
+        for span in spans:
+            if not span.has_end:
+                yield Problem(span.pointer, "needs ends_at, or a duration_minutes of its experience")
+        for at, _ in _objects(raw, "schedules", path):
+            yield Problem(at, "needs a duration_minutes of its experience")
+
+
+def _tier_prices(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
+    """Yield problems of departures whose prices do not match the tiers of their experience."""
+    tiers = [tier for _, tier in _texts(_objects(raw, "price_tiers", path), "id")]
+    for at, item in _objects(raw, "departures", path):
+        if tiers and item.get("price") is not None:
+            yield Problem(f"{at}/price", ONE_PRICE)
+        if item.get("prices") and not tiers:
+            yield Problem(
+                f"{at}/prices", "need price tiers, and the file gives its experience none; without tiers write price"
+            )
+            continue
+        for tier, _ in _members(item, "prices"):
+            if tier not in tiers:
+                yield Problem(
+                    at + pointer("prices", tier), f"is no price tier of its experience{did_you_mean(tier, tiers)}"
+                )
+
+
+def _translations(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
+    """Yield problems of translations: a language that is given twice, and names of unknown tiers and add-ons.
+
+    Names of tiers and add-ons that the file leaves out are compared with the stored ones, in `changes`.
+    """
+    yield from _once((path + pointer("translations", tag), tag.lower()) for tag, _ in _members(raw, "translations"))
+    ids = {
+        key: [each for _, each in _texts(_objects(raw, key, path), "id")] for key in translations.NAMES if key in raw
+    }
+    yield from translations.unknown_names(path, raw.get("translations"), **ids)
+
+
+ONE_PRICE = "is a single price, and its experience has price tiers; write prices, with those tiers that differ"
+
+
+def _members(parent: dict[str, Any], key: str) -> Iterator[tuple[str, Any]]:
+    members = parent.get(key)
+    yield from members.items() if isinstance(members, dict) else ()
+
+
+def _prices(path: str, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    within = [*_objects(raw, "price_tiers", path), *_objects(raw, "add_ons", path), *_objects(raw, "departures", path)]
+    for at, value in ((path, raw.get("price_from")), *((at, item.get("price")) for at, item in within)):
+        if isinstance(value, dict):
+            yield f"{at}/{'price_from' if at == path else 'price'}", value
+    for at, item in _objects(raw, "departures", path):
+        for tier, value in _members(item, "prices"):
+            if isinstance(value, dict):
+                yield at + pointer("prices", tier), value
+
+
+def _one_currency(prices: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Problem]:
+    known = [(path, currency) for path, currency in _texts(prices, "currency") if currency in CURRENCIES]
+    for path, currency in known:
+        if currency != known[0][1]:
+            yield Problem(path, f"is not the currency of {known[0][0]}: an experience has one")
+
+
+def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
+    initial, balance = raw.get("initial_amount"), raw.get("balance")
+    if isinstance(initial, dict) and isinstance(balance, dict):
+        face, left = initial.get("amount_minor"), balance.get("amount_minor")
+        if type(face) is int and type(left) is int and left > face:
+            yield Problem(f"{path}/balance/amount_minor", "is more than the initial amount")
+        if initial.get("currency") != balance.get("currency"):
+            yield Problem(f"{path}/balance/currency", "is not the currency of the initial amount")
+    begins, ends = (_instant(raw, key, zone) for key in ("valid_from", "expires_at"))
+    if begins is not None and ends is not None and ends < begins:
+        yield Problem(f"{path}/expires_at", "lies before valid_from")
+
+
+# Entries ---------------------------------------------------------------------------------------------------------
+
+_EXPERIENCE_COLUMNS = (
+    "slug title is_published excerpt duration_minutes difficulty address latitude longitude image_url languages tags "
+    "min_participants hours_before_booking_closes meeting_point what_to_bring terms"
+).split()
+_CUSTOMER_COLUMNS = "email name phone tags email_subscription".split()
+
+
+def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) -> Plan:
+    return Plan(
+        experiences=tuple(_experience(i, item) for i, item in enumerate(document.experiences)),
+        departures=(*_listed(document), *_scheduled(timetables)),
+        customers=tuple(_customer(i, item) for i, item in enumerate(document.customers)),
+        gift_cards=tuple(_gift_card(i, item) for i, item in enumerate(document.gift_cards)),
+        notes=(*_noted(document, zone), *(note for each in timetables for note in each.notes)),
+    )
+
+
+def _set(item: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """Return the keys that the document sets."""
+    return {name: getattr(item, name) for name in names if name in item.model_fields_set}
+
+
+_EMPTY_CONTACT = Contact(name=None, email=None)
+"""The contact for null, which clears both keys."""
+
+
+def _minor(price: Price | None) -> int | None:
+    return price.amount_minor if price else None
+
+
+def _dumped(items: Iterable[Tier | AddOn]) -> list[dict[str, Any]]:
+    return [item.model_dump() for item in items]
+
+
+def _experience(position: int, item: Experience) -> Entry:
+    given = _set(item, _EXPERIENCE_COLUMNS)
+    if "price_from" in item.model_fields_set:
+        given["price_from_minor"] = _minor(item.price_from)
+    for name in ("price_tiers", "add_ons"):
+        if name in item.model_fields_set:
+            given[name] = _dumped(getattr(item, name))
+    if "translations" in item.model_fields_set:
+        given["translations"] = translations.stored(item.translations or {})
+    if price := next(filter(None, _each_price(item)), None):
+        given["currency"] = price.currency
+    return Entry(pointer("experiences", position), item.id, given)
+
+
+def _each_price(item: Experience) -> Iterator[Price | None]:
+    yield item.price_from
+    yield from (tier.price for tier in item.price_tiers)
+    yield from (add_on.price for add_on in item.add_ons)
+    for departure in item.departures:
+        yield departure.price
+        yield from (price for price in (departure.prices or {}).values() if price.currency)
+
+
+def _listed(document: Document) -> Iterator[Entry]:
+    for i, experience in enumerate(document.experiences):
+        for j, item in enumerate(experience.departures):
+            yield _departure(pointer("experiences", i, "departures", j), item, i)
+
+
+def _noted(document: Document, zone: Zone) -> Iterator[Note]:
+    """Yield notes on single departures whose wall time a clock change skips or repeats."""
+    for i, experience in enumerate(document.experiences):
+        for j, item in enumerate(experience.departures):
+            for key, written in (("starts_at", item.starts_at), ("ends_at", item.ends_at)):
+                said = resolve_wall_time(written.wall, zone).note if written and written.wall else None
+                if said:
+                    yield Note(pointer("experiences", i, "departures", j, key), said)
+
+
+def _departure(path: str, item: Departure, experience: int) -> Entry:
+    given = {"starts_at": item.starts_at.at} | _set(item, ("status", "seats_total"))
+    if "ends_at" in item.model_fields_set:
+        given["ends_at"] = _at(item.ends_at)
+    if "price" in item.model_fields_set:
+        given["price_minor"] = _minor(item.price)
+    if "prices" in item.model_fields_set:
+        given["prices"] = {tier: price.amount_minor for tier, price in sorted((item.prices or {}).items())} or None
+    return Entry(path, item.id, given, experience)
+
+
+def _scheduled(timetables: Iterable[Timetable]) -> Iterator[Entry]:
+    for i, timetable in enumerate(timetables):
+        for start in timetable.starts:
+            yield Entry(start.pointer, None, {"starts_at": start.at, "seats_total": start.seats_total}, i)
+
+
+def _at(value: Moment | None) -> int | None:
+    return value.at if value else None
+
+
+def _customer(position: int, item: Customer) -> Entry:
+    given = _set(item, _CUSTOMER_COLUMNS) | {"email_key": email_key(item.email)}
+    return Entry(pointer("customers", position), item.id, given)
+
+
+def _gift_card(position: int, item: GiftCard) -> Entry:
+    given = {
+        "code": item.code,
+        "currency": item.initial_amount.currency,
+        "initial_minor": item.initial_amount.amount_minor,
+    }
+    if item.balance:
+        given["balance_minor"] = item.balance.amount_minor
+    given |= _set(item, ("is_active",))
+    given |= {key: _at(value) for key, value in _set(item, ("valid_from", "expires_at")).items()}
+    for role in ("purchaser", "recipient"):
+        if role in item.model_fields_set:
+            contact = getattr(item, role) or _EMPTY_CONTACT
+            given |= {f"{role}_{key}": value for key, value in _set(contact, ("name", "email")).items()}
+    return Entry(pointer("gift_cards", position), item.id, given)

@@ -1,0 +1,424 @@
+"""Public functions of the catalogue, for operators.
+
+An import publishes no event and sends no mail for new customers and gift cards, because it copies existing records.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Table
+
+from booking_core import organizations
+from booking_core.base import gift_codes, tokens
+from booking_core.base.clock import Zone, zone
+from booking_core.base.context import Installation, Organization
+from booking_core.base.errors import Conflict
+from booking_core.base.tokens import SecretKeys
+from booking_core.catalogue.catalog import changes, ownership, present, rules, store
+from booking_core.catalogue.catalog.batches import KINDS, Batch, Tally, split
+from booking_core.catalogue.catalog.changes import Changes, Counts
+from booking_core.catalogue.catalog.document import InvalidCatalogue, Note, Problem
+from booking_core.catalogue.catalog.rules import Entry, Plan
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.records import departure_seats, departure_touches
+
+Row = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+CHUNK_ROWS = 5_000
+"""Rows of one statement, far below the number that PostgreSQL's statement timeout allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The result of an import or of a dry run."""
+
+    experiences: Counts
+    departures: Counts
+    customers: Counts
+    gift_cards: Counts
+    notes: tuple[Note, ...]
+    """Differences from the document: start times near a clock change, values that stay as stored."""
+    cancelled: tuple[str, ...] = ()
+    """The ids of the departures that the document cancels. An import cancels no booking; the caller finds the remaining
+    ones with `bookings.count_live_bookings`."""
+
+
+def validate(
+    document: object,
+    *,
+    organization: Organization | None = None,
+    other_currency: bool = False,
+    other_timezone: bool = False,
+) -> Plan:
+    """Validate a catalogue without reading stored rows, and return its plan.
+
+    Without an organization wall time is in the file's time zone, or else UTC, and clock changes are not reported.
+
+    Args:
+        other_currency: accept amounts that are not in the organization's currency (decision B19).
+        other_timezone: accept a file that names another time zone, or has offsets that the organization's zone does not
+            have. Times without an offset are wall time of the organization nevertheless.
+
+    Raises:
+        InvalidCatalogue: with every problem that the file has.
+    """
+    local = organization.zone if organization else _zone_named(document)
+    foreign: list[Problem] = []
+    if organization and not other_currency:
+        foreign += ownership.other_currencies(document, organization.default_currency)
+    if (organization or local.name != _UNKNOWN) and not other_timezone:
+        foreign += ownership.other_time_zones(document, local)
+    return rules.plan(document, local, foreign)
+
+
+_UNKNOWN = "UTC"
+
+
+def _zone_named(document: object) -> Zone:
+    named = document.get("timezone") if isinstance(document, dict) else None
+    try:
+        return zone(named if isinstance(named, str) else _UNKNOWN)
+    except ValueError:  # a problem of shape
+        return zone(_UNKNOWN)
+
+
+def import_document(
+    tx: Tx,
+    organization: Organization,
+    installation: Installation,
+    document: object,
+    *,
+    now: int,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    other_currency: bool = False,
+    other_timezone: bool = False,
+) -> Summary:
+    """Import a document into the organization's catalogue, customers and gift cards, and return what changed.
+
+    Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
+    customers by e-mail. Rows and keys that the document leaves out stay as stored; null clears a key. Sold seats and
+    gift card balances are never changed. Importing a document twice changes nothing the second time.
+
+    Args:
+        now: the instant of created and updated rows.
+        dry_run: write nothing; a read transaction is enough.
+        progress: is called with the done and the total number of entries. The transaction may still fail or run again.
+        other_currency, other_timezone: as `validate`.
+
+    Raises:
+        InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
+    """
+    tx.allow_pauses()
+    plan = validate(document, organization=organization, other_currency=other_currency, other_timezone=other_timezone)
+    return import_plan(tx, organization, installation, plan, now=now, dry_run=dry_run, progress=progress)
+
+
+def import_plan(
+    tx: Tx,
+    organization: Organization,
+    installation: Installation,
+    plan: Plan,
+    *,
+    now: int,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Import a plan that `validate` made for this organization before the transaction.
+
+    Validating a hundred thousand departures takes longer than PostgreSQL's timeout for idle transactions.
+
+    Raises:
+        InvalidCatalogue: the plan conflicts with stored rows; nothing is written.
+    """
+    tx.allow_pauses()
+    decided = _decide(tx, organization, installation.secret_keys, plan, now)
+    if decided.problems:
+        raise InvalidCatalogue(decided.problems)
+    if not dry_run:
+        _write(tx, organization.id, installation.secret_keys, decided, now, progress or _silent)
+    return Summary(
+        decided.experiences.counts,
+        decided.departures.counts,
+        decided.customers.counts,
+        decided.gift_cards.counts,
+        plan.notes + decided.notes,
+        tuple(row["id"] for row in decided.departures.rows if row["status"] == "cancelled"),
+    )
+
+
+def _silent(done: int, total: int) -> None:
+    """Ignore the progress."""
+
+
+def import_in_batches(
+    database: Database,
+    organization: Organization,
+    installation: Installation,
+    plan: Plan,
+    *,
+    tally: Tally | None = None,
+    progress: Progress | None = None,
+    before_batch: Callable[[], None] = lambda: None,
+) -> Summary:
+    """Import a plan in short transactions, after checking the whole plan against the stored rows.
+
+    Bookings wait for one batch at most. Repeating the import completes one that was interrupted.
+
+    An experience whose prices, currency or duration change, or whose departures change their starts, is written in one
+    transaction with all its departures of the plan, so that no booking is priced by half of a change.
+
+    Args:
+        tally: counts what is imported, also when an error or an interruption ends it.
+        before_batch: is called between transactions; an exception ends the import.
+
+    Raises:
+        InvalidCatalogue: the plan conflicts with stored rows. Nothing is written, unless the rows changed meanwhile.
+    """
+    tally, keys = tally or Tally(), installation.secret_keys
+    tally.expect(plan)
+    decided = database.read(lambda tx: _decide(tx, organization, keys, plan, organizations.now(tx, organization)))
+    if decided.problems:
+        raise InvalidCatalogue(decided.problems)
+    counts, cancelled = dict.fromkeys(KINDS, Counts(0, 0, 0)), list[str]()
+    total = sum(tally.total.values())
+    for batch in split(plan, decided.inseparable):
+        before_batch()
+        done = _import_batch(database, organization, installation, batch, has_begun=tally.has_begun)
+        counts = {kind: counts[kind].plus(getattr(done, kind)) for kind in KINDS}
+        counts["experiences"] = counts["experiences"].plus(Counts(0, 0, -batch.continued))
+        cancelled += done.cancelled
+        tally.add(batch)
+        (progress or _silent)(sum(tally.done.values()), total)
+    return Summary(**counts, notes=plan.notes + decided.notes, cancelled=tuple(cancelled))
+
+
+def _import_batch(
+    database: Database, organization: Organization, installation: Installation, batch: Batch, *, has_begun: bool
+) -> Summary:
+    def work(tx: Tx) -> Summary:
+        return import_plan(tx, organization, installation, batch.plan, now=organizations.now(tx, organization))
+
+    try:
+        return database.write(work)
+    except InvalidCatalogue as error:
+        outcome = "what was imported before stays" if has_begun else "nothing was imported"
+        raise InvalidCatalogue(error.problems, outcome) from None
+
+
+# Changes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    experiences: Changes
+    departures: Changes
+    customers: Changes
+    gift_cards: Changes
+    departure_conflicts: Sequence[Problem]
+    inseparable: frozenset[int]
+    """The positions of experiences that are written with all their departures at once."""
+
+    @property
+    def kinds(self) -> tuple[Changes, ...]:
+        return self.experiences, self.departures, self.customers, self.gift_cards
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [*(problem for each in self.kinds for problem in each.problems), *self.departure_conflicts]
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(note for each in self.kinds for note in each.notes)
+
+
+def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Changes:
+    stored = {row["id"]: row for row in store.every_experience(tx, organization.id)} if plan.experiences else {}
+    tours = changes.experiences(plan.experiences, stored.values(), organization.default_currency)
+    departures = _departures(tx, organization.id, plan.departures, tours.rows)
+    return _Changes(
+        tours,
+        departures,
+        _customers(tx, organization.id, plan.customers),
+        _gift_cards(tx, organization.id, keys, plan.gift_cards),
+        _departure_conflicts(tx, organization.id, plan, stored, tours, departures, now),
+        _inseparable(stored, tours, departures),
+    )
+
+
+def _inseparable(stored: Mapping[str, Row], tours: Changes, departures: Changes) -> frozenset[int]:
+    changed = (i for i, row in enumerate(tours.rows) if changes.changes_terms(stored.get(row["id"]), row))
+    return frozenset((*changed, *(entry.experience for entry in departures.moved)))
+
+
+def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
+    by_id = store.departures_by_id(tx, organization_id, (entry.id for entry in entries))
+    starts = ((tours[entry.experience]["id"], entry.given["starts_at"]) for entry in entries)
+    return changes.departures(entries, tours, [*by_id, *store.departures_by_start(tx, organization_id, starts)])
+
+
+def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Changes:
+    by_key = store.customers_by_key(tx, organization_id, (entry.given["email_key"] for entry in entries))
+    by_id = store.customers_by_id(tx, organization_id, (entry.id for entry in entries))
+    return changes.customers(entries, {row["email_key"]: row for row in by_key}, {row["id"]: row for row in by_id})
+
+
+def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequence[Entry]) -> Changes:
+    """Compute the changes of gift cards. A stored code is found by its hash, made with any live secret key."""
+    written = (entry.given["code"] for entry in entries)
+    by_hash = {each: code for code in written for each in gift_codes.code_hashes(keys, organization_id, code)}
+    found = [
+        *store.gift_cards_by_id(tx, organization_id, (entry.id for entry in entries)),
+        *store.gift_cards_by_hash(tx, organization_id, by_hash),
+    ]
+    by_id = {row["id"]: row | {"code": by_hash.get(row["code_hash"]), "is_active": _is_active(row)} for row in found}
+    return changes.gift_cards(entries, {row["code"]: row for row in by_id.values() if row["code"]}, by_id)
+
+
+def _is_active(row: Row) -> bool:
+    return row["deactivated_at"] is None
+
+
+def _departure_conflicts(
+    tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes, now: int
+) -> list[Problem]:
+    """Read the stored departures of changed experiences, where needed, and return their conflicts."""
+    problems: list[Problem] = []
+    given = {row["id"]: entry.given for entry, row in zip(plan.departures, departures.rows, strict=True)}
+    for entry, row in zip(plan.experiences, tours.rows, strict=True):
+        known = stored.get(row["id"])
+        if known is not None and changes.affects_stored_departures(known, row):
+            others = store.departures_of(tx, organization_id, row["id"])
+            problems += changes.departure_conflicts(entry, known, row, others, given, now)
+            tours.notes += changes.ignored_prices(entry, known, row, others, given, now)
+    return problems
+
+
+# Writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, now: int, progress: Progress) -> None:
+    """Write the changes, in the order of every transaction's locks: departures, gift cards, customers."""
+    done, total = 0, sum(len(each.rows) for each in decided.kinds)
+    steps = (
+        _write_experiences(tx, organization_id, decided.experiences, now),
+        _write_departures(tx, organization_id, decided.departures, now),
+        _write_gift_cards(tx, organization_id, keys, decided.gift_cards, now),
+        _write_customers(tx, organization_id, decided.customers, now),
+    )
+    progress(done, total)
+    for step in steps:
+        for count in filter(None, step):
+            done += count
+            progress(done, total)
+
+
+def _write_experiences(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    yield _update(tx, tables.experiences, organization_id, decided, decided.updated, now)
+    yield from _insert(tx, tables.experiences, organization_id, decided.created, now)
+
+
+def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    store.vacate(tx, organization_id, decided.vacated)
+    changed = sorted(decided.updated, key=lambda row: str(row["id"]))
+    for chunk in _chunks(changed):
+        totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
+        departure_seats.resize(tx, organization_id, totals, at=now)
+    rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
+    yield _update(tx, tables.departures, organization_id, decided, rest, now)
+    new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]
+    yield from _insert(tx, tables.departures, organization_id, new, now)
+    for chunk in _chunks([*changed, *new]):
+        departure_touches.touch(tx, organization_id, (row["id"] for row in chunk), at=now)
+        tx.flush()
+
+
+def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterable[int]:
+    changed = [_stored_gift_card(keys, organization_id, row, now) for row in decided.updated]
+    yield _update(tx, tables.gift_cards, organization_id, decided, changed, now)
+    new = [_stored_gift_card(keys, organization_id, row, now) for row in decided.created]
+    yield from _insert(tx, tables.gift_cards, organization_id, new, now)
+    for row in new:
+        if spent := row["initial_minor"] - row["balance_minor"]:
+            # The ledger adds up to the balance: what was spent elsewhere is its first line.
+            entry = {"id": tokens.new_id(), "gift_card_id": row["id"], "kind": "adjust", "amount_minor": -spent}
+            store.insert_entry(tx, organization_id, entry, now=now)
+
+
+def _write_customers(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    yield _update(tx, tables.customers, organization_id, decided, decided.updated, now)
+    yield from _insert(tx, tables.customers, organization_id, decided.created, now)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    return (rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS))
+
+
+def _update(tx: Tx, table: Table, organization_id: str, decided: Changes, rows: Sequence[Row], now: int) -> int:
+    """Update the changed rows, and return the number of stored entries, changed or not."""
+    for chunk in _chunks(rows):
+        for row in chunk:
+            store.change(tx, table, organization_id, row, now=now)
+        tx.flush()  # a chunk at a time: neither the rows nor their statement grow with the file
+    return len(decided.rows) - len(decided.created)
+
+
+def _insert(tx: Tx, table: Table, organization_id: str, rows: Sequence[Row], now: int) -> Iterator[int]:
+    for chunk in _chunks(rows):
+        for row in chunk:
+            store.insert(tx, table, organization_id, row, now=now)
+        tx.flush()
+        yield len(chunk)
+
+
+def _stored_gift_card(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
+    """Return the row with its code sealed and hashed, and with the instant of its deactivation."""
+    kept = {key: value for key, value in row.items() if key not in ("code", "is_active")}
+    if "is_active" in row:
+        kept["deactivated_at"] = None if row["is_active"] else now
+    if "code" in row:
+        kept["code_hash"] = gift_codes.hash_code(keys, organization_id, row["code"])
+        kept["code_sealed"] = gift_codes.seal_code(keys, organization_id, row["id"], row["code"])
+        kept["code_last4"] = gift_codes.last4(row["code"])
+    return kept
+
+
+# Exporting -------------------------------------------------------------------------------------------------------
+
+
+def export(tx: Tx, organization: Organization, installation: Installation) -> Row:
+    """Export the organization's catalogue, customers and gift cards as a document for import.
+
+    Departures are listed one by one, without their schedules. The document has the codes of all gift cards, which are
+    as confidential as the database.
+
+    Raises:
+        Conflict: `secret_key_missing`, a code was sealed with a secret key that is no longer live.
+    """
+    departures: dict[str, list[Row]] = {}
+    for row in store.every_departure(tx, organization.id):
+        departures.setdefault(row["experience_id"], []).append(row)
+    keys = installation.secret_keys
+    return {
+        "timezone": organization.zone.name,
+        "experiences": [
+            present.experience(row, departures.get(row["id"], []), organization.zone)
+            for row in store.every_experience(tx, organization.id)
+        ],
+        "customers": [present.customer(row) for row in store.every_customer(tx, organization.id)],
+        "gift_cards": [
+            present.gift_card(row, _code(keys, organization.id, row), organization.zone)
+            for row in store.every_gift_card(tx, organization.id)
+        ],
+    }
+
+
+def _code(keys: SecretKeys, organization_id: str, row: Row) -> str:
+    try:
+        return gift_codes.open_code(keys, organization_id, row["id"], row["code_sealed"])
+    except ValueError:
+        message = f"The code of the gift card {row['id']} was sealed with a secret key that is no longer live."
+        raise Conflict("secret_key_missing", message) from None

@@ -1,0 +1,45 @@
+"""Departures: availability, and the changes of staff (close, reopen, set the number of seats).
+
+`announcing` is the worker's part: it publishes departures that have changed. The package also exports the rules that
+bookings share with availability, so that the two always agree. A departure is cancelled in `bookings`, because its
+bookings are cancelled with it.
+"""
+
+from booking_core.catalogue.departures.announcing import FOLLOWING, TOUCHED, announce, follow
+from booking_core.catalogue.departures.holds import SEATS_HELD, select_seats_held
+from booking_core.catalogue.departures.holds import is_live as hold_is_live
+from booking_core.catalogue.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
+from booking_core.catalogue.departures.service import (
+    close,
+    find_available,
+    get,
+    lock,
+    organizations_of,
+    render,
+    reopen,
+    set_seats,
+)
+
+__all__ = [
+    "FOLLOWING",
+    "SEATS_HELD",
+    "TOUCHED",
+    "DepartureRow",
+    "announce",
+    "close",
+    "closes_at",
+    "ends_at",
+    "find_available",
+    "follow",
+    "get",
+    "hold_is_live",
+    "lock",
+    "organizations_of",
+    "render",
+    "reopen",
+    "seats_available",
+    "select_seats_held",
+    "set_seats",
+    "status",
+    "window",
+]

@@ -1,0 +1,137 @@
+"""Public functions of departures. Ids are canonical UUIDs in lower case; the interfaces normalize them."""
+
+from datetime import date
+from typing import Any
+
+import orjson
+
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import Conflict, Malformed, NotFound
+from booking_core.catalogue.departures import rules, store
+from booking_core.catalogue.departures.rules import DepartureRow
+from booking_core.db.engine import Tx
+from booking_core.db.paging import Page, envelope
+from booking_core.models.departures import DepartureStatus
+from booking_core.models.limits import COUNT_MAX
+from booking_core.records import departure_seats, departure_touches
+
+
+def find_available(
+    tx: Tx, actor: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
+) -> Page:
+    """Return the departures that start on the local days from `date_from` to `date_to`, both included, on one page.
+
+    They are sorted by start, then id, and show their current seats (decision L4). `date_to` defaults to 30 days after
+    `date_from`. Departures of unpublished experiences are included; an unknown experience has no departures.
+
+    Raises:
+        Unprocessable: the window is reversed, or wider than 92 days.
+    """
+    organization = actor.organization
+    zone, hours = organization.zone, organization.hours_before_booking_closes
+    last = rules.default_last_day(date_from) if date_to is None else date_to
+    start, end = rules.window(zone, date_from, last, field="to")
+    found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
+    return envelope(list(map(rules.presenter(zone, hours, actor.at), found)), None)
+
+
+def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
+    """Return the departure in the shape of availability.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    row = store.get(tx, actor.organization.id, departure_id, actor.at)
+    if row is None:
+        raise NotFound("There is no such departure.")
+    return _present(actor, row)
+
+
+def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure with that id.
+
+    A catalogue that was imported into two organizations gives both the same ids.
+    """
+    return store.organizations_of(tx, departure_id)
+
+
+def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
+    """Lock the departure until the transaction ends, and return it.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    row = store.lock(tx, actor.organization.id, departure_id, actor.at)
+    if row is None:
+        raise NotFound("There is no such departure.")
+    return row
+
+
+def render(actor: Actor, row: DepartureRow) -> bytes:
+    """Render the departure as JSON, in the shape of availability."""
+    return orjson.dumps(_present(actor, row))
+
+
+def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
+    organization = actor.organization
+    return rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)(row)
+
+
+def close(tx: Tx, actor: Actor, departure_id: str) -> bytes:
+    """Close the departure for booking, and return it as JSON. Its bookings stay.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`.
+    """
+    return _set_status(tx, actor, departure_id, DepartureStatus.CLOSED)
+
+
+def reopen(tx: Tx, actor: Actor, departure_id: str) -> bytes:
+    """Reopen the departure for booking, and return it as JSON. It stays closed once its closing time has passed.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`, because its guests have been notified.
+    """
+    return _set_status(tx, actor, departure_id, DepartureStatus.OPEN)
+
+
+def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus) -> bytes:
+    row = _lock_uncancelled(tx, actor, departure_id)
+    if row.status != status:
+        key = {"organization_id": actor.organization.id, "id": departure_id}
+        tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
+    return render(actor, row._replace(status=str(status)))
+
+
+def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allow_oversold: bool = True) -> bytes:
+    """Set the total number of seats, and return the departure as JSON.
+
+    A total below the number of sold seats cancels no booking; no seat is available then.
+
+    Args:
+        allow_oversold: accept a total below the number of sold seats.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Malformed: `seats_total` is out of range.
+        Conflict: `departure_cancelled`, or `seats_sold`.
+    """
+    if not 0 <= seats_total <= COUNT_MAX:
+        raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "range")
+    row = _lock_uncancelled(tx, actor, departure_id)
+    if seats_total < row.seats_taken and not allow_oversold:
+        raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
+    if row.seats_total != seats_total:
+        departure_seats.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
+    return render(actor, row._replace(seats_total=seats_total))
+
+
+def _lock_uncancelled(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
+    row = lock(tx, actor, departure_id)
+    if row.status == DepartureStatus.CANCELLED:
+        raise Conflict("departure_cancelled", "The departure is cancelled.")
+    return row

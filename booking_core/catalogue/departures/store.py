@@ -1,0 +1,141 @@
+"""The SQL of departures."""
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
+
+from booking_core import organizations
+from booking_core.base.context import Organization
+from booking_core.catalogue.departures.holds import SEATS_HELD, is_live, select_seats_held
+from booking_core.catalogue.departures.rules import DepartureRow
+from booking_core.db import tables
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id, departures, experiences, holds
+from booking_core.db.unit_of_work import Update
+
+SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"))
+
+_AT = bindparam("at", type_=BigInteger)
+
+
+def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
+    """Return the condition for departures that start in the window, of all experiences or of one."""
+    begun = table.c.starts_at >= bindparam("start", type_=BigInteger)
+    over = table.c.starts_at < bindparam("end", type_=BigInteger)
+    mine = table.c.organization_id == bindparam("organization_id", type_=Id)
+    if not of_experience:
+        return and_(mine, begun, over)
+    return and_(mine, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
+
+
+def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
+    """Select the rows that `rules.presenter` shows.
+
+    Live holds are summed in one subquery, for the departures of the window only. A correlated subquery would cost a
+    look-up for each departure; a sum over all holds of the organization would grow with its history.
+    """
+    near = departures.alias("near")
+    held = (
+        select(holds.c.departure_id, SEATS_HELD.label("seats"))
+        .join_from(
+            near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
+        )
+        .where(_window(near, of_experience=of_experience), is_live(_AT))
+        .group_by(holds.c.departure_id)
+        .subquery("held")
+    )
+    return (
+        select(
+            departures.c.id,
+            departures.c.experience_id,
+            departures.c.starts_at,
+            departures.c.ends_at,
+            departures.c.status,
+            departures.c.seats_total,
+            departures.c.seats_taken,
+            func.coalesce(held.c.seats, 0),
+            departures.c.price_minor,
+            departures.c.prices,
+            experiences.c.price_from_minor,
+            experiences.c.price_tiers,
+            experiences.c.currency,
+            experiences.c.duration_minutes,
+            experiences.c.hours_before_booking_closes,
+        )
+        .join_from(
+            departures,
+            experiences,
+            and_(
+                experiences.c.organization_id == departures.c.organization_id,
+                experiences.c.id == departures.c.experience_id,
+            ),
+        )
+        .join(held, held.c.departure_id == departures.c.id, isouter=True)
+        .where(_window(departures, of_experience=of_experience))
+        .order_by(departures.c.starts_at, departures.c.id)
+    )
+
+
+_AVAILABLE = Statement(_available(of_experience=False))
+_AVAILABLE_OF_ONE = Statement(_available(of_experience=True))
+
+
+def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_id: str | None, at: int) -> list[Row]:
+    """Return the departures that start within [start, end), by start and id, with the seats that are held at `at`."""
+    window = {"organization_id": organization_id, "start": start, "end": end, "at": at}
+    if experience_id is None:
+        return tx.all(_AVAILABLE, **window)
+    return tx.all(_AVAILABLE_OF_ONE, **window, experience_id=experience_id)
+
+
+_THIS = and_(
+    departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.id == bindparam("id", type_=Id)
+)
+_SEATS_HELD = (
+    select_seats_held(departures.c.organization_id, departures.c.id, _AT).correlate(departures).scalar_subquery()
+)
+_OFFERED = and_(
+    experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+)
+_OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
+_COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
+_LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
+
+
+def select_rows() -> Select[tuple[object, ...]]:
+    """Select `DepartureRow`s of departures, with the seats that are held at `at`."""
+    columns = (_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields)
+    return select(*columns).join_from(departures, experiences, _OFFERED)
+
+
+_GET = Statement(select_rows().where(_THIS))
+
+
+def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
+    """Return the departure, with the seats that are held at `at`."""
+    row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
+    return DepartureRow._make(row) if row else None
+
+
+_HAS_DEPARTURE = (
+    select(departures.c.id)
+    .where(departures.c.organization_id == tables.organizations.c.id, departures.c.id == bindparam("id", type_=Id))
+    .correlate(tables.organizations)
+)
+_ORGANIZATIONS_OF = Statement(
+    select(*organizations.COLUMNS).where(_HAS_DEPARTURE.exists()).order_by(tables.organizations.c.slug)
+)
+
+
+def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure with that id. Costs one look-up for each organization."""
+    return [organizations.from_row(row) for row in tx.all(_ORGANIZATIONS_OF, id=departure_id)]
+
+
+def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
+    """Lock the departure until the transaction ends, and return it.
+
+    It is read by a second statement: only a snapshot taken after the lock has the changes of the previous holder.
+    """
+    if tx.first(_LOCK, organization_id=organization_id, id=departure_id) is None:
+        return None
+    return get(tx, organization_id, departure_id, at)

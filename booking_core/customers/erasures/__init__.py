@@ -1,0 +1,12 @@
+"""Erasures: a guest's personal data is replaced in every table, and bookings keep their numbers, seats and money.
+
+The row of the customer is replaced in the transaction of the request. A row of `erasures` then leads through what
+repeats the data (bookings with their payments, refunds and timeline, events, gift cards, mails, stored answers), step
+by step and page by page, each in a short transaction (decisions/0040).
+"""
+
+from booking_core.customers.erasures.processing import DUE, SETTLED_AFTER, process
+from booking_core.customers.erasures.requests import find, preview, request
+from booking_core.customers.erasures.retention import candidates, expire
+
+__all__ = ["DUE", "SETTLED_AFTER", "candidates", "expire", "find", "preview", "process", "request"]

@@ -1,0 +1,34 @@
+"""Gift cards: issued, spent on bookings, given back, switched off and on, read.
+
+A card's balance is its face value and its ledger; the ledger entries of a booking are written with the booking.
+"""
+
+from booking_core.payments.gift_cards.rules import GiftCardIssue
+from booking_core.payments.gift_cards.service import (
+    Redeemed,
+    Redemption,
+    deactivate,
+    find,
+    find_transactions,
+    get,
+    issue,
+    lock_redemption,
+    reactivate,
+    redeem,
+    restore,
+)
+
+__all__ = [
+    "GiftCardIssue",
+    "Redeemed",
+    "Redemption",
+    "deactivate",
+    "find",
+    "find_transactions",
+    "get",
+    "issue",
+    "lock_redemption",
+    "reactivate",
+    "redeem",
+    "restore",
+]

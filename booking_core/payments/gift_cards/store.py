@@ -1,0 +1,277 @@
+"""The SQL of gift cards."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from booking_core.db.engine import Tx
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.tables import Id, gift_card_entries, gift_cards
+from booking_core.db.unit_of_work import Update
+from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.payments.gift_cards.rules import GiftCardRow, LockedCard, TransactionRow
+
+# Status ----------------------------------------------------------------------------------------------------------
+
+
+class _Now(ColumnElement[int]):
+    """The instant the statement began; the same wherever the statement names it, so that the status that is filtered
+    by and the status that is shown never part."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+_GIVEN = cast(bindparam("now", type_=BigInteger), BigInteger)
+_CLOCK = cast(func.extract("epoch", func.statement_timestamp()) * literal_column("1000000"), BigInteger)
+
+
+@compiles(_Now)
+def _given_instant(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(_GIVEN, **options)
+
+
+@compiles(_Now, "postgresql")
+def _instant_of_the_database(element: _Now, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(func.coalesce(_GIVEN, _CLOCK), **options)
+
+
+def _status(of: Any) -> ColumnElement[str]:
+    """Return SQL for the status, which is computed, never stored, also in filters (decision B15)."""
+    return case(
+        (of["deactivated_at"].is_not(None), literal_column(f"'{GiftCardStatus.INACTIVE}'", Text)),
+        (
+            or_(of["expires_at"] <= _Now(), of["valid_from"] > _Now(), of["balance_minor"] == 0),
+            literal_column(f"'{GiftCardStatus.EXPIRED}'", Text),
+        ),
+        else_=literal_column(f"'{GiftCardStatus.ACTIVE}'", Text),
+    )
+
+
+_STATUS = _status(gift_cards.c)
+_DECIDING = ("deactivated_at", "expires_at", "valid_from", "balance_minor")
+_STATUS_OF = Statement(select(_status({name: cast(bindparam(name), BigInteger) for name in _DECIDING})))
+
+
+def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
+    """Return the card with the status that it has after the write."""
+    row = tx.first(
+        _STATUS_OF,
+        deactivated_at=card.deactivated_at,
+        expires_at=card.shown.expires_at,
+        valid_from=card.valid_from,
+        balance_minor=card.shown.balance_minor,
+        now=at,
+    )
+    assert row is not None
+    return card._replace(shown=card.shown._replace(status=row[0]))
+
+
+# Reading ---------------------------------------------------------------------------------------------------------
+
+_organization_id, _id = bindparam("organization_id", type_=Id), bindparam("id", type_=Id)
+_SHOWN = select(
+    *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
+).where(gift_cards.c.organization_id == _organization_id)
+
+_KEY = (gift_cards.c.organization_id, gift_cards.c.id)
+_ZERO: ColumnElement[int] = literal_column("0")
+_ALL: ColumnElement[int] = literal_column("1000000000")
+"""A limit that is never reached; without one the order of a subquery is dropped."""
+_OWN = gift_cards.c.organization_id == _organization_id
+_IS_ON = gift_cards.c.deactivated_at.is_(None)
+_HAS_BALANCE = and_(_OWN, _IS_ON, gift_cards.c.balance_minor > _ZERO)
+_HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _Now())
+_UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+
+
+def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Select[Any]:
+    """Select the keys of the cards that meet one of the conditions, no two of which overlap.
+
+    Each has an index, and is sorted as in it: otherwise PostgreSQL searches the first cards in the table itself.
+    """
+    arms = (select(*_KEY).where(condition).order_by(column).limit(_ALL) for condition, column in conditions)
+    found = union_all(*(select(arm.subquery()) for arm in arms)).subquery("found")
+    return select(found.c.organization_id, found.c.id)
+
+
+_ACTIVE = _any_of(
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN), gift_cards.c.expires_at),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN), gift_cards.c.expires_at),
+)
+_EXPIRED = _any_of(
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()), gift_cards.c.expires_at),
+    (and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
+    (
+        and_(
+            _HAS_BALANCE,
+            gift_cards.c.valid_from.is_not(None),
+            gift_cards.c.valid_from > _Now(),
+            or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+        ),
+        gift_cards.c.valid_from,
+    ),
+)
+
+
+def _has(status: GiftCardStatus) -> ColumnElement[bool]:
+    return literal_column(f"'{status}'", Text) == _STATUS
+
+
+LIST = KeysetList(
+    "gift_cards",
+    gift_cards,
+    _SHOWN,
+    {
+        "active": _has(GiftCardStatus.ACTIVE),
+        "expired": _has(GiftCardStatus.EXPIRED),
+        "inactive": gift_cards.c.deactivated_at.is_not(None),
+        "updated_since": _UPDATED_SINCE,
+    },
+    scattered={
+        "active": _ACTIVE,
+        "expired": _EXPIRED,
+        "updated_since": select(*_KEY).where(_OWN, _UPDATED_SINCE).order_by(gift_cards.c.updated_at),
+    },
+)
+
+_GET = Statement(_SHOWN.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
+
+
+def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, str] | None:
+    """Return the card and its sealed code."""
+    row = tx.first(_GET, organization_id=organization_id, id=gift_card_id)
+    return (GiftCardRow._make(row[:-1]), row[-1]) if row else None
+
+
+# Changing --------------------------------------------------------------------------------------------------------
+
+_KEPT = ("valid_from", "deactivated_at", "updated_at")
+_LOCKED = _SHOWN.add_columns(*(gift_cards.c[name] for name in _KEPT)).with_for_update(key_share=True, of=gift_cards)
+
+
+def _with_code(dialect: Dialect) -> ColumnElement[bool]:
+    return in_rows(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
+
+
+_LOCK = Statement(_LOCKED.where(gift_cards.c.id == _id))
+_LOCK_BY_CODE = Statement(lambda dialect: _LOCKED.where(_with_code(dialect)))
+_FIND_BY_CODE = Statement(
+    lambda dialect: select(gift_cards.c.id).where(gift_cards.c.organization_id == _organization_id, _with_code(dialect))
+)
+
+
+def _hashes(hashes: Iterable[str]) -> str:
+    return as_json({"code_hash": each} for each in hashes)
+
+
+def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:
+    return LockedCard(GiftCardRow._make(row[: -len(_KEPT)]), *row[-len(_KEPT) :]) if row else None
+
+
+def lock(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> LockedCard | None:
+    """Lock the card until the transaction ends, and return it with its status at this time."""
+    return _locked(tx.first(_LOCK, organization_id=organization_id, id=gift_card_id, now=at))
+
+
+def lock_by_code(tx: Tx, organization_id: str, hashes: Iterable[str], at: int) -> LockedCard | None:
+    """Lock the card by the possible hashes of its code."""
+    return _locked(tx.first(_LOCK_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes), now=at))
+
+
+def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
+    """Return the id of the card by the possible hashes of its code."""
+    row = tx.first(_FIND_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes))
+    return row[0] if row else None
+
+
+MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
+"""The table's own check refuses a balance below zero, or above the face value."""
+SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
+
+# The ledger ------------------------------------------------------------------------------------------------------
+
+
+def _transactions(page: FromClause) -> Select[Any]:
+    """Select `TransactionRow`s: entries joined with the currency of their card."""
+    same = and_(gift_cards.c.organization_id == page.c.organization_id, gift_cards.c.id == page.c.gift_card_id)
+    columns = (gift_cards.c.currency if name == "currency" else page.c[name] for name in TransactionRow._fields)
+    return select(*columns).join_from(page, gift_cards, same)
+
+
+TRANSACTIONS = KeysetList(
+    "gift_card_transactions",
+    gift_card_entries,
+    select(gift_card_entries).where(gift_card_entries.c.organization_id == _organization_id),
+    {"gift_card_id": gift_card_entries.c.gift_card_id == bindparam("gift_card_id", type_=Id)},
+    _transactions,
+)
+"""A page sorts the entries of its card, which are as many as the bookings that it paid for."""
+
+_EXISTS = Statement(select(gift_cards.c.id).where(_OWN, gift_cards.c.id == _id))
+
+
+def has_card(tx: Tx, organization_id: str, gift_card_id: str) -> bool:
+    """Return whether the organization has a card with that id."""
+    return tx.first(_EXISTS, organization_id=organization_id, id=gift_card_id) is not None
+
+
+class Redeemed(NamedTuple):
+    """The amount that a booking redeemed from a card."""
+
+    gift_card_id: str
+    amount_minor: int
+    """Less the amounts that changes of the party have restored."""
+    restored_count: int
+    """The number of these."""
+
+
+def _redeemed() -> Select[Any]:
+    entry, restored = gift_card_entries.c, gift_card_entries.alias("restored").c
+    same = and_(
+        restored.organization_id == entry.organization_id,
+        restored.booking_id == entry.booking_id,
+        restored.kind == "restore",
+    )
+    again = exists().where(same, restored.number == 0)
+    total = cast(func.coalesce(func.sum(restored.amount_minor), literal_column("0")), BigInteger)
+    parts = select(total).where(same).scalar_subquery()
+    count = select(func.count()).select_from(restored.amount_minor.table).where(same).scalar_subquery()
+    return select(entry.gift_card_id, -entry.amount_minor - parts, count).where(
+        and_(
+            entry.organization_id == _organization_id,
+            entry.booking_id == bindparam("booking_id", type_=Id),
+            entry.kind == "redeem",
+            ~again,
+        )
+    )
+
+
+_REDEEMED = Statement(_redeemed())
+
+
+def redeemed(tx: Tx, organization_id: str, booking_id: str) -> Redeemed | None:
+    """Return the amount that the booking redeemed and that was not restored. The caller has locked the booking."""
+    row = tx.first(_REDEEMED, organization_id=organization_id, booking_id=booking_id)
+    return Redeemed._make(row) if row else None

@@ -1,0 +1,1 @@
+"""Rows that every change writes: events, outbox, timeline, audit and stored answers."""

@@ -1,0 +1,278 @@
+"""The SQL of the feed.
+
+A page costs the same at any place of the feed and with any filter. Every type: a scan along the primary key. Some
+types: one scan along the index of types for each, merged, so that a rare type is not searched among the others. One
+resource: one scan along the index of its occurrences for each type, merged too, since a departure that changes all the
+time has thousands. A bound in time becomes a bound of the sequence first, so that the scan ends there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Text,
+    bindparam,
+    case,
+    delete,
+    false,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+
+from booking_core.base.clock import END_OF_TIME, MINUTE
+from booking_core.db.due import Owner
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, materialized
+from booking_core.db.tables import (
+    Id,
+    deliveries,
+    events,
+    events_by_type,
+    organizations,
+    webhook_cursors,
+    webhook_endpoints,
+    webhook_leases,
+    webhook_ranges,
+)
+from booking_core.models.events import EventType
+from booking_core.models.pages import Order
+from booking_core.records.events import rules
+from booking_core.records.events.rules import EventRow
+
+_SKEW = MINUTE
+"""An event is dated when its request began and numbered when its transaction is about to end, so dates run a little
+against the sequence. No transaction of ours may last this long."""
+
+_START, _END = 0, 2**63 - 1
+_BEFORE_ALL = {Order.ASC: _START, Order.DESC: _END}
+
+_SHOWN = select(*(events.c[name] for name in EventRow._fields)).where(
+    events.c.organization_id == bindparam("organization_id", type_=Id)
+)
+_GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedQuery:
+    """A query of the feed; no types means every type."""
+
+    order: Order
+    types: tuple[str, ...] = ()
+    after: int | None = None
+    resource_id: str | None = None
+    created_since: int | None = None
+    created_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The parts of a query that change the statement."""
+
+    order: Order
+    types: int
+    repeated: int
+    """The first ones of the types, which a resource may have more than once."""
+    of_one: bool
+    dated: bool
+
+
+def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
+    row = tx.first(_GET, organization_id=organization_id, id=event_id)
+    return EventRow._make(row) if row else None
+
+
+def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[EventRow]:
+    """Return the next events of the query, at most `limit`."""
+    of_one = query.resource_id is not None
+    types = sorted(query.types or (tuple(EventType) if of_one else ()), key=rules.ONCE.__contains__)
+    parameters: dict[str, Any] = {f"type_{i}": str(kind) for i, kind in enumerate(types)}
+    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
+    if of_one:
+        parameters["resource_id"] = query.resource_id
+    dated = query.created_since is not None or query.created_until is not None
+    if dated:
+        since = 0 if query.created_since is None else query.created_since
+        until = END_OF_TIME if query.created_until is None else query.created_until
+        parameters |= {"since": since, "until": until, "surely_before": since - _SKEW, "surely_behind": until + _SKEW}
+    repeated = sum(kind not in rules.ONCE for kind in types)
+    statement = _page(_Shape(query.order, len(types), repeated, of_one, dated))
+    found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
+    return [EventRow._make(row) for row in found]
+
+
+@lru_cache(maxsize=1024)
+def _page(shape: _Shape) -> Statement:
+    kinds = [bindparam(f"type_{i}", type_=Text) for i in range(shape.types)]
+    scans = _of_one(shape, kinds) if shape.of_one else _of_all(shape, kinds)
+    if len(scans) == 1:
+        return Statement(scans[0])
+    merged = union_all(*(select(scan.subquery()) for scan in scans))
+    return Statement(_first(merged, merged.selected_columns["sequence"], shape.order))
+
+
+_after, _since, _until = (bindparam(name, type_=BigInteger) for name in ("after", "since", "until"))
+
+
+def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
+    in_order = sequence.asc() if order is Order.ASC else sequence.desc()
+    return query.order_by(in_order).limit(bindparam("limit", type_=Integer))
+
+
+def _of_all(shape: _Shape, kinds: list[Any]) -> list[Any]:
+    """Return the scans of all resources: one of the sequence, or one for each type."""
+    shown = _SHOWN.where(*_between(shape)(events.c.sequence, events.c.created_at))
+    if not kinds:
+        return [_first(shown, events.c.sequence, shape.order)]
+    # Left to itself, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
+    shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
+    return [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
+
+
+def _of_one(shape: _Shape, kinds: list[Any]) -> list[Any]:
+    """Return the scans of one resource: one of its single events, at most one for each type, and one for each type
+    that it may have more than once, whose occurrences are sequences.
+
+    The sums hide columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
+    """
+    own, between = _SHOWN.where(events.c.resource_id == bindparam("resource_id", type_=Id)), _between(shape)
+    sequence, created_at = (column + literal_column("0") for column in (events.c.sequence, events.c.created_at))
+    single = own.where(events.c.type.in_(kinds), events.c.occurrence == _START, *between(sequence, created_at))
+    repeated = own.where(events.c.occurrence != _START, *between(events.c.occurrence, events.c.created_at))
+    return [
+        _first(single, sequence, shape.order),
+        *(
+            _first(repeated.where(events.c.type == kind), events.c.occurrence, shape.order)
+            for kind in kinds[: shape.repeated]
+        ),
+    ]
+
+
+def _between(shape: _Shape) -> Callable[[ColumnElement[int], ColumnElement[int]], list[ColumnElement[bool]]]:
+    """Return a function of the sequence and the date of an event that gives the bounds of a page.
+
+    There is one condition on each side, since SQLite uses only one of two for the range that it reads.
+    """
+    if not shape.dated:
+        is_up = shape.order is Order.ASC
+        return lambda sequence, _: [sequence > _after if is_up else sequence < _after]
+    bounds = _bounds(shape.order)
+    lower, upper = select(bounds.c.lower).scalar_subquery(), select(bounds.c.upper).scalar_subquery()
+    return lambda sequence, created_at: [
+        sequence > lower,
+        sequence < upper,
+        created_at >= _since,
+        created_at < _until,
+    ]
+
+
+def _bounds(order: Order) -> CTE:
+    """Return the sequences between which all events of the period after the cursor lie."""
+    other = events.alias("other")
+    before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
+    behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
+
+    def nearest(dated: ColumnElement[bool], order: ColumnElement[Any]) -> ColumnElement[Any]:
+        own = other.c.organization_id == bindparam("organization_id", type_=Id)
+        return select(other.c.sequence).where(own, dated).order_by(order).limit(literal_column("1")).scalar_subquery()
+
+    lower: ColumnElement[int] = func.coalesce(nearest(before, other.c.created_at.desc()), _START)
+    upper: ColumnElement[int] = func.coalesce(nearest(behind, other.c.created_at.asc()), _END)
+    if order is Order.ASC:
+        lower = case((lower > _after, lower), else_=_after)
+    else:
+        upper = case((upper < _after, upper), else_=_after)
+    return select(lower.label("lower"), upper.label("upper")).cte("bounds")
+
+
+# Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
+# first that is not old: what is kept stays dense. Dates run a little against the sequence, so that one which is not old
+# yet may lie before one which is; it is looked for among as many as one purge takes. An endpoint waits for the events
+# behind its cursor, for those in flight, and for those in the ranges that it recovers.
+def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
+    own = table.c.organization_id == bindparam("organization_id", type_=Id)
+    first: ColumnElement[int] = select(func.coalesce(func.min(waiting), _END)).where(own, *conditions).scalar_subquery()
+    return first
+
+
+_WAITED_FOR = (
+    _first_awaited(deliveries.c.event_sequence, deliveries, deliveries.c.status == "queued"),
+    _first_awaited(webhook_leases.c.first_sequence, webhook_leases),
+    _first_awaited(
+        webhook_cursors.c.served_sequence + literal_column("1"),
+        webhook_cursors,
+        webhook_endpoints.c.organization_id == webhook_cursors.c.organization_id,
+        webhook_endpoints.c.id == webhook_cursors.c.endpoint_id,
+        webhook_endpoints.c.status == "enabled",
+        webhook_endpoints.c.deleted_at.is_(None),
+    ),
+    _first_awaited(
+        webhook_ranges.c.from_sequence + literal_column("1"),
+        webhook_ranges,
+        webhook_ranges.c.recovering_at.is_not(None),
+    ),
+)
+_BEFORE = bindparam("before", type_=BigInteger)
+_FIRST_ONES = (
+    select(events.c.sequence, events.c.created_at)
+    .where(events.c.organization_id == bindparam("organization_id", type_=Id))
+    .order_by(events.c.sequence)
+    .limit(bindparam("limit", type_=Integer))
+    .subquery("first_ones")
+)
+# An event dated far ahead, by a clock that was wrong once, must not keep the others for so long.
+_NOT_OLD = select(func.coalesce(func.min(_FIRST_ONES.c.sequence), _END)).where(
+    _FIRST_ONES.c.created_at >= _BEFORE, _FIRST_ONES.c.created_at < bindparam("surely_behind", type_=BigInteger)
+)
+_OLD = (
+    select(events.c.sequence)
+    .where(
+        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.created_at < _BEFORE,
+        *(events.c.sequence < first for first in _WAITED_FOR),
+        events.c.sequence < _NOT_OLD.scalar_subquery(),
+    )
+    .order_by(events.c.sequence)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_PURGE = Statement(
+    lambda dialect: delete(events).where(
+        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.sequence.in_(materialized(dialect, _OLD)),
+    )
+)
+
+
+def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
+    return tx.run(_PURGE, organization_id=organization_id, before=before, surely_behind=before + _SKEW, limit=limit)
+
+
+_OLDEST = (
+    select(events.c.created_at)
+    .where(events.c.organization_id == organizations.c.id)
+    .order_by(events.c.sequence)
+    .limit(literal_column("1"))
+    .scalar_subquery()
+)
+_ORGANIZATIONS_BEFORE = Statement(
+    select(
+        organizations.c.id,
+        func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()),
+    )
+    .where(organizations.c.id > bindparam("after", type_=Id))
+    .order_by(organizations.c.id)
+    .limit(bindparam("limit", type_=Integer))
+)
+
+
+def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[Owner]:
+    found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
+    return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]

@@ -1,0 +1,120 @@
+"""Rows that a job of the worker could not process: kept beside the job, tried again later, and reported.
+
+A parked row stays as it is in its own table; only the job passes over it until its next attempt. The delays grow, so
+that a row that fails for ever costs next to nothing. The table is shared, so all workers pass over the same rows, also
+after a restart. An organization as a whole is parked under its own id.
+"""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select, tuple_
+from sqlalchemy.engine import Dialect
+
+from booking_core.base.clock import HOUR, MINUTE
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, materialized, now_us
+from booking_core.db.tables import Id, parked_work
+from booking_core.db.unit_of_work import Update
+
+FIRST_DELAY = MINUTE
+DELAY_MAX = HOUR
+
+_OF_JOB = (
+    parked_work.c.organization_id == bindparam("organization_id", type_=Id),
+    parked_work.c.job == bindparam("job", type_=Text),
+)
+
+
+class ParkedRow(NamedTuple):
+    """A parked row that a job may have found due."""
+
+    subject_id: str
+    failures: int
+    is_waiting: bool
+    """Its next attempt lies ahead."""
+
+
+def _find(dialect: Dialect) -> Any:
+    return select(
+        parked_work.c.subject_id,
+        parked_work.c.failures,
+        parked_work.c.retry_at > select(now_us(dialect)).scalar_subquery(),
+    ).where(*_OF_JOB, in_rows(dialect, parked_work.c.subject_id, "wanted", "id"))
+
+
+_FIND = Statement(_find)
+_REMOVE = Statement(
+    lambda dialect: delete(parked_work).where(*_OF_JOB, in_rows(dialect, parked_work.c.subject_id, "wanted", "id"))
+)
+_RETRY = Update(
+    "parked_again",
+    parked_work,
+    sets=("failures", "error", "failed_at", "retry_at"),
+    keys=("organization_id", "job", "subject_id"),
+)
+
+
+def _wanted(subject_ids: Collection[str]) -> str:
+    return as_json({"id": each} for each in sorted(subject_ids))
+
+
+def find(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> dict[str, ParkedRow]:
+    """Return the parked rows among the subjects, by subject."""
+    found = tx.all(_FIND, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
+    return {row[0]: ParkedRow(row[0], row[1], bool(row[2])) for row in found}
+
+
+def park(tx: Tx, job: str, organization_id: str, subject_id: str, error: BaseException) -> bool:
+    """Park a row after an attempt that failed, and return whether this was its first failure."""
+    known = find(tx, job, organization_id, [subject_id]).get(subject_id)
+    failures, at = (known.failures if known else 0) + 1, tx.now()
+    state = {
+        "failures": failures,
+        "error": type(error).__name__,  # its text may hold parts of the row
+        "failed_at": at,
+        "retry_at": at + retry_delay(failures),
+    }
+    key = {"organization_id": organization_id, "job": job, "subject_id": subject_id}
+    if known:
+        tx.update(_RETRY, **key, **state)
+    else:
+        tx.insert(parked_work, **key, **state)
+    return known is None
+
+
+def retry_delay(failures: int) -> int:
+    """Return the microseconds until the next attempt: a minute, then twice as long each time, at most an hour."""
+    return int(min(DELAY_MAX, FIRST_DELAY * 2 ** min(failures - 1, 20)))
+
+
+def remove(tx: Tx, job: str, organization_id: str, subject_ids: Collection[str]) -> None:
+    """Remove rows that were processed since."""
+    tx.run(_REMOVE, organization_id=organization_id, job=job, wanted=_wanted(subject_ids))
+
+
+_COUNT = Statement(select(parked_work.c.job, func.count()).group_by(parked_work.c.job).order_by(parked_work.c.job))
+
+
+def count(tx: Tx) -> dict[str, int]:
+    """Count the parked rows by job."""
+    return {row[0]: int(row[1]) for row in tx.all(_COUNT)}
+
+
+_OLD = (
+    select(parked_work.c.organization_id, parked_work.c.job, parked_work.c.subject_id)
+    .where(parked_work.c.retry_at < bindparam("before", type_=BigInteger))
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_KEY = tuple_(parked_work.c.organization_id, parked_work.c.job, parked_work.c.subject_id)
+_PURGE = Statement(lambda dialect: delete(parked_work).where(_KEY.in_(materialized(dialect, _OLD))))
+
+
+def purge(tx: Tx, *, before: int, limit: int) -> int:
+    """Delete rows whose next attempt was due before that instant and never came: they are no longer due to their job.
+
+    Returns:
+        The number of deleted rows.
+    """
+    return tx.run(_PURGE, before=before, limit=limit)

@@ -1,0 +1,116 @@
+"""The clock that purges go by: it follows the system's clock and never leaps with it (decision I7).
+
+What a purge deletes is gone, and a stored answer that is gone lets its key book a second time. A clock may be a year
+ahead for an hour, by a dead battery or a wrong command, also when no process was there to see it leap. So purges
+compare with a stored instant that moves towards the clock by at most `CATCH_UP` seconds for each second that a process
+has measured with its monotonic clock. A clock that is right after a long pause is caught up with; the data are kept
+a little longer then, and never less.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, and_, bindparam, func, select, text, update
+
+from booking_core.base.clock import SECOND
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, now_us
+from booking_core.db.tables import counters, events, retention_clock
+
+CATCH_UP = 8
+"""A week of downtime is caught up with in a day; a weekend with a wrong clock costs no stored answer that is younger
+than ten days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A reading of a process: the retention clock and its own monotonic clock at one moment."""
+
+    at: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The time, by the clock and as far as purges believe it."""
+
+    now: int
+    at: int
+    """Never later than `now`."""
+    measured: Measured
+    """For the next call of `advance` by the same process."""
+
+    @property
+    def behind(self) -> int:
+        """Microseconds by which the database's clock is ahead of the retention clock."""
+        return self.now - self.at
+
+
+def moved(at: int, now: int, measured: Measured, elapsed_s: float) -> int:
+    """Return where the clock stands next: nearer to `now`, within the bound of what the process has measured.
+
+    Several processes move the same clock, each within its own bound, so together they move it no faster than one.
+    """
+    step = max(0, round((elapsed_s - measured.elapsed_s) * CATCH_UP * SECOND))
+    return min(max(now, min(at, measured.at - step)), max(at, measured.at + step))
+
+
+_NEWEST = (
+    select(func.max(events.c.created_at))
+    .join_from(
+        counters,
+        events,
+        and_(
+            events.c.organization_id == counters.c.organization_id,
+            events.c.sequence == counters.c.last_event_sequence,
+        ),
+    )
+    .scalar_subquery()
+)
+
+
+_READ = Statement(lambda dialect: select(now_us(dialect), select(retention_clock.c.at).scalar_subquery()))
+_LOCK = Statement(lambda dialect: select(retention_clock.c.at, now_us(dialect)).with_for_update())
+_BEGIN = Statement(lambda dialect: select(now_us(dialect), _NEWEST))
+_INSERT = Statement(
+    text("INSERT INTO retention_clock (id, at, moved_at) VALUES (1, :at, :moved_at) ON CONFLICT DO NOTHING")
+)
+"""Another worker may begin at the same moment."""
+_MOVE = Statement(
+    update(retention_clock).values(
+        at=bindparam("at", type_=BigInteger), moved_at=bindparam("moved_at", type_=BigInteger)
+    )
+)
+
+
+def read(tx: Tx) -> tuple[int, int | None]:
+    """Return the instant it is, and where the retention clock stands; None before the first purge."""
+    row = tx.first(_READ)
+    assert row is not None
+    return int(row[0]), None if row[1] is None else int(row[1])
+
+
+def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> Reading:
+    """Move the retention clock as far as it may, and return its time.
+
+    Args:
+        measured: of the last reading by this process; None for its first, which moves nothing.
+        elapsed_s: the process's monotonic clock.
+    """
+    row = tx.first(_LOCK)
+    if row is None:
+        return _begin_at(tx, elapsed_s)
+    at, now = int(row[0]), int(row[1])
+    if measured is not None:
+        at = moved(at, now, measured, elapsed_s)
+    tx.run(_MOVE, at=at, moved_at=now)
+    return Reading(now, min(now, at), Measured(at, elapsed_s))
+
+
+def _begin_at(tx: Tx, elapsed_s: float) -> Reading:
+    """Begin at the newest event, since the service was there when it happened; at the clock where nothing has."""
+    row = tx.first(_BEGIN)
+    assert row is not None
+    now = int(row[0])
+    at = now if row[1] is None else min(now, int(row[1]))
+    tx.run(_INSERT, at=at, moved_at=now)
+    return Reading(now, at, Measured(at, elapsed_s))

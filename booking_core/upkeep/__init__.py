@@ -1,0 +1,1 @@
+"""Operations: integrity checks, backups, secret keys, cells and sandboxes."""

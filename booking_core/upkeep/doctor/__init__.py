@@ -1,0 +1,89 @@
+"""Integrity checks of a live database.
+
+A healthy database has no findings. The checks only read, and can run beside a serving process: each query sees one
+snapshot, and a row scan validates each row by itself, so that a booking that commits meanwhile is seen whole or not at
+all.
+
+The comment of each query states its cost. No check joins more than a row with its own few others; the most expensive
+ones read a table once and sort it, or look up an index once for each of its rows. A million bookings with their two
+million events took eight minutes on PostgreSQL, on two busy cores, half of it for the bodies of events. With a hundred
+thousand bookings, two hundred thousand events and as many rows in the other tables, all checks took four times as long
+as with a quarter of that on SQLite (21 s), and less on PostgreSQL (12 s).
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import text
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_core.upkeep.doctor import (
+    amounts,
+    announcements,
+    bookings,
+    deliveries,
+    events,
+    guests,
+    needs_person,
+    payment_states,
+    records,
+    sealed_values,
+    time_limits,
+)
+from booking_core.upkeep.doctor.checks import Check, CheckContext, CheckOptions, Finding, FindingKind, Opener, RowScan
+from booking_core.upkeep.doctor.sealed_values import SealedValueScan, openers
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "CheckOptions",
+    "Finding",
+    "FindingKind",
+    "Opener",
+    "RowScan",
+    "SealedValueScan",
+    "examine",
+    "openers",
+]
+
+CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (
+    *bookings.CHECKS,
+    *guests.CHECKS,
+    *amounts.CHECKS,
+    *payment_states.CHECKS,
+    *events.CHECKS,
+    *announcements.CHECKS,
+    *deliveries.CHECKS,
+    *records.CHECKS,
+    *time_limits.CHECKS,
+    *sealed_values.CHECKS,
+    *needs_person.CHECKS,
+)
+
+Advance = Callable[[int, int], None]
+"""A callback that gets the number of finished checks and their total."""
+
+
+def examine(
+    tx: Tx,
+    organization_id: str | None = None,
+    options: CheckOptions | None = None,
+    *,
+    advance: Advance = lambda done, total: None,
+) -> list[Finding]:
+    """Run the checks on one organization or on all, and return their findings: broken data first."""
+    options, at = options or CheckOptions(), tx.now()
+    known = [(str(owner), str(slug), offset) for owner, slug, offset in tx.all(_ORGANIZATIONS)]
+    slugs = {owner: slug for owner, slug, _ in known}
+    ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset}
+    context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
+    checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
+    found: list[Finding] = []
+    with tx.without_statement_timeout():
+        for done, check in enumerate(checks, start=1):
+            found.extend(check.findings(tx, context))
+            advance(done, len(checks))
+    return found
+
+
+_ORGANIZATIONS = Statement(text("SELECT id, slug, clock_offset FROM organizations ORDER BY id"))

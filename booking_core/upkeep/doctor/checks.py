@@ -1,0 +1,288 @@
+"""The two kinds of checks: `Check`, a query that selects the rows that break an invariant, and `RowScan`, a function
+that validates every row of a table by itself."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import text
+
+from booking_core.base.clock import DAY, END_OF_TIME, HOUR, MINUTE, SECOND, to_datetime
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement
+from booking_core.models import limits, money
+from booking_core.records import parked
+
+FINDINGS_MAX = 1000
+"""The most findings that one check returns."""
+PAGE = 2000
+"""The rows of a scan that are read at once."""
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_ALIAS = re.compile(r"\[(\w+)\]")
+_INSTANT = re.compile(r"\b(at|from|since|until) (\d{15,17})\b", re.ASCII)
+"""A timestamp in a message, in microseconds."""
+_AMOUNT = re.compile(r"(-?\d+) minor ([A-Z]{3})\b", re.ASCII)
+"""An amount in a message, in the minor unit of its currency."""
+_AHEAD = "SELECT id FROM organizations WHERE clock_offset IS NOT NULL AND clock_offset > 0"
+"""The sandboxes whose clocks are ahead."""
+
+
+Opener = Callable[[str, tuple[str, ...]], object]
+"""Opens the sealed text of a row, which is named by its organization and ids. Raises ValueError if no live key does."""
+
+
+def _utc(at: int) -> str:
+    return to_datetime(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _readable(message: str) -> str:
+    """Return a message with its timestamps and amounts as people read them. A currency that does not exist stays."""
+    message = _INSTANT.sub(lambda match: f"{match[1]} {_utc(int(match[2]))}", message)
+    return _AMOUNT.sub(
+        lambda match: money.formatted(int(match[1]), match[2]) if match[2] in money.CURRENCIES else match[0], message
+    )
+
+
+class FindingKind(StrEnum):
+    """The urgency of a finding, which decides the exit code."""
+
+    BROKEN = "broken"
+    """Rows contradict each other, or wait for a worker that does not process them."""
+    NEEDS_PERSON = "needs_person"
+    """The rows are correct, and a person has to act on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken invariant, or work for a person. It contains ids, and never the input of a guest."""
+
+    invariant: str
+    organization_id: str | None
+    """None: the finding is about the installation."""
+    subject: str
+    message: str
+    remedy: str | None = None
+    """The command to run, or another action, if one is known."""
+    kind: FindingKind = FindingKind.BROKEN
+    organization: str | None = None
+    """The organization's slug."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The settings of an installation that the checks compare with, and options of the checks."""
+
+    event_retention_days: int = limits.EVENT_RETENTION_DAYS
+    delivery_retention_days: int = limits.DELIVERY_RETENTION_DAYS
+    idempotency_retention_days: int = limits.IDEMPOTENCY_RETENTION_DAYS
+    webhook_disable_after_s: int = limits.WEBHOOK_DISABLE_AFTER_S
+    skew_s: int = 60
+    """Two timestamps closer than this have no order: an event is dated when its request began, and numbered when it
+    commits."""
+    overdue_s: int | None = None
+    """Work that is due for longer than this is a finding. None: due work is not checked."""
+    include_needs_person: bool = False
+    """True to report work for a person, too."""
+    openers: Mapping[str, Opener] | None = field(default=None, repr=False)
+    """The opener of each kind of sealed value (see `sealed_values`). None: sealed values are not checked."""
+    pending_minutes: int = 30
+    webhook_retry_delays_s: tuple[int, ...] = limits.WEBHOOK_WAITS_S
+    webhook_deadline_s: float = limits.WEBHOOK_DEADLINE_S
+
+    def parameters(self, at: int) -> dict[str, int]:
+        """Return the timestamps and limits that the queries compare with. Rows that a purge may delete just now are
+        left out."""
+        return self._time_limits(at + self.skew_s * SECOND) | {
+            "active_keys_max": limits.ACTIVE_API_KEYS_PER_ORGANIZATION,
+            "endpoints_max": limits.WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
+            "attempts_min": limits.WEBHOOK_ATTEMPTS,
+            "failures_to_disable": FAILURES_TO_DISABLE,
+            "expired_leases_max": EXPIRED_LEASES_MAX,
+            "end_of_time": END_OF_TIME,
+            "at": at,
+            "events_since": at - self.event_retention_days * DAY + HOUR,
+            "deliveries_since": at - self.delivery_retention_days * DAY + HOUR,
+            "answers_since": at - self.idempotency_retention_days * DAY + HOUR,
+            "disable_after": self.webhook_disable_after_s * SECOND,
+            "skew": self.skew_s * SECOND,
+            "overdue": at - (self.overdue_s or 0) * SECOND,
+            "mail_retryable_since": at - MAIL_RETRYABLE,
+            "parked_since": at - parked.DELAY_MAX,
+        }
+
+    def _time_limits(self, at: int) -> dict[str, int]:
+        """Return the latest allowed value of each kind of timestamp."""
+        delay_s = max(*self.webhook_retry_delays_s, *limits.WEBHOOK_WAITS_S)
+        lease = LEASE_AHEAD + round(LEASE_DEADLINES * self.webhook_deadline_s * SECOND)
+        return {
+            "hold_until": at + HOLD_AHEAD,
+            "pending_until": at + SETTING_CHANGED,
+            "pending": self.pending_minutes * MINUTE,
+            "lease_until": at + lease,
+            "send_until": at + SEND_AHEAD,
+            "delivery_until": at + lease + round(delay_s * (1 + WEBHOOK_JITTER) * SECOND),
+            "refund_until": at + REFUND_AHEAD,
+            "effect_until": at + EFFECT_AHEAD,
+            "mail_until": at + MAIL_AHEAD,
+            "secret_until": at + limits.SECRET_OVERLAP_S_MAX * SECOND,
+        }
+
+
+# How far in the future a timestamp may be at most. A test compares them with the limits of the packages that write the
+# timestamps.
+HOLD_AHEAD = DAY
+SETTING_CHANGED = 31 * DAY
+"""A pending booking keeps its expiry when the organization, or the installation, shortens the time to pay later."""
+LEASE_AHEAD = HOUR
+SEND_AHEAD = MINUTE
+LEASE_DEADLINES = 4
+"""A delivery is leased for this many times its deadline."""
+WEBHOOK_JITTER = 0.05
+REFUND_AHEAD = HOUR
+EFFECT_AHEAD = 2 * HOUR
+MAIL_AHEAD = 12 * HOUR
+EXPIRED_LEASES_MAX = 3
+FAILURES_TO_DISABLE = 6
+"""The failures in a row after which an endpoint may be disabled."""
+MAIL_RETRYABLE = 72 * HOUR
+"""After this time `booking mails retry` refuses a failed mail, and it is no longer a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """Of which organization, and by which options."""
+
+    organization_id: str | None
+    parameters: Mapping[str, int]
+    slugs: Mapping[str, str] = field(default_factory=dict)
+    """The slug of each organization, by its id."""
+    openers: Mapping[str, Opener] = field(default_factory=dict)
+    ahead: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The parameters for each sandbox whose clock is ahead."""
+
+    @property
+    def organization_ids(self) -> list[str]:
+        """The organizations to check."""
+        return [self.organization_id] if self.organization_id else list(self.slugs)
+
+
+@dataclass(frozen=True, slots=True)
+class FindingTemplate:
+    """Makes the findings of one invariant."""
+
+    invariant: str
+    remedy: str | None = None
+    """May contain `{org}`, the slug, `{subject}`, and `{since}`, a timestamp that the query selects."""
+    kind: FindingKind = FindingKind.BROKEN
+
+    def finding(
+        self, context: CheckContext, organization_id: str, subject: str, message: str, since: int = 0
+    ) -> Finding:
+        """Return the finding about one subject."""
+        slug = context.slugs.get(organization_id)
+        values = {"org": slug, "subject": subject, "since": _utc(since)}
+        remedy = self.remedy and self.remedy.format_map(values)
+        return Finding(self.invariant, organization_id, subject, _readable(message), remedy, self.kind, slug)
+
+
+class Check:
+    """An invariant, and the query that selects (organization_id, subject, message) of the rows that break it. A fourth
+    column `since` is selected if the remedy contains it.
+
+    In the query `[b]` is replaced by the condition that the row of the alias `b` belongs to the organization that is
+    checked, or by `true` if all of them are.
+    """
+
+    def __init__(
+        self,
+        invariant: str,
+        query: str,
+        *,
+        remedy: str | None = None,
+        needs_worker: bool = False,
+        kind: FindingKind = FindingKind.BROKEN,
+    ) -> None:
+        self.invariant = invariant
+        self.kind = kind
+        self.remedy = remedy
+        self.needs_worker = needs_worker
+        """Whether the check is about work that a worker should have done by now."""
+        self._template = FindingTemplate(invariant, remedy, kind)
+        bounded = f"SELECT * FROM ({query}) found LIMIT {FINDINGS_MAX}"  # noqa: S608 - made of constants
+        self._of_all = Statement(text(_ALIAS.sub("true", bounded)))
+        self._of_others = Statement(text(_ALIAS.sub(rf"\1.organization_id NOT IN ({_AHEAD})", bounded)))
+        self._of_one = Statement(text(_ALIAS.sub(r"\1.organization_id = :organization_id", bounded)))
+
+    def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
+        """Yield the rows that break the invariant, read by one statement and so in one snapshot.
+
+        The rows of each sandbox whose clock is ahead are read by a statement of their own, at its own instant; not for
+        work that a worker should have done: a clock that was just moved makes nothing late.
+        """
+        for organization_id, subject, message, *since in self._rows(tx, context):
+            yield self._template.finding(context, str(organization_id), str(subject), str(message), *map(int, since))
+
+    def _rows(self, tx: Tx, context: CheckContext) -> Iterator[Row]:
+        ahead = {} if self.needs_worker else context.ahead
+        if context.organization_id is not None:
+            yield from self._of(tx, context.organization_id, ahead.get(context.organization_id, context.parameters))
+            return
+        yield from tx.all(self._of_others if ahead else self._of_all, **context.parameters)
+        for organization_id, parameters in ahead.items():
+            yield from self._of(tx, organization_id, parameters)
+
+    def _of(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> list[Row]:
+        return tx.all(self._of_one, **parameters, organization_id=organization_id)
+
+    def applies(self, options: CheckOptions) -> bool:
+        """Return whether the options include this check."""
+        is_wanted = self.kind is FindingKind.BROKEN or options.include_needs_person
+        return is_wanted and not (self.needs_worker and options.overdue_s is None)
+
+
+RowValidator = Callable[[Any], str | None]
+"""Returns the error message of a row, or None."""
+
+
+class RowScan:
+    """An invariant that is simpler in Python than in two dialects of SQL. Each row is validated by itself; the rows are
+    read in pages along the primary key, one organization after the other."""
+
+    kind = FindingKind.BROKEN
+
+    def __init__(
+        self, invariant: str, page: str, key: str, validate: RowValidator, *, remedy: str | None = None
+    ) -> None:
+        """Create a scan.
+
+        `page` selects the key, the subject of a finding, and the row that `validate` gets. Its WHERE clause compares
+        the organization with `:organization_id`.
+        """
+        self.invariant = invariant
+        self.remedy = remedy
+        self._template = FindingTemplate(invariant, remedy)
+        self._validate = validate
+        self._is_numbered = key.endswith("sequence")
+        self._page = Statement(text(f"{page} AND {key} > :after ORDER BY {key} LIMIT {PAGE}"))
+
+    def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
+        """Yield the rows that break the invariant, at most FINDINGS_MAX."""
+        left = FINDINGS_MAX
+        for organization_id in context.organization_ids:
+            for subject, *row in self._rows(tx, organization_id, context.parameters):
+                message = self._validate(row)
+                if message is not None and left:
+                    left -= 1
+                    yield self._template.finding(context, organization_id, str(subject), message)
+
+    def applies(self, options: CheckOptions) -> bool:
+        """Return True: the options always include this check."""
+        return True
+
+    def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
+        after: Any = 0 if self._is_numbered else _FIRST_ID
+        while page := tx.all(self._page, **parameters, organization_id=organization_id, after=after):
+            yield from (row[1:] for row in page)
+            after = page[-1][0]

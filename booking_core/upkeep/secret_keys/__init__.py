@@ -1,0 +1,40 @@
+"""The installation's secret keys over everything that they sealed: counted, checked at start, and sealed anew.
+
+After `reseal` a former secret key can be dropped: what it sealed is sealed by the key in use, and what its guests'
+links are made with is kept (decisions/0020). Cursors that it signed end with it.
+"""
+
+from booking_core.upkeep.secret_keys.kinds import KINDS, Kind
+from booking_core.upkeep.secret_keys.service import (
+    Count,
+    Resealed,
+    State,
+    Unopened,
+    count_to_reseal,
+    holds_anything,
+    make_new_links,
+    reseal,
+    status,
+    unopened,
+    with_link_keys,
+)
+from booking_core.upkeep.secret_keys.verification import Problem, find_problem, find_problem_of_values
+
+__all__ = [
+    "KINDS",
+    "Count",
+    "Kind",
+    "Problem",
+    "Resealed",
+    "State",
+    "Unopened",
+    "count_to_reseal",
+    "find_problem",
+    "find_problem_of_values",
+    "holds_anything",
+    "make_new_links",
+    "reseal",
+    "status",
+    "unopened",
+    "with_link_keys",
+]

@@ -1,0 +1,316 @@
+"""Functions of secret keys: count sealed values by key, and reseal them with the first key."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+
+from booking_core.base import gift_codes, guest_links
+from booking_core.base.context import Installation
+from booking_core.base.errors import Unavailable
+from booking_core.base.tokens import SecretKeys, missing_key_ids, sealing_key_id
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.upkeep.secret_keys import store
+from booking_core.upkeep.secret_keys.kinds import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, Kind
+
+READ_AT_ONCE = 200
+WRITTEN_AT_ONCE = 50
+"""So few in one transaction that a booking which waits for a gift card, or on SQLite for the one writer, waits for
+milliseconds."""
+PAUSE_S = 0.01
+"""The pause between two transactions, in which other writers get their turn."""
+_TRIES = 5
+_WALKS = 5
+
+Pause = Callable[[float], None]
+Progress = Callable[[int, int], None]
+
+
+class State(StrEnum):
+    """The state of a sealed value."""
+
+    CURRENT = "current"
+    """The key in use sealed it, for its row."""
+    TO_RESEAL = "to_reseal"
+    """It opens, and `reseal` seals it anew: another live key sealed it, or an earlier release, which bound it to no
+    row."""
+    LOST = "lost"
+    """No live key opens it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of values of a kind with one key and one state."""
+
+    kind: str
+    key_id: str | None
+    """None: it is lost, and an earlier release sealed it, which did not name its key."""
+    state: State
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """A kind with values that do not open."""
+
+    plural: str
+    key_id: str | None
+    """The missing key that a value names."""
+    is_damaged: bool = False
+    """True if no key is missing: the neighbours of the value open, or it names a live key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """The result of resealing one kind."""
+
+    kind: str
+    resealed: int
+    lost: int
+    """Values that no live key opens; they stay as they are."""
+
+
+# Loading and checking --------------------------------------------------------------------------------------------
+
+
+def with_link_keys(database: Database, installation: Installation) -> Installation:
+    """Return the installation with the link keys of former secret keys, so that their links still open."""
+    return database.read(lambda tx: with_stored_link_keys(tx, installation))
+
+
+def with_stored_link_keys(tx: Tx, installation: Installation) -> Installation:
+    """Return the same, on a connection that is open."""
+    keys = installation.secret_keys
+    derived = {}
+    for key_id, sealed in store.link_keys(tx).items():
+        opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
+        if opened:
+            derived[guest_links.PURPOSE, key_id] = opened[0]
+    return replace(installation, secret_keys=keys.retaining(derived)) if derived else installation
+
+
+def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> tuple[bytes, str] | None:
+    try:
+        return keys.open_with(purpose, sealed, *row)
+    except ValueError:
+        return None
+
+
+def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
+    """Open the first and the last values of each kind, and return the kinds with values that do not open.
+
+    Two look-ups for each kind, so that every start can afford it. `status` looks at every value.
+
+    Args:
+        keys: with the link keys of former ones (`with_link_keys`).
+    """
+    found = [each for kind in KINDS for each in unopened_of(keys, kind, store.samples(tx, kind, at))]
+    link_key = store.newest_link_key(tx, at)
+    if link_key is not None and keys.derived(link_key, guest_links.PURPOSE) is None:
+        found.append(Unopened("guests' links", link_key))
+    return found
+
+
+def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], str]) -> list[Unopened]:
+    """Return the missing keys of these values of a kind; or, if none is missing, whether a value is damaged.
+
+    Args:
+        values: the sealed texts by the row that each is sealed for.
+    """
+    closed = [text for row, text in values.items() if not _opened(keys, kind.purpose, text, *row)]
+    named = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
+    missing = missing_key_ids(named, neighbours_open=len(closed) < len(values))
+    if closed and not missing:
+        return [Unopened(kind.plural, None, is_damaged=True)]
+    return [Unopened(kind.plural, key_id) for key_id in sorted(missing, key=str)]
+
+
+def holds_anything(tx: Tx, at: int) -> bool:
+    """Tell whether the database holds a value that some secret key sealed, or a link that one made."""
+    return any(store.samples(tx, kind, at) for kind in KINDS) or store.newest_link_key(tx, at) is not None
+
+
+# Counting --------------------------------------------------------------------------------------------------------
+
+
+def status(database: Database, keys: SecretKeys) -> list[Count]:
+    """Count the values of each kind by the key that opens them. Values of an earlier release are opened one by one."""
+    found = [count for kind in KINDS for count in _count(database, keys, kind)]
+    return found + _count_links(database, keys)
+
+
+def _count(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[Count]:
+    with database.reading() as tx, tx.without_statement_timeout():
+        by_key = store.counts(tx, kind)
+    unbound = by_key.pop("", 0)
+    for key_id, values in sorted(by_key.items()):
+        yield Count(kind.name, key_id, _state(keys, key_id), values)
+    if unbound:
+        for opened_by, values in sorted(_count_unbound(database, keys, kind).items(), key=str):
+            yield Count(kind.name, opened_by, State.TO_RESEAL if opened_by else State.LOST, values)
+
+
+def _state(keys: SecretKeys, key_id: str) -> State:
+    if key_id == keys.first_id:
+        return State.CURRENT
+    return State.TO_RESEAL if key_id in keys.ids else State.LOST
+
+
+def _count_unbound(database: Database, keys: SecretKeys, kind: Kind) -> Counter[str | None]:
+    counted: Counter[str | None] = Counter()
+    for batch in _walk(database, keys, kind):
+        for row in batch:
+            sealed = row[kind.column]
+            if sealing_key_id(sealed) is None:
+                opened = _opened(keys, kind.purpose, sealed, *(row[name] for name in kind.row))
+                counted[opened[1] if opened else None] += 1
+    return counted
+
+
+def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
+    """Count guests' links by the key that they need: for a former one, the key that sealed its link key."""
+    with database.reading() as tx, tx.without_statement_timeout():
+        links, kept = store.open_links(tx, tx.now()), store.link_keys(tx)
+    counted: Counter[tuple[str, State]] = Counter()
+    for key_id, values in links.items():
+        needed = (sealing_key_id(kept[key_id]) or key_id) if key_id in kept else key_id
+        is_open = keys.derived(key_id, guest_links.PURPOSE) is not None
+        counted[needed, _state(keys, needed) if is_open else State.LOST] += values
+    return [Count(GUEST_LINK, key_id, state, values) for (key_id, state), values in sorted(counted.items())]
+
+
+# Sealing anew ----------------------------------------------------------------------------------------------------
+
+
+def count_to_reseal(database: Database, keys: SecretKeys) -> int:
+    """Return how many values `reseal` will look at."""
+    with database.reading() as tx:
+        return sum(store.count_others(tx, kind, keys.first_id) for kind in KINDS)
+
+
+def reseal(
+    database: Database, keys: SecretKeys, *, progress: Progress = lambda done, total: None, pause: Pause = time.sleep
+) -> list[Resealed]:
+    """Seal with the first key, for its row, each value that another live key or an earlier release sealed.
+
+    Safe beside everything that runs: a value is replaced only where it still is the one that was read, in short
+    transactions with pauses. One that was interrupted goes on when it is called again; when all is done it changes
+    nothing.
+
+    Args:
+        keys: with the link keys of former ones (`with_link_keys`).
+        progress: called with the number of values that are done, and their total.
+    """
+    retain_link_keys(database, keys)
+    total, done = count_to_reseal(database, keys), 0
+    found = []
+    for kind in KINDS:
+        counted: Counter[str] = Counter()
+        for outcome in _reseal_kind(database, keys, kind, pause):
+            counted.update(outcome)
+            progress(done := min(total, done + outcome.total()), total)
+        found.append(Resealed(kind.name, counted["resealed"], counted["lost"]))
+    return found
+
+
+def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause) -> Iterator[Counter[str]]:
+    """Walk the kind, and once more for values that were changed while they were sealed anew."""
+    for _ in range(_WALKS):
+        missed = 0
+        for batch in _walk(database, keys, kind):
+            anew = [new for row in batch if (new := _sealed_anew(keys, kind, row))]
+            written = _write(database, kind, anew, pause)
+            missed += len(anew) - written
+            yield Counter(resealed=written, lost=len(batch) - len(anew))
+        if not missed:
+            return
+
+
+def _walk(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[list[store.Row]]:
+    """Read the values that the first key did not seal, a batch at a time."""
+    after: store.Row | None = None
+    while True:
+        with database.reading() as tx:
+            batch = store.others(tx, kind, keys.first_id, after, READ_AT_ONCE)
+        if not batch:
+            return
+        yield batch
+        after = batch[-1]
+
+
+def _sealed_anew(keys: SecretKeys, kind: Kind, row: store.Row) -> dict[str, str] | None:
+    bound_to = [row[name] for name in kind.row]
+    opened = _opened(keys, kind.purpose, row[kind.column], *bound_to)
+    if opened is None:
+        return None
+    plaintext, _ = opened
+    anew = {name: row[name] for name in kind.key} | {"former": row[kind.column]}
+    anew["sealed_anew"] = keys.seal(kind.purpose, plaintext, *bound_to)
+    if kind.table is tables.gift_cards:
+        anew["hashed_anew"] = gift_codes.hash_code(keys, row["organization_id"], plaintext.decode())
+    return anew
+
+
+def _write(database: Database, kind: Kind, anew: list[dict[str, str]], pause: Pause) -> int:
+    written = 0
+    for start in range(0, len(anew), WRITTEN_AT_ONCE):
+        chunk = anew[start : start + WRITTEN_AT_ONCE]
+        written += _patiently(database, partial(store.replace, kind=kind, anew=chunk), pause)
+        pause(PAUSE_S)
+    return written
+
+
+def _patiently(database: Database, work: Callable[[Tx], int], pause: Pause) -> int:
+    """Run a short transaction, again after a pause while others keep the database busy.
+
+    Raises:
+        Unavailable: it was busy every time.
+    """
+    for again in range(1, _TRIES + 1):
+        try:
+            return database.write(work)
+        except Unavailable:
+            if again == _TRIES:
+                raise
+            pause(random.uniform(0.5, 1.5) * again)
+    raise AssertionError
+
+
+# Guests' links ---------------------------------------------------------------------------------------------------
+
+
+def retain_link_keys(database: Database, keys: SecretKeys) -> None:
+    """Store the link keys of former live keys, sealed by the first key: the links outlive their secret keys."""
+    for key_id in keys.ids[1:]:
+        with database.reading() as tx:  # it may have to look at every booking, and no writer should wait for that
+            made_links = store.made_links(tx, key_id)
+        if made_links:
+            database.write(partial(_retain, keys=keys, key_id=key_id))
+
+
+def _retain(tx: Tx, keys: SecretKeys, key_id: str) -> None:
+    derived = keys.derived(key_id, guest_links.PURPOSE)
+    assert derived is not None
+    if key_id not in store.link_keys(tx):
+        store.retain(tx, key_id, keys.seal(LINK_KEY_PURPOSE, derived, key_id), tx.now())
+
+
+def make_new_links(database: Database, keys: SecretKeys, *, pause: Pause = time.sleep) -> int:
+    """Give every booking a link of the first key, and return how many got one: links that former keys made end, also
+    while those keys are live. For a key that others may know, who could make the links of its bookings."""
+    after: store.Row | None = None
+    made = 0
+    while True:
+        with database.reading() as tx:
+            batch = store.former_links(tx, keys.first_id, after, READ_AT_ONCE)
+        if not batch:
+            break
+        made += _patiently(database, partial(store.make_new_links, key_id=keys.first_id, bookings=batch), pause)
+        after = batch[-1]
+        pause(PAUSE_S)
+    database.write(store.forget_link_keys)
+    return made

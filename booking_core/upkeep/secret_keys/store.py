@@ -1,0 +1,268 @@
+"""SQL over every sealed column, built from its kind."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core.base.tokens import SEALED_PREFIX
+from booking_core.db import sql_files, tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.upkeep.secret_keys.kinds import Kind
+
+_ID_AT = len(SEALED_PREFIX) + 1
+_HEAD_LENGTH = len(SEALED_PREFIX) + 8
+
+_SAMPLED = 3
+"""Values at each end of a kind: the first one, and two neighbours that show whether it is damaged."""
+
+Row = dict[str, Any]
+
+
+def _head(kind: Kind) -> ColumnElement[str]:
+    """Return SQL for the version and the key id at the beginning of a sealed text, without reading all of it."""
+    return func.substr(kind.sealed, literal_column("1"), literal_column(str(_HEAD_LENGTH)))
+
+
+def _is_kept(kind: Kind) -> ColumnElement[bool]:
+    """Return the SQL condition that there is a value: the text of a sent mail is deleted."""
+    return kind.sealed != literal_column("''")
+
+
+def _has_other_key(kind: Kind) -> ColumnElement[bool]:
+    return and_(_is_kept(kind), _head(kind) != bindparam("head", type_=Text))
+
+
+def head(key_id: str) -> str:
+    """Return the beginning of the texts that the key of this id sealed."""
+    return SEALED_PREFIX + key_id
+
+
+# Counting --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _counts(kind: Kind) -> Statement:
+    key_id = case(
+        (
+            kind.sealed.like(literal_column(f"'{SEALED_PREFIX}%'")),
+            func.substr(kind.sealed, literal_column(str(_ID_AT)), literal_column("8")),
+        ),
+        else_=literal_column("''"),
+    ).label("key_id")
+    return Statement(select(key_id, func.count()).where(_is_kept(kind)).group_by(literal_column("1")))
+
+
+def counts(tx: Tx, kind: Kind) -> dict[str, int]:
+    """Return the number of values by key id. Values of an earlier release have an empty id."""
+    return {key_id: int(count) for key_id, count in tx.all(_counts(kind))}
+
+
+_LINKS = sql_files.load(__name__).statement("open_links")
+
+
+def open_links(tx: Tx, at: int) -> dict[str, int]:
+    """Return how many guests' links each key made that have not expired, by its id."""
+    return {key_id: int(count) for key_id, count in tx.all(_LINKS, at=at)}
+
+
+# Samples ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _edge(kind: Kind, *, last: bool) -> Statement:
+    order = [kind.table.c[name] for name in kind.order]
+    query = select(*(kind.table.c[name] for name in kind.row), kind.sealed).where(_is_kept(kind))
+    if kind.in_use is not None:
+        query = query.where(kind.in_use)
+    return Statement(
+        query.order_by(*(column.desc() if last else column for column in order)).limit(literal_column(str(_SAMPLED)))
+    )
+
+
+def samples(tx: Tx, kind: Kind, at: int) -> dict[tuple[str, ...], str]:
+    """Return the first and the last values in use, by the row that each is sealed for: two look-ups."""
+    found = [row for last in (False, True) for row in tx.all(_edge(kind, last=last), at=at)]
+    return {tuple(row[:-1]): row[-1] for row in found}
+
+
+_NEWEST_LINK = Statement(
+    select(tables.bookings.c.manage_key_id)
+    .where(
+        tables.bookings.c.manage_key_id.is_not(None),
+        tables.bookings.c.manage_expires_at > bindparam("at", type_=BigInteger),
+    )
+    .order_by(tables.bookings.c.organization_id.desc(), tables.bookings.c.id.desc())
+    .limit(literal_column("1"))
+)
+
+
+def newest_link_key(tx: Tx, at: int) -> str | None:
+    """Return the id of the key that made a link which has not expired."""
+    row = tx.first(_NEWEST_LINK, at=at)
+    return row[0] if row else None
+
+
+# Sealing anew ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache
+def _others(kind: Kind, *, after: bool) -> Statement:
+    key = [kind.table.c[name] for name in kind.key]
+    query: Select[Any] = select(*_columns(kind)).where(_has_other_key(kind))
+    if after:
+        query = query.where(_is_after(key))
+    return Statement(query.order_by(*key).limit(bindparam("limit", type_=Integer)))
+
+
+def _is_after(key: Sequence[ColumnElement[Any]]) -> ColumnElement[bool]:
+    given_key = [bindparam(f"after_{column.key}", type_=column.type) for column in key]
+    return key[0] > given_key[0] if len(key) == 1 else tuple_(*key) > tuple_(*given_key)
+
+
+def _names(kind: Kind) -> list[str]:
+    return list(dict.fromkeys((*kind.key, *kind.row, kind.column)))
+
+
+def _columns(kind: Kind) -> list[ColumnElement[Any]]:
+    return [kind.table.c[name] for name in _names(kind)]
+
+
+def others(tx: Tx, kind: Kind, key_id: str, after: Row | None, limit: int) -> list[Row]:
+    """Return values that the key of that id did not seal, in the order of their primary key."""
+    position = {f"after_{name}": after[name] for name in kind.key} if after else {}
+    with tx.without_statement_timeout():
+        found = tx.all(_others(kind, after=after is not None), head=head(key_id), limit=limit, **position)
+    return [dict(zip(_names(kind), row, strict=True)) for row in found]
+
+
+@lru_cache
+def _count_others(kind: Kind) -> Statement:
+    return Statement(select(func.count()).select_from(kind.table).where(_has_other_key(kind)))
+
+
+def count_others(tx: Tx, kind: Kind, key_id: str) -> int:
+    """Return how many values the key of that id did not seal."""
+    with tx.without_statement_timeout():
+        row = tx.first(_count_others(kind), head=head(key_id))
+    return int(row[0]) if row else 0
+
+
+@lru_cache
+def _replace(kind: Kind) -> Statement:
+    """Replaces a value only where it is still the one that was read."""
+
+    def build(dialect: Dialect) -> Any:
+        table = kind.table
+        kinds: dict[str, Any] = {name: table.c[name].type for name in kind.key}
+        kinds |= {"former": Text, "sealed_anew": Text}
+        if kind.table is tables.gift_cards:
+            kinds["hashed_anew"] = Text
+        new = rows_parameter(dialect, "anew", kinds).c
+        values = {kind.column: new.sealed_anew}
+        if kind.table is tables.gift_cards:
+            values["code_hash"] = new.hashed_anew
+        here = and_(*(table.c[name] == new[name] for name in kind.key), kind.sealed == new.former)
+        return update(table).where(here).values(values)
+
+    return Statement(build)
+
+
+def replace(tx: Tx, kind: Kind, anew: Sequence[Mapping[str, object]]) -> int:
+    """Write values that were sealed anew, and return how many: none that another transaction changed since."""
+    return tx.run(_replace(kind), anew=as_json(anew))
+
+
+# Keys of links --------------------------------------------------------------------------------------------------
+
+_LINK_KEYS = Statement(select(tables.link_keys.c.key_id, tables.link_keys.c.key_sealed))
+_MADE_LINKS = Statement(
+    select(literal_column("1"))
+    .where(tables.bookings.c.manage_key_id == bindparam("key_id", type_=Text))
+    .limit(literal_column("1"))
+)
+_RETAIN = Statement(
+    insert(tables.link_keys).values(
+        key_id=bindparam("key_id", type_=Text),
+        key_sealed=bindparam("key_sealed", type_=Text),
+        created_at=bindparam("at", type_=BigInteger),
+    )
+)
+_FORGET = Statement(delete(tables.link_keys))
+
+
+def link_keys(tx: Tx) -> dict[str, str]:
+    """Return the sealed link keys by the id of their former secret key."""
+    return dict(tx.all(_LINK_KEYS))
+
+
+def made_links(tx: Tx, key_id: str) -> bool:
+    """Tell whether the key of that id made the link of any booking."""
+    with tx.without_statement_timeout():
+        return tx.first(_MADE_LINKS, key_id=key_id) is not None
+
+
+def retain(tx: Tx, key_id: str, key_sealed: str, at: int) -> None:
+    """Keep a link key."""
+    tx.run(_RETAIN, key_id=key_id, key_sealed=key_sealed, at=at)
+
+
+def forget_link_keys(tx: Tx) -> None:
+    """Forget every link key: links of former secret keys end."""
+    tx.run(_FORGET)
+
+
+_ID = {name: tables.bookings.c[name].type for name in ("organization_id", "id")}
+_HAS_FORMER_LINK = and_(
+    tables.bookings.c.manage_key_id.is_not(None), tables.bookings.c.manage_key_id != bindparam("key_id", type_=Text)
+)
+
+
+@lru_cache
+def _former_links(*, after: bool) -> Statement:
+    key = [tables.bookings.c[name] for name in _ID]
+    query = select(*key).where(_HAS_FORMER_LINK)
+    if after:
+        query = query.where(_is_after(key))
+    return Statement(query.order_by(*key).limit(bindparam("limit", type_=Integer)))
+
+
+def former_links(tx: Tx, key_id: str, after: Row | None, limit: int) -> list[Row]:
+    """Return the bookings with a link of another key."""
+    position = {f"after_{name}": after[name] for name in _ID} if after else {}
+    with tx.without_statement_timeout():
+        found = tx.all(_former_links(after=after is not None), key_id=key_id, limit=limit, **position)
+    return [dict(zip(_ID, row, strict=True)) for row in found]
+
+
+def _new_links(dialect: Dialect) -> Any:
+    wanted, booking = rows_parameter(dialect, "wanted", _ID).c, tables.bookings.c
+    here = and_(booking.organization_id == wanted.organization_id, booking.id == wanted.id, _HAS_FORMER_LINK)
+    return update(tables.bookings).where(here).values(manage_key_id=bindparam("key_id", type_=Text))
+
+
+_NEW_LINKS = Statement(_new_links)
+
+
+def make_new_links(tx: Tx, key_id: str, bookings: Sequence[Row]) -> int:
+    """Give the bookings links of this key. Their guests' former links become invalid."""
+    return tx.run(_NEW_LINKS, key_id=key_id, wanted=as_json(bookings))

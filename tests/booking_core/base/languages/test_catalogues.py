@@ -1,0 +1,66 @@
+"""The message catalogues: complete, with every placeholder, and in the polite form."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from babel.messages.catalog import Message
+
+from booking_core.base.languages import LANGUAGES
+from scripts.messages import catalogues, collect
+
+PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|%")
+KNOWN = {each.id: each for each in collect() if each.id}
+CATALOGUES = {path.stem: catalog for path, catalog in catalogues()}
+INFORMAL = {
+    "de": r"\b(du|dich|dir|dein\w*|deiner|euch|euer\w*)\b",
+    "fr": r"\b(tu|toi|te|ton|ta|tes)\b",
+    "es": r"\b(tú|ti|te|tu|tus|puedes|tienes|vosotros)\b",
+    "it": r"\b(tu|ti|te|tuo|tua|tuoi|tue|puoi|hai)\b",
+}
+
+
+def texts(message: Message) -> tuple[str, ...]:
+    return message.string if isinstance(message.string, tuple) else (message.string,)
+
+
+def translated(code: str) -> Iterator[Message]:
+    return (each for each in CATALOGUES[code] if each.id)
+
+
+def test_there_is_a_catalogue_for_each_language_but_that_of_the_code() -> None:
+    assert {"en", *CATALOGUES} == set(LANGUAGES)
+    assert len(KNOWN) > 100
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUES))
+def test_each_message_of_the_code_is_translated_and_no_other(code: str) -> None:
+    """`make messages` adds what is new to the catalogues."""
+    found = {each.id for each in translated(code)}
+    assert found == KNOWN.keys()
+    assert [each.id for each in translated(code) if not all(texts(each)) or each.fuzzy] == []
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUES))
+def test_no_placeholder_is_lost_or_added(code: str) -> None:
+    for each in translated(code):
+        source = each.id[1] if isinstance(each.id, tuple) else each.id
+        for text in texts(each):
+            assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(source)), each.id
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUES))
+def test_guests_are_addressed_politely(code: str) -> None:
+    for each in translated(code):
+        for text in texts(each):
+            assert not re.search(INFORMAL[code], text, re.IGNORECASE), text
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUES))
+def test_a_translation_ends_as_its_message_does_and_holds_no_markup(code: str) -> None:
+    for each in translated(code):
+        source = each.id[0] if isinstance(each.id, tuple) else each.id
+        for text in texts(each):
+            assert text == text.strip()
+            assert not set("<>&") & set(text)
+            assert text.endswith(".") == source.endswith("."), text

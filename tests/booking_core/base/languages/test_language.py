@@ -1,0 +1,78 @@
+"""The choice of a language, and its formats of money, dates and times."""
+
+import pytest
+
+from booking_core.base.clock import zone
+from booking_core.base.languages import choose, language
+
+OSLO = zone("Europe/Oslo")
+HOUR = 3_600_000_000
+AT = OSLO.parse("2026-12-24T10:00:00")
+
+
+@pytest.mark.parametrize(
+    ("tags", "chosen"),
+    [
+        (("de", "fr"), "de"),
+        ((None, "fr"), "fr"),
+        ((None, None), "en"),
+        (("nb", "it"), "it"),
+        (("nb", None), "en"),
+        (("pt-BR", "zz"), "en"),
+        (("DE-at", "fr"), "DE-at"),
+        (("",), "en"),
+    ],
+)
+def test_the_first_language_with_a_catalogue_is_chosen(tags: tuple[str | None, ...], chosen: str) -> None:
+    assert choose(*tags) == chosen
+
+
+@pytest.mark.parametrize(
+    ("tag", "code", "span", "money"),
+    [
+        ("en", "en", "Thursday 24 December 2026, 10:00–12:00", "1,234.50 NOK"),
+        ("de", "de", "Donnerstag, 24. Dezember 2026, 10:00–12:00", "1.234,50 NOK"),
+        ("fr", "fr", "jeudi 24 décembre 2026, 10:00–12:00", "1 234,50 NOK"),
+        ("es", "es", "jueves, 24 de diciembre de 2026, 10:00–12:00", "1.234,50 NOK"),
+        ("it", "it", "giovedì 24 dicembre 2026, 10:00–12:00", "1.234,50 NOK"),
+        ("en-US", "en", "Thursday, December 24, 2026, 10:00 AM–12:00 PM", "1,234.50 NOK"),
+        ("de-ZZ", "de", "Donnerstag, 24. Dezember 2026, 10:00–12:00", "1.234,50 NOK"),
+        ("de-Nonsense-x", "de", "Donnerstag, 24. Dezember 2026, 10:00–12:00", "1.234,50 NOK"),
+        ("xx", "en", "Thursday 24 December 2026, 10:00–12:00", "1,234.50 NOK"),
+    ],
+)
+def test_times_and_money_are_written_as_in_the_language(tag: str, code: str, span: str, money: str) -> None:
+    found = language(tag)
+    assert found.code == code
+    assert " ".join(found.span(OSLO, AT, AT + 2 * HOUR).split()) == span
+    assert " ".join(found.money(123450, "NOK").split()) == money
+
+
+@pytest.mark.parametrize(
+    ("tag", "amount_minor", "currency", "shown"),
+    [
+        ("de", 8900, "EUR", "89,00 €"),
+        ("en", 8900, "EUR", "€89.00"),
+        ("en", -8900, "EUR", "-€89.00"),
+        ("en", 8900, "USD", "89.00 USD"),  # not US$
+        ("de-AT", 8900, "EUR", "€ 89,00"),
+        ("fr", 1780, "JPY", "1 780 JPY"),
+        ("it", 12345, "KWD", "12,345 KWD"),
+        ("es", 9223372036854775807, "NOK", "92.233.720.368.547.758,07 NOK"),
+    ],
+)
+def test_an_amount_has_the_decimals_of_its_currency_and_a_symbol_that_nobody_mistakes(
+    tag: str, amount_minor: int, currency: str, shown: str
+) -> None:
+    assert " ".join(language(tag).money(amount_minor, currency).split()) == shown
+
+
+def test_a_count_has_its_plural() -> None:
+    assert [language("it").ngettext("%(count)d seat left", "%(count)d seats left", n) for n in (1, 2)] == [
+        "1 posto libero",
+        "2 posti liberi",
+    ]
+
+
+def test_values_are_escaped_in_html_and_the_message_is_not() -> None:
+    assert language("fr").markup("Hello %(name)s,", name="<b>") == "Bonjour &lt;b&gt;,"

@@ -1,0 +1,156 @@
+"""Ids, keys and what is sealed."""
+
+import os
+import re
+import uuid
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.sealing import unbound
+
+from booking_core.base import tokens
+from booking_core.base.tokens import SecretKeys
+
+
+def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
+    made = [tokens.new_id() for _ in range(1000)]
+    assert len(set(made)) == 1000
+    for text in made[:50]:
+        parsed = uuid.UUID(text)
+        assert (str(parsed), parsed.version, parsed.variant) == (text, 7, uuid.RFC_4122)
+    assert made == sorted(made)
+
+
+def test_ids_of_one_millisecond_sort_in_their_order_also_when_the_clock_steps_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = [2_000_000_000_000_000_000]
+    monkeypatch.setattr("booking_core.base.tokens.time.time_ns", lambda: now_ns[0])
+    made = [tokens.new_id() for _ in range(10_000)]
+    now_ns[0] -= 500_000_000
+    made += [tokens.new_id() for _ in range(10)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+    now_ns[0] -= 10**15
+    assert tokens.new_id() < made[0], "a clock that was set back for good is followed"
+
+
+def test_ids_made_by_many_threads_at_once_are_all_different() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = [each for ids in threads.map(lambda _: [tokens.new_id() for _ in range(2000)], range(8)) for each in ids]
+    assert len(set(made)) == 16_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_does_not_repeat_the_random_digits_of_its_parent() -> None:
+    tokens.random_hex(2)  # a block has been read
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, tokens.random_hex(24).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 24).decode() != tokens.random_hex(24)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_an_api_key_is_a_prefix_and_forty_characters_that_scanners_can_check() -> None:
+    key = tokens.new_api_key()
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)
+    checksum = 0
+    for character in key[-6:]:
+        checksum = checksum * 62 + tokens._ALPHABET.index(character)
+    assert checksum == zlib.crc32(key[:-6].encode())
+
+
+def test_a_value_sealed_for_one_purpose_opens_for_no_other() -> None:
+    keys = SecretKeys("one")
+    sealed = keys.seal("gift cards", b"text")
+    assert keys.open("gift cards", sealed) == b"text"
+    with pytest.raises(tokens.DamagedValue, match="sealed for another row"):
+        keys.open("webhooks", sealed)
+
+
+def test_a_value_sealed_for_one_row_opens_for_no_other() -> None:
+    keys = SecretKeys("one")
+    sealed = keys.seal("purpose", b"text", "organization", "row")
+    assert keys.open("purpose", sealed, "organization", "row") == b"text"
+    for other in ((), ("organization",), ("organization", "other"), ("other", "row"), ("row", "organization")):
+        with pytest.raises(ValueError, match="another row"):
+            keys.open("purpose", sealed, *other)
+
+
+def test_a_value_of_an_earlier_release_opens_for_every_row_until_it_is_resealed() -> None:
+    old, keys = SecretKeys("old"), SecretKeys("new", "old")
+    before = unbound(old, "purpose", b"text")
+    assert tokens.sealing_key_id(before) is None
+    assert keys.open_with("purpose", before, "organization", "row") == (b"text", old.first_id)
+    with pytest.raises(ValueError, match="no longer live"):
+        SecretKeys("new").open("purpose", before, "organization", "row")
+
+
+def test_a_sealed_value_names_its_key_and_is_no_value_of_an_earlier_release() -> None:
+    keys = SecretKeys("new", "old")
+    sealed = keys.seal("purpose", b"text", "row")
+    assert tokens.sealing_key_id(sealed) == keys.first_id
+    with pytest.raises(ValueError, match="no longer live"):
+        keys.open("purpose", sealed.rpartition(".")[2], "row")
+    with pytest.raises(tokens.DamagedValue):
+        keys.open("purpose", sealed.replace(keys.ids[0], keys.ids[1]), "row")
+
+
+def test_a_signer_signs_every_message_as_one_signature_at_a_time() -> None:
+    old, new = SecretKeys("old"), SecretKeys("new")
+    derived = old.derived(old.first_id, "links")
+    assert derived is not None
+    keys = new.retaining({("links", old.first_id): derived})
+    for key_id in (new.first_id, old.first_id):
+        sign = keys.signer(key_id, "links")
+        assert sign is not None
+        assert [sign(each) for each in (b"x", b"y", b"x")] == [
+            keys.sign_with(key_id, "links", each) for each in (b"x", b"y", b"x")
+        ]
+    assert new.signer(old.first_id, "links") is None
+
+
+def test_a_retained_key_verifies_and_signs_as_its_secret_key_did() -> None:
+    old, new = SecretKeys("old"), SecretKeys("new")
+    derived = old.derived(old.first_id, "links")
+    assert derived is not None
+    retaining = new.retaining({("links", old.first_id): derived})
+    assert retaining.sign_with(old.first_id, "links", b"x") == old.sign("links", b"x")
+    assert retaining.signatures("links", b"x") == [new.sign("links", b"x"), old.sign("links", b"x")]
+    assert retaining.signatures("cursor", b"x") == [new.sign("cursor", b"x")]
+    assert new.sign_with(old.first_id, "links", b"x") is None
+    with pytest.raises(ValueError, match="no longer live"):
+        retaining.open("links", old.seal("links", b"text"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"]
+)
+def test_a_changed_value_does_not_open(change: object) -> None:
+    keys = SecretKeys("one")
+    assert callable(change)
+    with pytest.raises(ValueError, match="sealed"):
+        keys.open("purpose", change(keys.seal("purpose", b"some text to be kept")))
+
+
+def test_the_same_text_is_never_sealed_alike() -> None:
+    keys = SecretKeys("one")
+    assert keys.seal("purpose", b"text") != keys.seal("purpose", b"text")
+
+
+def test_a_retired_key_no_longer_signs() -> None:
+    old, both = SecretKeys("old"), SecretKeys("new", "old")
+    assert both.sign_with(old.first_id, "purpose", b"x") == old.sign("purpose", b"x")
+    assert SecretKeys("new").sign_with(old.first_id, "purpose", b"x") is None
+    assert both.signatures("purpose", b"x")[1] == old.sign("purpose", b"x")
+
+
+def test_secret_keys_show_nothing_of_themselves() -> None:
+    assert "hunter2" not in repr(SecretKeys("hunter2"))
+    with pytest.raises(ValueError, match="at least one"):
+        SecretKeys("")

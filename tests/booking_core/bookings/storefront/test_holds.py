@@ -1,0 +1,248 @@
+"""Seats that are held in a checkout are nobody else's, for as long as the clock says."""
+
+from collections.abc import Callable, Iterator
+from datetime import date
+
+import pytest
+from support import databases
+from support.creating import create, created
+from support.operations import Operations
+from support.plans import explaining, plan_of
+from support.refusals import nothing_changes
+from support.rows import ids
+from support.world import DAY, NOON, FixedClock, World, make_world
+
+from booking_core.base.clock import SECOND
+from booking_core.base.errors import NotFound
+from booking_core.bookings import storefront
+from booking_core.bookings.storefront import store
+from booking_core.catalogue import departures, holds
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.records.idempotency import Answer
+
+NEXT_WEEK = NOON + 7 * DAY
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+def available(world: World, departure_id: str) -> int:
+    """Return the available seats that the storefront's calendar shows."""
+    first = world.organization.zone.wall(world.clock()).date()
+    page = world.database.read(lambda tx: departures.find_available(tx, world.caller(), date_from=first))
+    (shown,) = [each for each in page["data"] if each["id"] == departure_id]
+    return int(shown["seats_available"])
+
+
+def test_a_hold_says_what_it_holds_and_until_when(ops: Operations, world: World, departure: str) -> None:
+    shown = ops.act(lambda tx, actor: storefront.hold(tx, actor, departure, 2))
+    assert shown == {
+        "id": shown["id"],
+        "departure_id": departure,
+        "seats": 2,
+        "expires_at": "2026-11-21T13:10:00+01:00",
+    }
+    row = world.row(tables.holds, shown["id"])
+    assert (row["expires_at"], row["ended_at"]) == (world.clock() + 600 * SECOND, None)
+
+
+def test_held_seats_are_gone_from_the_calendar_until_they_are_released(
+    ops: Operations, world: World, departure: str
+) -> None:
+    held = ops.hold(departure, 3)
+    assert available(world, departure) == 2
+    ops.release(held)
+    assert available(world, departure) == 5
+    assert world.examine() == []
+
+
+def test_a_hold_ends_by_the_clock_to_the_microsecond(ops: Operations, world: World, departure: str) -> None:
+    ops.hold(departure, 5, for_s=60)
+    world.clock.advance(60 * SECOND - 1)
+    assert ops.refusal(ops.hold, departure, 1) == ("insufficient_capacity", None)
+    world.clock.advance(1)
+    assert ops.hold(departure, 5)
+
+
+def test_holds_and_bookings_share_the_seats(ops: Operations, world: World, departure: str) -> None:
+    ops.hold(departure, 2)
+    ops.book(departure, 2)
+    with nothing_changes(world):
+        assert ops.refusal(ops.hold, departure, 2) == ("insufficient_capacity", None)
+        assert ops.refusal(ops.book, departure, 2) == ("insufficient_capacity", None)
+        assert ops.refusal(ops.check_out, departure, 2) == ("insufficient_capacity", None)
+    (answer,) = created(world.database, [create(world, departure, "beside-a-hold", count=2)])
+    assert isinstance(answer, Answer)
+    assert answer.status == 409
+    assert ops.hold(departure, 1)
+
+
+def test_a_hold_is_released_once_and_again_without_harm(ops: Operations, world: World, departure: str) -> None:
+    held = ops.hold(departure, 1)
+    ops.release(held)
+    ended_at = world.row(tables.holds, held)["ended_at"]
+    world.clock.advance(SECOND)
+    with nothing_changes(world):
+        assert ops.release(held)["id"] == held
+    assert world.row(tables.holds, held)["ended_at"] == ended_at
+
+
+@pytest.mark.parametrize(("seats", "for_s"), [(0, 60), (-1, 60), (2**31, 60), (1, 0), (1, 86_401)])
+def test_a_hold_of_nothing_or_for_ever_is_refused(
+    ops: Operations, world: World, departure: str, seats: int, for_s: int
+) -> None:
+    with nothing_changes(world):
+        assert ops.refusal(ops.hold, departure, seats, for_s=for_s) == ("validation_failed", "range")
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"status": "cancelled"}, "departure_cancelled"),
+        ({"status": "closed"}, "departure_closed"),
+        ({"starts_at": 1}, "departure_started"),
+    ],
+)
+def test_what_cannot_be_booked_cannot_be_held(
+    ops: Operations, world: World, columns: dict[str, object], reason: str
+) -> None:
+    departure = world.departure(world.experience(), **columns)
+    with nothing_changes(world):
+        assert ops.refusal(ops.hold, departure, 1) == ("conflict", reason)
+
+
+def test_another_organization_s_departure_and_hold_do_not_exist(
+    ops: Operations, departure: str, new_world: Callable[..., World]
+) -> None:
+    held, stranger = ops.hold(departure, 1), Operations(new_world())
+    with nothing_changes(ops.world):
+        assert stranger.refusal(stranger.hold, departure, 1)[0] == "not_found"
+        assert stranger.refusal(stranger.release, held)[0] == "not_found"
+
+
+def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, departure: str) -> None:
+    held = ops.hold(departure, 1)
+    assert world.database.read(lambda tx: storefront.organization_of_hold(tx, held.upper())).id == world.org
+    for unknown in ("00000000-0000-4000-8000-000000000000", "no-id"):
+        with pytest.raises(NotFound), world.database.reading() as tx:
+            storefront.organization_of_hold(tx, unknown)
+
+
+# Checked out -----------------------------------------------------------------------------------------------------
+
+
+def test_a_checkout_takes_over_the_seats_of_its_hold(ops: Operations, world: World, departure: str) -> None:
+    held = ops.hold(departure, 5)
+    booking = ops.check_out(departure, 5, hold_id=held)
+    assert booking["status"] == "pending"
+    assert world.row(tables.holds, held)["ended_at"] == world.clock()
+    assert (ops.taken(departure), available(world, departure)) == (5, 0)
+    assert world.examine() == []
+
+
+def test_a_checkout_may_need_more_or_fewer_seats_than_its_hold(ops: Operations, world: World, departure: str) -> None:
+    ops.hold(departure, 2)
+    mine = ops.hold(departure, 1)
+    with nothing_changes(world):
+        assert ops.refusal(ops.check_out, departure, 4, hold_id=mine) == ("insufficient_capacity", None)
+    ops.check_out(departure, 3, hold_id=mine)
+    assert available(world, departure) == 0
+    other = world.departure(world.row(tables.departures, departure)["experience_id"], seats=5, starts_at=NEXT_WEEK)
+    ops.check_out(other, 1, hold_id=ops.hold(other, 4))
+    assert available(world, other) == 4
+
+
+def test_a_hold_is_used_once(ops: Operations, world: World, departure: str) -> None:
+    held, released = ops.hold(departure, 1), ops.hold(departure, 1)
+    ops.check_out(departure, 1, hold_id=held)
+    ops.release(released)
+    with nothing_changes(world):
+        for each in (held, released):
+            assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == ("conflict", "hold_ended")
+        unknown = "00000000-0000-4000-8000-000000000000"
+        assert ops.refusal(ops.check_out, departure, 1, hold_id=unknown)[0] == "not_found"
+
+
+def test_a_hold_of_another_departure_is_refused(ops: Operations, world: World, departure: str) -> None:
+    other = world.departure(world.row(tables.departures, departure)["experience_id"], starts_at=NEXT_WEEK)
+    held = ops.hold(other, 1)
+    with nothing_changes(world):
+        refusal = ops.refusal(ops.check_out, departure, 1, hold_id=held)
+    assert refusal == ("conflict", "hold_of_another_departure")
+
+
+def test_a_hold_that_ran_out_does_no_harm_and_gives_no_seat(ops: Operations, world: World, departure: str) -> None:
+    late, too_late = (ops.hold(departure, 2, for_s=1) for _ in range(2))
+    world.clock.advance(SECOND)
+    assert ops.check_out(departure, 2, hold_id=late)["status"] == "pending"
+    ops.hold(departure, 3)
+    with nothing_changes(world):
+        assert ops.refusal(ops.check_out, departure, 1, hold_id=too_late) == ("insufficient_capacity", None)
+
+
+# Forgotten -------------------------------------------------------------------------------------------------------
+
+
+def purge(world: World, *, before: int, limit: int = 100) -> int:
+    return world.database.write(lambda tx: storefront.purge_holds(tx, world.org, before=before, limit=limit))
+
+
+@pytest.fixture
+def only(fresh_database_url: str) -> Iterator[World]:
+    """An organization in a database of its own: holds of all are forgotten together."""
+    database = Database(fresh_database_url, clock=(clock := FixedClock()))
+    yield make_world(database, clock)
+    database.close()
+
+
+def test_holds_are_forgotten_the_oldest_first_and_none_whose_time_is_not_over(only: World) -> None:
+    ops, departure = Operations(only), only.departure(only.experience())
+    held = []
+    for for_s in (1, 86_400, 60, 60):
+        held.append(ops.hold(departure, 1, for_s=for_s))
+        only.clock.advance(SECOND)
+    ops.release(held[2])
+    end = NOON + DAY
+    assert purge(only, before=end) == 0
+    assert purge(only, before=end + SECOND) == 1
+    assert purge(only, before=end + 10 * SECOND, limit=2) == 2
+    assert [row["id"] for row in only.rows(tables.holds)] == [held[3]]
+    assert ops.refusal(ops.release, held[0])[0] == "not_found"
+    only.change(tables.holds, held[3], expires_at=end + DAY)
+    assert purge(only, before=end + DAY) == 0
+
+
+def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World) -> None:
+    departure, made = only.departure(only.experience()), ids(13)
+    url = only.database.url.render_as_string(hide_password=False)
+    over = {"seats": 1, "departure_id": departure, "organization_id": only.org}
+    rows = ({**over, "id": next(made), "expires_at": NOON - n, "created_at": NOON - n} for n in range(10_000))
+    databases.fill(url, tables.holds, rows)
+    databases.analyze(url)
+    with only.database.writing() as tx:
+        bounds = {"before": NOON, "created_before": NOON - 9_990, "limit": 2_000}
+        plan = plan_of(tx, store._PURGE, organization_id=only.org, **bounds)
+    assert "ix_holds_organization_id_created_at" in plan
+    assert "Seq Scan" not in plan
+    with explaining(url) as explained:
+        plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
+        of_others = explained(
+            lambda tx: holds.seats_held_by_others(
+                tx, only.org, departure, own=["00000000-0000-4000-8000-000000000000"], at=NOON
+            )
+        )
+        counted = explained(lambda tx: holds.count_live(tx, only.org, NOON + DAY))
+    assert not [plan for plan in plans if "ix_holds_organization_id_created_at" in plan.indexes], "\n".join(
+        map(str, plans)
+    )
+    assert "ix_holds_organization_id_departure_id_expires_at" in of_others[0].indexes, str(of_others[0])
+    assert not (of_others + counted)[0].scanned & {"holds"}, str(of_others[0])
+    assert counted[0].indexes <= {"ix_holds_organization_id_created_at"}, str(counted[0])

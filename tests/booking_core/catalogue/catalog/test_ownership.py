@@ -1,0 +1,150 @@
+"""A file that was written for another organization is refused, unless it is meant."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.world import HOUR, World
+
+from booking_core.catalogue import catalog
+from booking_core.catalogue.catalog import InvalidCatalogue
+
+Document = dict[str, Any]
+
+
+def money(currency: str, amount_minor: int = 1000) -> Document:
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+def tour(*starts: str, **keys: Any) -> Document:
+    departures = [{"starts_at": start, "seats_total": 1} for start in starts]
+    wanted = {"slug": "kayak", "title": "Kayak", "duration_minutes": 60, "departures": departures} | keys
+    return {"experiences": [wanted]}
+
+
+def problems(document: object, world: World | None = None, **keys: bool) -> dict[str, str]:
+    """Return the document's problems, and check that an import refuses the same and writes nothing."""
+    organization = world.organization if world else None
+    with pytest.raises(InvalidCatalogue) as refused:
+        catalog.validate(document, organization=organization, **keys)
+    if world:
+        with pytest.raises(InvalidCatalogue) as also:
+            world.database.write(lambda tx: catalog.import_document(tx, *where(world), document, now=1, **keys))
+        assert also.value.problems == refused.value.problems
+    return dict(refused.value.problems)
+
+
+def where(world: World) -> tuple[Any, Any]:
+    return world.organization, world.installation
+
+
+TIER = {"id": "adult", "name": "Adult", "price": money("CHF")}
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer"),
+    [
+        (tour(price_from=money("CHF")), "/experiences/0/price_from/currency"),
+        (tour(price_tiers=[TIER]), "/experiences/0/price_tiers/0/price/currency"),
+        (
+            tour(add_ons=[{"id": "suit", "label": "Suit", "price": money("CHF")}]),
+            "/experiences/0/add_ons/0/price/currency",
+        ),
+        (
+            tour(departures=[{"starts_at": "2026-12-24T10:00", "seats_total": 1, "price": money("CHF")}]),
+            "/experiences/0/departures/0/price/currency",
+        ),
+        ({"gift_cards": [{"code": "GIFT", "initial_amount": money("CHF")}]}, "/gift_cards/0/initial_amount/currency"),
+    ],
+)
+def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
+    world: World, document: Document, pointer: str
+) -> None:
+    found = problems(document, world)
+    assert list(found) == [pointer]
+    assert found[pointer].startswith("is CHF, and the organization's currency is NOK (one such amount)")
+    assert "--other-currency" in found[pointer]
+    assert catalog.validate(document, organization=world.organization, other_currency=True)
+    assert catalog.validate(document)
+
+
+def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: World) -> None:
+    cards = [{"code": f"GIFT{i}", "initial_amount": money(code)} for i, code in enumerate(["NOK", "CHF", "SEK", "CHF"])]
+    found = problems({"gift_cards": cards}, world)
+    assert [(pointer, message.partition(";")[0]) for pointer, message in found.items()] == [
+        ("/gift_cards/1/initial_amount/currency", "is CHF, and the organization's currency is NOK (2 such amounts)"),
+        ("/gift_cards/2/initial_amount/currency", "is SEK, and the organization's currency is NOK (one such amount)"),
+    ]
+
+
+def test_a_file_that_names_another_zone_is_refused_unless_it_is_meant(world: World) -> None:
+    document = tour("2026-12-24T10:00:00", "2026-12-25T10:00:00-03:00") | {"timezone": "America/Santiago"}
+    found = problems(document, world)
+    assert list(found) == ["/timezone"]
+    assert found["/timezone"].startswith("is America/Santiago, and the organization's time zone is Europe/Oslo;")
+    plan = catalog.validate(document, organization=world.organization, other_timezone=True)
+    wall, offset = (entry.given["starts_at"] for entry in plan.departures)
+    assert world.organization.zone.iso(wall) == "2026-12-24T10:00:00+01:00"
+    assert world.organization.zone.iso(offset) == "2026-12-25T14:00:00+01:00"
+
+
+def test_offsets_that_the_zone_does_not_have_then_are_refused_unless_they_are_meant(world: World) -> None:
+    summer, winter = "2027-07-01T10:00:00+01:00", "2026-12-24T10:00:00+02:00"
+    for wrong in (summer, winter, "2026-12-24T10:00:00-0300", "2026-12-24T10:00:00 02:00"):
+        found = problems(tour("2026-12-24T10:00:00+01:00", wrong), world)
+        assert found == {
+            "/experiences/0/departures/1/starts_at": "has an offset that Europe/Oslo does not have then;"
+            " --other-timezone imports the file all the same"
+        }
+        assert catalog.validate(tour(wrong), organization=world.organization, other_timezone=True)
+    many = problems(tour(summer, winter) | {"gift_cards": [card(expires_at=winter)]}, world)
+    (message,) = many.values()
+    assert message.startswith("3 timestamps have an offset that Europe/Oslo does not have then, this is the first;")
+
+
+def card(**keys: Any) -> Document:
+    return {"code": "GIFT", "initial_amount": money("NOK")} | keys
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["2026-12-24T10:00:00", "2026-12-24T09:00:00Z", "2026-12-24T09:00:00+00:00", "2027-07-01T10:00:00.5+02:00"],
+)
+def test_wall_time_utc_and_the_zone_s_own_offset_are_no_sign_of_another_zone(world: World, start: str) -> None:
+    assert catalog.validate(tour(start), organization=world.organization)
+    assert catalog.validate(tour(start) | {"timezone": "Europe/Oslo"}, organization=world.organization)
+
+
+def test_a_zone_that_does_not_exist_is_reported(world: World) -> None:
+    for wrong in ("Europe/Olso", "", 1, "../etc/passwd"):
+        assert list(problems({"timezone": wrong}, world)) == ["/timezone"]
+        assert list(problems({"timezone": wrong})) == ["/timezone"]
+
+
+def test_without_an_organization_a_file_is_read_in_the_zone_that_it_names(world: World) -> None:
+    document = tour("2026-12-24T10:00:00")
+    (utc,) = catalog.validate(document).departures
+    (oslo,) = catalog.validate(document | {"timezone": "Europe/Oslo"}).departures
+    assert utc.given["starts_at"] - oslo.given["starts_at"] == HOUR
+    wrong = tour("2026-12-24T10:00:00+02:00") | {"timezone": "Europe/Oslo"}
+    assert list(problems(wrong)) == ["/experiences/0/departures/0/starts_at"]
+    assert catalog.validate(wrong, other_timezone=True)
+
+
+def test_an_export_names_its_zone_and_goes_to_another_organization_only_when_it_is_meant(
+    world: World, new_world: Callable[..., World]
+) -> None:
+    chile = new_world(timezone="America/Santiago", default_currency="CLP")
+    world.departure(world.experience())
+    exported = world.database.read(lambda tx: catalog.export(tx, *where(world)))
+    assert exported["timezone"] == "Europe/Oslo"
+    assert set(problems(exported, chile)) == {"/timezone", "/experiences/0/price_from/currency"}
+    catalog.validate(exported, organization=chile.organization, other_currency=True, other_timezone=True)
+    catalog.validate(exported, organization=world.organization)
+
+
+def test_what_is_of_the_wrong_shape_is_reported_and_breaks_nothing(world: World) -> None:
+    for document in ([], {"experiences": [1]}, {"experiences": {"a": 1}}, {"gift_cards": [{"expires_at": 5}]}):
+        assert problems(document, world)
+    odd = tour("2026-12-24T10:00:00+99:00", "0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00", "+02:00")
+    assert len(problems(odd, world)) == 4

@@ -1,0 +1,293 @@
+"""Availability: which departures, in which order, with how many seats."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from support import databases
+from support.plans import explaining
+from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
+
+from booking_core.base import tokens
+from booking_core.base.clock import zone
+from booking_core.base.errors import Unprocessable
+from booking_core.catalogue import departures
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.departures import Departure
+from booking_core.models.pages import Page
+
+TODAY = date(2026, 11, 21)
+"""The local day of NOON."""
+
+
+def find(world: World, date_from: date = TODAY, date_to: date | None = None, **filters: Any) -> list[dict[str, Any]]:
+    page = world.database.read(
+        lambda tx: departures.find_available(tx, world.caller(), date_from=date_from, date_to=date_to, **filters)
+    )
+    assert page["has_more"] is False
+    assert page["next_cursor"] is None
+    return list(page["data"])
+
+
+def ids(found: list[dict[str, Any]]) -> list[str]:
+    return [item["id"] for item in found]
+
+
+def hold(world: World, departure_id: str, seats: int, **columns: Any) -> None:
+    row = {"expires_at": world.clock() + HOUR, "created_at": world.clock()} | columns
+    world.insert(tables.holds, departure_id=departure_id, seats=seats, **row)
+
+
+def test_the_answer_is_a_page_of_departures_as_the_wire_has_them(world: World) -> None:
+    world.departure(world.experience())
+    page = world.database.read(lambda tx: departures.find_available(tx, world.caller(), date_from=TODAY))
+    assert Page[Departure].model_validate(page).to_json() == page
+    assert page["data"][0] == {
+        "id": page["data"][0]["id"],
+        "experience_id": page["data"][0]["experience_id"],
+        "starts_at": "2026-11-23T13:00:00+01:00",
+        "starts_at_local": "2026-11-23T13:00:00",
+        "timezone": "Europe/Oslo",
+        "ends_at": "2026-11-23T15:30:00+01:00",
+        "seats_total": 12,
+        "seats_available": 12,
+        "price": {"amount_minor": 89000, "currency": "NOK"},
+        "price_tiers": [
+            {
+                "id": "adult",
+                "name": "Adult",
+                "price": {"amount_minor": 89000, "currency": "NOK"},
+                "seats_per_unit": 1,
+            },
+            {
+                "id": "family",
+                "name": "Family",
+                "price": {"amount_minor": 250000, "currency": "NOK"},
+                "seats_per_unit": 4,
+            },
+        ],
+        "booking_closes_at": "2026-11-23T13:00:00+01:00",
+        "status": "open",
+    }
+
+
+def test_departures_come_by_start_then_id(world: World) -> None:
+    first, second = world.experience(), world.experience()
+    late = world.departure(first, starts_at=NOON + 3 * DAY)
+    together = sorted(world.departure(each, starts_at=NOON + DAY) for each in (first, second))
+    assert ids(find(world)) == [*together, late]
+
+
+def test_both_ends_of_the_window_belong_to_it_and_nothing_beyond(world: World) -> None:
+    oslo, tour = world.organization.zone, world.experience()
+    start, end = oslo.day_start(TODAY), oslo.day_end(date(2026, 11, 22))
+    made = {at: world.departure(tour, starts_at=at) for at in (start - 1, start, end - 1, end)}
+    assert ids(find(world, TODAY, date(2026, 11, 22))) == [made[start], made[end - 1]]
+
+
+def test_without_an_end_the_window_is_thirty_days_more(world: World) -> None:
+    tour, oslo = world.experience(), world.organization.zone
+    inside = world.departure(tour, starts_at=oslo.day_end(date(2026, 12, 21)) - 1)
+    world.departure(tour, starts_at=oslo.day_start(date(2026, 12, 22)))
+    assert ids(find(world)) == [inside]
+
+
+def test_departures_of_unpublished_experiences_are_listed(world: World) -> None:
+    made = world.departure(world.experience(is_published=False))
+    assert ids(find(world)) == [made]
+
+
+def test_one_experience_can_be_asked_for_and_an_unknown_one_has_none(
+    world: World, new_world: Callable[[], World]
+) -> None:
+    tour, other, foreign = world.experience(), world.experience(), new_world()
+    made = world.departure(tour)
+    world.departure(other)
+    elsewhere = foreign.experience()
+    foreign.departure(elsewhere)
+    assert ids(find(world, experience_id=tour)) == [made]
+    assert find(world, experience_id=tokens.new_id()) == []
+    assert find(world, experience_id=elsewhere) == []
+
+
+def test_a_window_too_wide_or_reversed_is_refused_before_anything_is_read(world: World, statements: list[str]) -> None:
+    for last, reason in ((date(2027, 2, 22), "window_too_wide"), (date(2026, 11, 20), "window_reversed")):
+        with pytest.raises(Unprocessable) as refused:
+            find(world, TODAY, last)
+        assert (refused.value.details[0].field, refused.value.details[0].reason) == ("to", reason)
+    find(world, TODAY, date(2027, 2, 21))
+    assert len(statements) == 1
+
+
+@pytest.mark.parametrize("name", ["Pacific/Kiritimati", "Etc/GMT+12"])
+def test_the_ends_of_the_calendar_are_answered(new_world: Callable[..., World], name: str) -> None:
+    world = new_world(timezone=name)
+    assert find(world, date.min) == []
+    assert find(world, date.max) == []
+
+
+def test_seats_are_net_of_what_is_sold_and_of_live_holds(world: World) -> None:
+    made = world.departure(world.experience(), seats=12, seats_taken=3)
+    hold(world, made, 2)
+    hold(world, made, 1)
+    hold(world, made, 9, ended_at=world.clock() - 1)
+    hold(world, made, 9, expires_at=world.clock())
+    assert find(world)[0]["seats_available"] == 6
+
+
+def test_a_hold_counts_until_the_instant_it_expires_and_no_sweeper_is_asked(world: World) -> None:
+    made = world.departure(world.experience(), seats=2)
+    hold(world, made, 2, expires_at=NOON + HOUR)
+    world.clock.at = NOON + HOUR - 1
+    assert (find(world)[0]["seats_available"], find(world)[0]["status"]) == (0, "sold_out")
+    world.clock.at = NOON + HOUR
+    assert (find(world)[0]["seats_available"], find(world)[0]["status"]) == (2, "open")
+
+
+def test_a_hold_belongs_to_its_departure_alone(world: World) -> None:
+    tour = world.experience()
+    held, free = world.departure(tour), world.departure(tour, starts_at=NOON + 3 * DAY)
+    hold(world, held, 5)
+    assert {item["id"]: item["seats_available"] for item in find(world)} == {held: 7, free: 12}
+    assert {item["id"]: item["seats_available"] for item in find(world, experience_id=tour)} == {held: 7, free: 12}
+
+
+def test_a_departure_sold_beyond_its_lowered_total_has_no_seat(world: World) -> None:
+    world.departure(world.experience(), seats=5, seats_ceiling=9, seats_taken=9)
+    shown = find(world)[0]
+    assert (shown["seats_total"], shown["seats_available"], shown["status"]) == (5, 0, "sold_out")
+
+
+def test_own_price_own_end_and_own_lead_win(world: World) -> None:
+    tour = world.experience(hours_before_booking_closes=4, price_tiers="[]")
+    world.departure(tour, price_minor=119000, ends_at=NOON + 3 * DAY)
+    shown = find(world)[0]
+    assert shown["price"] == {"amount_minor": 119000, "currency": "NOK"}
+    assert shown["ends_at"] == "2026-11-24T13:00:00+01:00"
+    assert shown["booking_closes_at"] == "2026-11-23T09:00:00+01:00"
+
+
+def test_the_organizations_lead_stands_where_the_experience_has_none(new_world: Callable[..., World]) -> None:
+    world = new_world(hours_before_booking_closes=48)
+    world.departure(world.experience())
+    assert find(world)[0]["booking_closes_at"] == "2026-11-21T13:00:00+01:00"
+    assert find(world)[0]["status"] == "closed"
+
+
+def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(world: World) -> None:
+    made = world.departure(world.experience())
+    for offset, status in ((2 * DAY - 1, "open"), (2 * DAY, "closed"), (2 * DAY - HOUR, "open")):
+        caller = replace(world.caller(), at=NOON + offset)
+        page = world.database.read(lambda tx, c=caller: departures.find_available(tx, c, date_from=TODAY))
+        assert [(item["id"], item["status"]) for item in page["data"]] == [(made, status)]
+
+
+def test_a_night_that_has_an_hour_twice_shows_both_departures(new_world: Callable[..., World]) -> None:
+    world = new_world(timezone="Europe/Berlin")
+    tour, berlin = world.experience(duration_minutes=60), zone("Europe/Berlin")
+    for text in ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"):
+        world.departure(tour, starts_at=berlin.parse(text))
+    shown = find(world, date(2026, 10, 25), date(2026, 10, 25))
+    assert [item["starts_at"] for item in shown] == ["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"]
+
+
+def test_a_day_without_a_midnight_begins_where_it_begins(new_world: Callable[..., World]) -> None:
+    world = new_world(timezone="America/Santiago")
+    tour, day = world.experience(), date(2026, 9, 6)
+    start, end = zone("America/Santiago").day_start(day), zone("America/Santiago").day_end(day)
+    assert end - start == 23 * HOUR
+    made = {at: world.departure(tour, starts_at=at) for at in (start - 1, start, end - 1, end)}
+    shown = find(world, day, day)
+    assert ids(shown) == [made[start], made[end - 1]]
+    assert shown[0]["starts_at"] == "2026-09-06T01:00:00-03:00"
+
+
+def test_an_organization_that_moves_is_shown_in_its_new_zone(world: World) -> None:
+    world.departure(world.experience())
+    moved = replace(world.caller(), organization=replace(world.organization, timezone="Asia/Kathmandu"))
+    page = world.database.read(lambda tx: departures.find_available(tx, moved, date_from=TODAY))
+    assert page["data"][0]["starts_at"] == "2026-11-23T17:45:00+05:45"
+
+
+def test_availability_costs_one_statement(world: World, statements: list[str]) -> None:
+    made = world.departure(world.experience())
+    hold(world, made, 1)
+    statements.clear()
+    find(world)
+    assert len(statements) == 1
+
+
+PER_DAY = 55
+
+
+def crowd(url: str, world: World, tour: str, *, day: int, count: int, held: int) -> None:
+    """So many departures from that day on, and as many holds, of which `held` are live."""
+    made = [tokens.new_id() for _ in range(count)]
+    departures_made = (
+        {
+            "organization_id": world.org,
+            "id": departure_id,
+            "experience_id": tour,
+            "starts_at": NOON + (day + i // PER_DAY) * DAY + i % PER_DAY,
+            "seats_total": 12,
+            "seats_ceiling": 12,
+            "created_at": NOON,
+            "updated_at": NOON,
+        }
+        for i, departure_id in enumerate(made)
+    )
+    holds_made = (
+        {
+            "organization_id": world.org,
+            "id": tokens.new_id(),
+            "departure_id": departure_id,
+            "seats": 1,
+            "expires_at": NOON + (HOUR if i < held else -HOUR),
+            "created_at": NOON,
+        }
+        for i, departure_id in enumerate(made)
+    )
+    databases.fill(url, tables.departures, departures_made)
+    databases.fill(url, tables.holds, holds_made)
+
+
+def test_availability_reads_only_its_window_through_indexes(fresh_database_url: str, clock: FixedClock) -> None:
+    database = Database(fresh_database_url, clock=clock)
+    worlds = [make_world(database, clock) for _ in range(4)]
+    tours = [world.experience() for world in worlds]
+    crowd(fresh_database_url, worlds[0], tours[0], day=0, count=200, held=20)
+    for world, tour in zip(worlds, tours, strict=True):
+        crowd(fresh_database_url, world, tour, day=120, count=5_000, held=50)
+    databases.analyze(fresh_database_url)
+    database.close()
+    caller = worlds[0].caller()
+    with explaining(fresh_database_url) as explained:
+        for experience_id in (None, tours[0]):
+            (plan,) = explained(
+                lambda tx, of=experience_id: departures.find_available(tx, caller, date_from=TODAY, experience_id=of)
+            )
+            assert plan.rows == 200
+            assert plan.scanned.isdisjoint({"departures", "near", "holds"}), plan
+            assert "ix_holds_organization_id_departure_id_expires_at" in plan.indexes, plan
+            assert any("starts_at" in name or "departures" in name for name in plan.indexes), plan
+
+
+@pytest.mark.slow
+def test_five_thousand_departures_are_answered_whole_with_one_statement(
+    fresh_database_url: str, clock: FixedClock
+) -> None:
+    seen: list[str] = []
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        world = make_world(database, clock)
+        crowd(fresh_database_url, world, world.experience(), day=0, count=5_000, held=200)
+        caller, database.observer = world.caller(), seen.append
+        page = database.read(
+            lambda tx: departures.find_available(tx, caller, date_from=TODAY, date_to=date(2027, 2, 21))
+        )
+    assert len(seen) == 1
+    assert len({each["id"] for each in page["data"]}) == 5_000
+    assert sum(each["seats_available"] < each["seats_total"] for each in page["data"]) == 200

@@ -1,0 +1,182 @@
+"""Seats, ends, closing times, status and windows of days."""
+
+from datetime import date, timedelta
+
+import pytest
+from support.world import DAY, HOUR, NOON
+
+from booking_core.base.clock import MINUTE, SECOND, zone
+from booking_core.base.errors import Unprocessable
+from booking_core.catalogue import departures
+from booking_core.catalogue.departures import rules
+from booking_core.models.departures import Departure
+
+OSLO = zone("Europe/Oslo")
+ROW = (
+    "0193a6c4-0000-7000-8000-000000000001",
+    "0193a6c4-0000-7000-8000-000000000002",
+    NOON + 5 * SECOND,
+    None,
+    "open",
+    12,
+    3,
+    2,
+    None,
+    None,
+    89000,
+    "[]",
+    "NOK",
+    150,
+    4,
+)
+
+
+@pytest.mark.parametrize(("own", "advertised"), [(None, 89000), (95000, 89000), (0, 89000), (95000, None)])
+def test_a_departure_is_shown_exactly_as_the_wire_has_it(own: int | None, advertised: int | None) -> None:
+    row = (*ROW[:8], own, None, advertised, *ROW[11:])
+    shown = rules.presenter(OSLO, 0, NOON - DAY)(row)
+    assert Departure.model_validate(shown).to_json() == shown
+    assert list(shown) == list(Departure.model_fields)
+    assert shown["price"]["amount_minor"] == (own if own is not None else advertised)
+
+
+TIERS = (
+    '[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1},'
+    '{"id":"family","name":"Family","price":{"amount_minor":200000,"currency":"NOK"},"seats_per_unit":4}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("price", "prices", "tiers", "amounts"),
+    [
+        (None, None, TIERS, {"adult": 89000, "family": 200000}),
+        (None, '{"adult":99000}', TIERS, {"adult": 99000, "family": 200000}),
+        (None, '{"adult":89000}', TIERS, {"adult": 89000, "family": 200000}),
+        (None, '{"gone":1}', TIERS, {"adult": 89000, "family": 200000}),
+        (70000, None, TIERS, {"adult": 89000, "family": 200000}),
+        (70000, None, "[]", {"standard": 70000}),
+        (89000, None, "[]", {"standard": 89000}),
+        (None, None, "[]", {"standard": 89000}),
+    ],
+)
+def test_the_tiers_are_shown_at_the_prices_that_are_charged(
+    price: int | None, prices: str | None, tiers: str, amounts: dict[str, int]
+) -> None:
+    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], price, prices, 89000, tiers, *ROW[12:]))
+    assert Departure.model_validate(shown).to_json() == shown
+    assert {tier["id"]: tier["price"]["amount_minor"] for tier in shown["price_tiers"]} == amounts
+
+
+def test_prices_on_one_page_are_those_of_each_departure() -> None:
+    dear = TIERS.replace("89000", "91000")
+    priced = [
+        (experience, price, prices, 89000, tiers, currency)
+        for experience, tiers, currency in (("a", TIERS, "NOK"), ("b", dear, "SEK"), ("c", "[]", "NOK"))
+        for price, prices in ((None, None), (70000, None), (None, '{"adult":99000}'), (None, '{"adult":98000}'))
+    ]
+    rows = [
+        (ROW[0], experience, *ROW[2:8], price, prices, advertised, tiers, currency, *ROW[13:])
+        for experience, price, prices, advertised, tiers, currency in priced * 2
+    ]
+    on_one_page = list(map(rules.presenter(OSLO, 0, NOON), rows))
+    assert on_one_page == [rules.presenter(OSLO, 0, NOON)(row) for row in rows]
+
+
+def test_the_start_is_also_shown_as_wall_time_with_its_zone() -> None:
+    shown = rules.presenter(OSLO, 0, NOON)(ROW)
+    assert (shown["starts_at_local"], shown["timezone"]) == (shown["starts_at"][:-6], "Europe/Oslo")
+    departure = Departure.model_validate(shown)
+    assert departure.starts_at_local == departure.starts_at.replace(tzinfo=None)
+    former = {name: value for name, value in shown.items() if name not in ("starts_at_local", "timezone")}
+    assert Departure.model_validate(former).timezone is None
+
+
+def test_a_departure_without_any_published_amount_has_no_price() -> None:
+    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], None, None, None, *ROW[11:]))
+    assert shown["price"] is None
+    assert Departure.model_validate(shown).to_json() == shown
+
+
+@pytest.mark.parametrize(
+    ("total", "taken", "held", "left"), [(12, 0, 0, 12), (12, 3, 2, 7), (12, 12, 0, 0), (5, 9, 0, 0), (5, 4, 3, 0)]
+)
+def test_seats_left_are_never_negative(total: int, taken: int, held: int, left: int) -> None:
+    assert departures.seats_available(total, taken, held) == left
+
+
+def test_a_departure_ends_at_its_own_end_or_after_the_duration() -> None:
+    assert departures.ends_at(NOON, NOON + 7, 150) == NOON + 7
+    assert departures.ends_at(NOON, None, 150) == NOON + 150 * MINUTE
+
+
+def test_lead_hours_of_the_experience_win_over_those_of_the_organization() -> None:
+    assert departures.closes_at(NOON, 4, 24) == NOON - 4 * HOUR
+    assert departures.closes_at(NOON, 0, 24) == NOON
+    assert departures.closes_at(NOON, None, 24) == NOON - 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("stored", "at", "available", "shown"),
+    [
+        ("open", NOON - 1, 1, "open"),
+        ("open", NOON, 1, "closed"),
+        ("open", NOON - 1, 0, "sold_out"),
+        ("open", NOON, 0, "closed"),
+        ("closed", NOON - 1, 1, "closed"),
+        ("closed", NOON - 1, 0, "closed"),
+        ("cancelled", NOON - 1, 1, "cancelled"),
+        ("cancelled", NOON, 0, "cancelled"),
+    ],
+)
+def test_cancelled_beats_closed_beats_sold_out_beats_open(stored: str, at: int, available: int, shown: str) -> None:
+    assert departures.status(stored, NOON, available, at) == shown
+
+
+def test_a_window_of_92_days_stands_and_one_of_93_is_refused() -> None:
+    first = date(2026, 3, 1)
+    departures.window(OSLO, first, first + timedelta(days=92), field="to")
+    with pytest.raises(Unprocessable) as refused:
+        departures.window(OSLO, first, first + timedelta(days=93), field="to")
+    assert (refused.value.details[0].field, refused.value.details[0].reason) == ("to", "window_too_wide")
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(Unprocessable) as refused:
+        departures.window(OSLO, date(2026, 3, 2), date(2026, 3, 1), field="departure_to")
+    assert (refused.value.details[0].field, refused.value.details[0].reason) == ("departure_to", "window_reversed")
+
+
+@pytest.mark.parametrize("name", ["Pacific/Kiritimati", "Etc/GMT+12", "Europe/Oslo"])
+def test_windows_hold_to_both_ends_of_the_calendar(name: str) -> None:
+    assert rules.default_last_day(date(9999, 12, 31)) == date.max
+    assert rules.default_last_day(date(9999, 12, 1)) == date(9999, 12, 31)
+    assert rules.default_last_day(date(2026, 12, 1)) == date(2026, 12, 31)
+    for day in (date.min, date.max):
+        start, end = departures.window(zone(name), day, rules.default_last_day(day), field="to")
+        assert start < end
+
+
+@pytest.mark.parametrize(
+    ("name", "day", "begins", "hours"),
+    [
+        ("America/Santiago", date(2026, 9, 6), "2026-09-06T01:00:00-03:00", 23),
+        ("America/Havana", date(2026, 3, 8), "2026-03-08T01:00:00-04:00", 23),
+        ("America/Havana", date(2024, 11, 3), "2024-11-03T00:00:00-04:00", 25),
+        ("Europe/Berlin", date(2026, 10, 25), "2026-10-25T00:00:00+02:00", 25),
+        ("Australia/Lord_Howe", date(2026, 4, 5), "2026-04-05T00:00:00+11:00", 24.5),
+        ("Africa/Casablanca", date(2026, 2, 15), "2026-02-15T00:00:00+01:00", 25),
+        ("Asia/Kathmandu", date(2026, 2, 15), "2026-02-15T00:00:00+05:45", 24),
+    ],
+)
+def test_a_day_is_as_long_as_its_zone_has_it(name: str, day: date, begins: str, hours: float) -> None:
+    start, end = departures.window(zone(name), day, day, field="to")
+    assert zone(name).iso(start) == begins
+    assert (end - start) / HOUR == hours
+
+
+def test_closing_and_duration_count_elapsed_hours_across_a_clock_change() -> None:
+    berlin = zone("Europe/Berlin")
+    starts = berlin.parse("2026-10-25T12:00:00")
+    assert berlin.iso(departures.closes_at(starts, 24, 0)) == "2026-10-24T13:00:00+02:00"
+    night = berlin.parse("2026-10-25T01:00:00")
+    assert berlin.iso(departures.ends_at(night, None, 180)) == "2026-10-25T03:00:00+01:00"

@@ -1,0 +1,183 @@
+"""What is derived from an experience's row, and how it is shown."""
+
+import json
+
+import pytest
+
+from booking_core.base.clock import zone
+from booking_core.catalogue import experiences
+from booking_core.catalogue.experiences import rules
+from booking_core.catalogue.experiences.rules import ExperienceRow
+from booking_core.models.experiences import Experience
+
+OSLO = zone("Europe/Oslo")
+ROW = ExperienceRow(
+    created_at=1_795_262_400_123_456,
+    id="0193a6c4-0000-7000-8000-000000000001",
+    slug="fjord-kayak",
+    title="Fjord kayak",
+    is_published=True,
+    excerpt="Flat water.",
+    duration_minutes=150,
+    difficulty="easy",
+    address="Eidfjord",
+    latitude=60.4677,
+    longitude=7.0,
+    image_url="https://images.example.com/kayak.jpg",
+    languages='["en","nb"]',
+    tags='["water"]',
+    currency="NOK",
+    price_from_minor=49500,
+    price_tiers='[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1}]',
+    add_ons='[{"id":"drysuit","label":"Dry suit","price":{"amount_minor":15000,"currency":"NOK"}}]',
+    min_participants=2,
+    hours_before_booking_closes=4,
+    meeting_point="The red boathouse.\n200 m past the quay.",
+    what_to_bring='["Wool underwear","A change of clothes"]',
+    terms="Guests must be able to swim.",
+    translations='{"de":{"title":"Fjordkajak","what_to_bring":["Wolle"],"add_ons":{"drysuit":"Trockenanzug"}}}',
+    updated_at=1_795_262_400_123_456,
+)
+BARE = ROW._replace(
+    excerpt=None,
+    duration_minutes=None,
+    difficulty=None,
+    address=None,
+    latitude=None,
+    longitude=None,
+    image_url=None,
+    languages="[]",
+    tags="[]",
+    price_from_minor=None,
+    price_tiers="[]",
+    min_participants=None,
+    hours_before_booking_closes=None,
+    meeting_point=None,
+    what_to_bring=None,
+    terms=None,
+    translations=None,
+)
+
+
+@pytest.mark.parametrize("row", [ROW, BARE, BARE._replace(price_from_minor=0)])
+def test_an_experience_is_shown_exactly_as_the_wire_has_it(row: ExperienceRow) -> None:
+    shown = rules.present(row, OSLO)
+    assert Experience.model_validate(shown).to_json() == shown
+    assert list(shown) == list(Experience.model_fields)
+
+
+def test_add_ons_are_shown_while_they_can_be_booked() -> None:
+    price = {"amount_minor": 15000, "currency": "NOK"}
+    assert rules.present(ROW, OSLO)["add_ons"] == [{"id": "drysuit", "name": "Dry suit", "price": price}]
+    hidden = rules.present(ROW, OSLO, has_add_ons=False)
+    assert (hidden["add_ons"], hidden["translations"]["de"]["add_ons"]) == ([], {})
+
+
+def test_a_client_reads_the_response_of_an_earlier_release() -> None:
+    shown = rules.present(ROW, OSLO)
+    del shown["add_ons"]
+    assert Experience.model_validate(shown).add_ons == []
+
+
+def test_a_flag_that_sqlite_gives_as_a_number_is_shown_as_a_boolean() -> None:
+    assert rules.present(ROW._replace(is_published=1), OSLO)["is_published"] is True  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [
+        (None, None),
+        (1, "1 min"),
+        (45, "45 min"),
+        (60, "1 h"),
+        (150, "2 h 30 min"),
+        (1439, "23 h 59 min"),
+        (1440, "1 day"),
+        (1441, "1 day 1 min"),
+        (4320, "3 days"),
+        (4470, "3 days 2 h 30 min"),
+    ],
+)
+def test_a_duration_is_read_as_people_say_it(minutes: int | None, text: str | None) -> None:
+    assert rules.duration_text(minutes) == text
+
+
+def test_an_experience_without_tiers_sells_one_standard_tier_at_its_advertised_price() -> None:
+    tier = {
+        "id": "standard",
+        "name": "standard",
+        "price": {"amount_minor": 25000, "currency": "CLP"},
+        "seats_per_unit": 1,
+    }
+    assert experiences.price_tiers("[]", 25000, "CLP") == [tier]
+    assert experiences.price_tiers("[]", 0, "CLP")[0]["price"]["amount_minor"] == 0
+
+
+def test_an_experience_without_tiers_and_without_a_price_sells_nothing_by_itself() -> None:
+    assert experiences.price_tiers("[]", None, "NOK") == []
+
+
+def test_configured_tiers_stand_whatever_the_advertised_price() -> None:
+    assert [tier["id"] for tier in experiences.price_tiers(ROW.price_tiers, 1, "NOK")] == ["adult"]
+
+
+# Prices at a departure -------------------------------------------------------------------------------------------
+
+TIERS = json.dumps(
+    [
+        {"id": "adult", "name": "Adult", "price": {"amount_minor": 89000, "currency": "NOK"}, "seats_per_unit": 1},
+        {"id": "child", "name": "Child", "price": {"amount_minor": 45000, "currency": "NOK"}, "seats_per_unit": 1},
+    ]
+)
+
+
+def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given() -> None:
+    tiered = BARE._replace(price_tiers=TIERS)
+    for published in (True, False):
+        shown = rules.present(tiered._replace(is_published=published), OSLO)
+        assert shown["price_from"] == {"amount_minor": 45000, "currency": BARE.currency}
+    given = rules.present(tiered._replace(price_from_minor=99000), OSLO)
+    assert given["price_from"]["amount_minor"] == 99000
+    free = rules.present(tiered._replace(price_from_minor=0), OSLO)
+    assert free["price_from"]["amount_minor"] == 0
+
+
+@pytest.mark.parametrize(
+    ("price_from", "price", "prices", "charged", "advertised"),
+    [
+        (1, None, None, {"adult": 89000, "child": 45000}, 1),
+        (1, 5, None, {"adult": 89000, "child": 45000}, 1),
+        (None, None, None, {"adult": 89000, "child": 45000}, 45000),
+        (0, None, None, {"adult": 89000, "child": 45000}, 45000),
+        (69000, None, '{"child":0}', {"adult": 89000, "child": 0}, 89000),
+        (None, None, '{"adult":40000}', {"adult": 40000, "child": 45000}, 40000),
+        (None, None, '{"adult":0,"child":0}', {"adult": 0, "child": 0}, 0),
+        (None, None, '{"senior":1}', {"adult": 89000, "child": 45000}, 45000),
+        (69000, None, '{"senior":1}', {"adult": 89000, "child": 45000}, 69000),
+    ],
+)
+def test_with_tiers_a_departure_s_price_for_a_tier_goes_before_the_tier_s_own(
+    price_from: int | None, price: int | None, prices: str | None, charged: dict[str, int], advertised: int
+) -> None:
+    offered = experiences.tiers(TIERS, price_from, price, prices)
+    assert {tier: offer.price_minor for tier, offer in offered.items()} == charged
+    assert experiences.advertised_minor(TIERS, price_from, price, prices) == advertised
+
+
+@pytest.mark.parametrize(
+    ("price_from", "price", "prices", "charged"),
+    [
+        (8000, None, None, 8000),
+        (8000, 9000, None, 9000),
+        (8000, 0, None, 0),
+        (None, 9000, None, 9000),
+        (None, None, None, None),
+        (8000, None, '{"standard":1}', 8000),
+    ],
+)
+def test_without_tiers_a_departure_s_single_price_goes_before_the_advertised_one(
+    price_from: int | None, price: int | None, prices: str | None, charged: int | None
+) -> None:
+    offered = experiences.tiers("[]", price_from, price, prices)
+    assert [tier.price_minor for tier in offered.values()] == ([] if charged is None else [charged])
+    assert experiences.advertised_minor("[]", price_from, price, prices) == charged

@@ -1,0 +1,156 @@
+"""Who is calling: what a key text opens, and why it opens nothing."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy.engine import make_url
+from support.plans import explaining
+from support.world import HOUR, World
+
+from booking_core.base import tokens
+from booking_core.base.clock import MINUTE
+from booking_core.base.context import Caller
+from booking_core.base.errors import ApiKeyExpired, ApiKeyInvalid, ApiKeyRevoked, BookingError
+from booking_core.models.scopes import Scope
+from booking_core.organizations import keys
+
+
+def identify_many(world: World, *texts: str) -> list[Caller | BookingError]:
+    return world.database.read(lambda tx: keys.identify_many(tx, texts, world.installation))
+
+
+def identify(world: World, text: str) -> Caller:
+    return world.database.read(lambda tx: keys.identify(tx, text, world.installation))
+
+
+def test_a_key_identifies_organization_scopes_and_time(world: World) -> None:
+    caller = identify(world, world.key(Scope.BOOKINGS_READ, Scope.BOOKINGS_WRITE))
+    assert caller.organization == world.organization
+    assert caller.key.organization_id == world.org
+    assert caller.at == world.clock()
+    assert caller.has(Scope.BOOKINGS_WRITE)
+    assert not caller.has(Scope.CUSTOMERS_READ)
+    assert caller.installation is world.installation
+
+
+def test_answers_come_in_the_order_of_the_questions(world: World, new_world: Callable[..., World]) -> None:
+    other = new_world()
+    mine, theirs, unknown = world.key(), other.key(), tokens.new_api_key()
+    revoked, expired = world.key(revoked_at=world.clock()), world.key(expires_at=world.clock())
+    found = identify_many(world, theirs, unknown, mine, expired, mine, "svc_short", revoked)
+    shown = [each.organization.id if isinstance(each, Caller) else type(each) for each in found]
+    assert shown == [other.org, ApiKeyInvalid, world.org, ApiKeyExpired, world.org, ApiKeyInvalid, ApiKeyRevoked]
+
+
+def test_many_keys_take_one_statement(world: World, statements: list[str]) -> None:
+    texts = [world.key() for _ in range(5)]
+    statements.clear()
+    assert len(identify_many(world, *texts, *texts, tokens.new_api_key())) == 11
+    assert len(statements) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "svc_",
+        "svc_" + "a" * 39,
+        "svc_" + "a" * 41,
+        "svc_" + "a" * 40 + "\n",
+        "SVC_" + "a" * 40,
+        "svc_" + "a" * 39 + "-",
+        "svc_" + "é" * 40,
+        "svc_" + "٣" * 40,
+        "svc_" + "a" * 39 + "\x00",
+        "svc_" + "\ud800" * 40,
+        "svc_" + "a" * 1_000_000,
+    ],
+)
+def test_a_malformed_key_is_never_sent_to_the_database(world: World, statements: list[str], text: str) -> None:
+    with pytest.raises(ApiKeyInvalid):
+        identify(world, text)
+    assert statements == []
+
+
+def test_nothing_to_identify_asks_nothing(world: World, statements: list[str]) -> None:
+    assert identify_many(world) == []
+    assert statements == []
+
+
+def test_a_key_expires_at_its_instant_and_not_before(world: World) -> None:
+    key = world.key(expires_at=world.clock() + HOUR)
+    world.clock.advance(HOUR - 1)
+    assert identify(world, key).at == world.clock()
+    world.clock.advance(1)
+    with pytest.raises(ApiKeyExpired):
+        identify(world, key)
+
+
+def test_revoked_beats_expired(world: World) -> None:
+    with pytest.raises(ApiKeyRevoked):
+        identify(world, world.key(revoked_at=world.clock(), expires_at=world.clock() - HOUR))
+
+
+def test_a_revoked_key_is_refused_by_the_very_next_request(world: World) -> None:
+    key = world.key()
+    caller = identify(world, key)
+    world.database.write(lambda tx: keys.revoke(tx, caller.key.id, now=world.clock()))
+    with pytest.raises(ApiKeyRevoked):
+        identify(world, key)
+
+
+def test_each_refusal_is_an_exception_of_its_own(world: World) -> None:
+    one, other = identify_many(world, "nonsense", "nonsense")
+    assert one is not other
+
+
+def test_keys_are_found_by_their_index(shared_database_url: str, world: World) -> None:
+    """Also in a small table: PostgreSQL is asked with sequential scans made expensive, as they are in a large one."""
+    url = make_url(shared_database_url)
+    if not world.database.is_sqlite:
+        url = url.update_query_dict({"options": "-cenable_seqscan=off"})
+    key = world.key()
+    with explaining(url.render_as_string(hide_password=False)) as explain:
+        (plan,) = explain(lambda tx: keys.identify(tx, key, world.installation))
+    assert plan.indexes & {"sqlite_autoindex_api_keys_2", "uq_api_keys_key_hash"}, str(plan)
+    assert "api_keys" not in plan.scanned
+
+
+def last_used_at(world: World, key: str) -> int | None:
+    return identify(world, key).key.last_used_at
+
+
+def touch(world: World, *used: tuple[str, str, int]) -> None:
+    world.database.write(lambda tx: keys.touch(tx, used))
+
+
+def test_last_use_is_kept_to_the_minute_and_only_moves_forward(world: World) -> None:
+    key = world.key()
+    key_id, noon = identify(world, key).key.id, world.clock()
+    assert last_used_at(world, key) is None
+    touch(world, (world.org, key_id, noon + 59_999_999))
+    assert last_used_at(world, key) == noon
+    touch(world, (world.org, key_id, noon + MINUTE), (world.org, key_id, noon + 3 * MINUTE), (world.org, key_id, noon))
+    assert last_used_at(world, key) == noon + 3 * MINUTE
+    touch(world, (world.org, key_id, noon + MINUTE))
+    assert last_used_at(world, key) == noon + 3 * MINUTE
+
+
+def test_the_use_of_many_keys_takes_as_many_statements_as_that_of_one(world: World, statements: list[str]) -> None:
+    texts = [world.key() for _ in range(4)]
+    ids = [identify(world, text).key.id for text in texts]
+    statements.clear()
+    touch(world, *((world.org, key_id, world.clock()) for key_id in ids))
+    assert len(statements) == 2, "they are locked and updated"
+    assert [last_used_at(world, text) for text in texts] == [world.clock()] * 4
+
+
+def test_a_use_with_another_organization_updates_no_key(world: World, new_world: Callable[..., World]) -> None:
+    key = world.key()
+    touch(world, (new_world().org, identify(world, key).key.id, world.clock()))
+    assert last_used_at(world, key) is None
+
+
+def test_no_use_asks_nothing(world: World, statements: list[str]) -> None:
+    touch(world)
+    assert statements == []

@@ -1,0 +1,260 @@
+"""A key's life: created, shown once, rotated, expired, revoked; and never more than twenty active."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import bindparam, select
+from support.world import DAY, HOUR, World
+
+from booking_core.base import clock
+from booking_core.base.context import ApiKey, Organization
+from booking_core.base.errors import ApiKeyExpired, ApiKeyRevoked, Conflict, Malformed, NotFound
+from booking_core.db import tables
+from booking_core.db.statements import Statement
+from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
+from booking_core.models.organizations import ApiKey as WireApiKey
+from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_core.organizations import keys
+from booking_core.organizations.keys import rules
+
+
+def create(world: World, **fields: Any) -> tuple[ApiKey, str]:
+    named = {"name": "Channel manager"} | fields
+    return world.database.write(lambda tx: keys.create(tx, world.organization, **named, now=world.clock()))
+
+
+def get(world: World, key_id: str) -> ApiKey:
+    return world.database.read(lambda tx: keys.get(tx, key_id))[0]
+
+
+def rotate(world: World, key: ApiKey, overlap: int = DAY) -> tuple[ApiKey, str, Organization]:
+    return world.database.write(lambda tx: keys.rotate(tx, key.id, overlap=overlap, now=world.clock()))
+
+
+def revoke(world: World, key: ApiKey) -> ApiKey:
+    return world.database.write(lambda tx: keys.revoke(tx, key.id, now=world.clock()))[0]
+
+
+def expire(world: World, key: ApiKey, at: int) -> ApiKey:
+    return world.database.write(lambda tx: keys.expire(tx, key.id, at=at, now=world.clock()))[0]
+
+
+def identify(world: World, text: str) -> ApiKey:
+    return world.database.read(lambda tx: keys.identify(tx, text, world.installation)).key
+
+
+def fill(world: World, **fields: Any) -> list[ApiKey]:
+    return [create(world, **fields)[0] for _ in range(ACTIVE_API_KEYS_PER_ORGANIZATION)]
+
+
+def test_a_created_key_opens_and_is_kept_as_a_hash(world: World) -> None:
+    key, text = create(world, scopes=[Scope.BOOKINGS_WRITE], expires_at=world.clock() + DAY)
+    assert key.prefix == text[:12]
+    assert identify(world, text) == get(world, key.id) == key
+    assert key.scopes == {Scope.BOOKINGS_WRITE}
+
+
+def test_a_key_has_every_read_scope_unless_scopes_are_named(world: World) -> None:
+    key, _ = create(world)
+    assert key.scopes == READ_SCOPES
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"scopes": ["bookings:read", "bookings:delete"]}, "scopes"),
+        ({"scopes": [""]}, "scopes"),
+        ({"name": "  "}, "name"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "two\nlines"}, "name"),
+        ({"expires_at": 0}, "expires_at"),
+        ({"expires_at": clock.END_OF_TIME}, "expires_at"),
+    ],
+)
+def test_a_bad_key_is_refused_with_the_field_named(world: World, fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        create(world, **fields)
+    assert [detail.field for detail in refused.value.details] == [field]
+    assert world.database.read(lambda tx: keys.find(tx, world.organization)) == []
+
+
+def test_the_limit_is_twenty_active_keys(world: World, new_world: Callable[..., World]) -> None:
+    fill(world)
+    with pytest.raises(Conflict) as refused:
+        create(world)
+    assert refused.value.reason == "key_limit_reached"
+    create(new_world())
+
+
+def test_revoked_and_expired_keys_make_room(world: World) -> None:
+    one, other, *_ = fill(world)
+    revoke(world, one)
+    create(world)
+    expire(world, other, world.clock() + HOUR)
+    with pytest.raises(Conflict):
+        create(world)
+    world.clock.advance(HOUR)
+    create(world)
+
+
+def test_forty_creations_at_once_leave_exactly_twenty_keys(world: World) -> None:
+    def attempt(_: int) -> bool:
+        try:
+            create(world)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(40) as pool:
+        outcomes = list(pool.map(attempt, range(40)))
+    assert outcomes.count(True) == ACTIVE_API_KEYS_PER_ORGANIZATION
+    found = world.database.read(lambda tx: keys.find(tx, world.organization))
+    assert len(found) == ACTIVE_API_KEYS_PER_ORGANIZATION
+
+
+def test_rotations_at_once_leave_at_most_twenty_active_keys(world: World) -> None:
+    key = create(world)[0]
+    for _ in range(ACTIVE_API_KEYS_PER_ORGANIZATION - 3):
+        create(world)
+
+    def attempt(_: int) -> bool:
+        try:
+            rotate(world, key)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(10) as pool:
+        outcomes = list(pool.map(attempt, range(10)))
+    assert outcomes.count(True) == 2
+
+
+def test_keys_are_found_oldest_first_and_only_ones_own(world: World, new_world: Callable[..., World]) -> None:
+    create(new_world())
+    made = []
+    for _ in range(3):
+        made.append(create(world)[0])
+        world.clock.advance(1)
+    revoke(world, made[0])
+    found = world.database.read(lambda tx: keys.find(tx, world.organization))
+    assert [each.id for each in found] == [each.id for each in made]
+
+
+def test_a_key_is_shown_by_its_id_with_its_organization(world: World) -> None:
+    key, _ = create(world)
+    assert world.database.read(lambda tx: keys.get(tx, key.id.upper())) == (key, world.organization)
+
+
+@pytest.mark.parametrize("key_id", ["", "nonsense", "svc_00000000", "\x00", "01a1fe93-354a-7db4-921b-642599971277"])
+def test_an_unknown_id_is_not_found(world: World, key_id: str) -> None:
+    with pytest.raises(NotFound):
+        get(world, key_id)
+
+
+def test_a_key_revoked_twice_keeps_the_first_instant(world: World) -> None:
+    key, text = create(world)
+    first = revoke(world, key)
+    world.clock.advance(HOUR)
+    assert revoke(world, key) == first == get(world, key.id)
+    with pytest.raises(ApiKeyRevoked):
+        identify(world, text)
+
+
+def test_a_rotated_key_lives_for_the_overlap_beside_its_successor(world: World) -> None:
+    key, old = create(world, name="Website", scopes=["bookings:write"])
+    successor, new, organization = rotate(world, key)
+    assert (successor.name, successor.scopes, successor.expires_at) == ("Website", {"bookings:write"}, None)
+    assert organization == world.organization
+    world.clock.advance(DAY - 1)
+    assert identify(world, old).id == key.id
+    world.clock.advance(1)
+    assert identify(world, new).id == successor.id
+    with pytest.raises(ApiKeyExpired):
+        identify(world, old)
+
+
+def test_a_rotation_never_prolongs_the_old_key(world: World) -> None:
+    key, _ = create(world, expires_at=world.clock() + HOUR)
+    rotate(world, key)
+    assert get(world, key.id).expires_at == world.clock() + HOUR
+
+
+def test_a_successor_lives_as_long_as_its_predecessor_was_meant_to(world: World) -> None:
+    key, _ = create(world, expires_at=world.clock() + 90 * DAY)
+    world.clock.advance(80 * DAY)
+    successor, _, _ = rotate(world, key)
+    assert successor.expires_at == world.clock() + 90 * DAY
+
+
+def test_a_full_organization_rotates_without_an_overlap_and_not_with_one(world: World) -> None:
+    key = fill(world)[0]
+    with pytest.raises(Conflict) as refused:
+        rotate(world, key, overlap=HOUR)
+    assert refused.value.reason == "key_limit_reached"
+    assert get(world, key.id).expires_at is None
+    rotate(world, key, overlap=0)
+    assert get(world, key.id).expires_at == world.clock()
+
+
+def test_a_revoked_or_expired_key_is_neither_rotated_nor_reactivated(world: World) -> None:
+    revoked = revoke(world, create(world)[0])
+    expired = expire(world, create(world)[0], world.clock())
+    for key, reason in ((revoked, "key_revoked"), (expired, "key_expired")):
+        for act in (lambda key: rotate(world, key), lambda key: expire(world, key, world.clock() + DAY)):
+            with pytest.raises(Conflict) as refused:
+                act(key)
+            assert refused.value.reason == reason
+
+
+def test_an_end_can_be_moved_while_it_lies_ahead(world: World) -> None:
+    key, text = create(world, expires_at=world.clock() + HOUR)
+    assert expire(world, key, world.clock() + DAY).expires_at == world.clock() + DAY
+    world.clock.advance(2 * HOUR)
+    assert identify(world, text).expires_at == get(world, key.id).expires_at
+
+
+def test_an_end_that_is_past_is_now(world: World) -> None:
+    key, text = create(world)
+    world.clock.advance(HOUR)
+    assert expire(world, key, 0).expires_at == world.clock()
+    with pytest.raises(ApiKeyExpired):
+        identify(world, text)
+
+
+def test_every_end_can_be_shown(world: World) -> None:
+    key, _ = create(world, expires_at=rules.LATEST_END - 1)
+    world.clock.advance(DAY)
+    for each in (key, rotate(world, key)[0]):
+        assert keys.present(each, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
+        assert keys.present(each, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
+    with pytest.raises(Malformed):
+        expire(world, key, rules.LATEST_END)
+
+
+def test_the_status_agrees_with_authentication(world: World) -> None:
+    key, _ = create(world, expires_at=world.clock() + HOUR)
+    assert keys.status(key, world.clock()) == "active"
+    assert keys.status(key, world.clock() + HOUR) == "expired"
+    assert keys.status(revoke(world, key), world.clock() + HOUR) == "revoked"
+
+
+def test_a_key_is_shown_as_the_wire_has_it(world: World) -> None:
+    key, text = create(world, scopes=["bookings:write", "bookings:read"], expires_at=world.clock() + DAY)
+    world.database.write(lambda tx: keys.touch(tx, [(world.org, key.id, world.clock())]))
+    shown = keys.present(get(world, key.id), world.organization.zone)
+    assert shown["created_at"] == "2026-11-21T13:00:00+01:00"
+    assert shown["last_used_at"] == "2026-11-21T13:00:00+01:00"
+    assert shown["scopes"] == ["bookings:read", "bookings:write"]
+    assert text not in str(shown)
+    assert WireApiKey.model_validate(shown).to_json() == shown
+    assert set(shown) == set(WireApiKey.model_fields)
+
+
+def test_the_stored_row_holds_no_plain_text(world: World) -> None:
+    key, text = create(world)
+    row = Statement(select(tables.api_keys).where(tables.api_keys.c.id == bindparam("id")))
+    stored = world.database.read(lambda tx: tx.first(row, id=key.id))
+    assert stored is not None
+    assert not any(text[12:] in str(value) for value in stored)

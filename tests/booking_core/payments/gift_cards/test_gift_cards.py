@@ -1,0 +1,257 @@
+"""Gift cards are shown with the status they have now, and without their code unless it is asked for."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from support.plans import Explained
+from support.world import DAY, NOON, SECRET, World
+
+from booking_core.base import gift_codes, tokens
+from booking_core.base.context import Installation
+from booking_core.base.errors import Malformed, NotFound
+from booking_core.base.tokens import SecretKeys
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement
+from booking_core.models.gift_cards import GiftCard, GiftCardStatus
+from booking_core.models.pages import Order, Page
+from booking_core.payments import gift_cards
+
+CODE = "GIFT-ABCD-1234"
+KEYS = SecretKeys(SECRET)
+
+
+def columns(world: World, **changed: Any) -> dict[str, Any]:
+    code = changed.pop("code", tokens.new_id())
+    row = {
+        **world.code_columns(code),
+        "currency": "NOK",
+        "initial_minor": 50_000,
+        "balance_minor": 50_000,
+        "valid_from": None,
+        "expires_at": None,
+        "deactivated_at": None,
+        "purchaser_name": "Kari",
+        "purchaser_email": "kari@example.com",
+        "recipient_name": None,
+        "recipient_email": None,
+        "created_at": world.clock(),
+        "updated_at": world.clock(),
+    }
+    return row | changed
+
+
+def card(world: World, **changed: Any) -> str:
+    return world.insert(tables.gift_cards, **columns(world, **changed))
+
+
+def get(world: World, gift_card_id: str, *, include_code: bool = False) -> dict[str, Any]:
+    return world.database.read(lambda tx: gift_cards.get(tx, world.caller(), gift_card_id, include_code=include_code))
+
+
+def find(world: World, page: PageRequest = PageRequest(), **filters: Any) -> dict[str, Any]:  # noqa: B008
+    return world.database.read(lambda tx: gift_cards.find(tx, world.caller(), page, **filters))
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [item["id"] for item in page["data"]]
+
+
+def test_a_gift_card_has_the_shape_of_the_model(world: World) -> None:
+    shown = get(world, card(world, code=CODE, balance_minor=12_500, expires_at=NOON + 300 * DAY))
+    assert GiftCard.model_validate(shown).model_dump(mode="json", exclude_unset=True) == shown
+    assert [*shown, "code"] == list(GiftCard.model_fields)
+    assert shown == {
+        "id": shown["id"],
+        "code_last4": "1234",
+        "status": "active",
+        "initial_amount": {"amount_minor": 50_000, "currency": "NOK"},
+        "balance": {"amount_minor": 12_500, "currency": "NOK"},
+        "currency": "NOK",
+        "expires_at": "2027-09-17T14:00:00+02:00",
+        "purchaser": {"name": "Kari", "email": "kari@example.com"},
+        "recipient": {"name": None, "email": None},
+        "created_at": "2026-11-21T13:00:00+01:00",
+    }
+
+
+# Status ----------------------------------------------------------------------------------------------------------
+
+STATUSES: list[tuple[dict[str, Any], GiftCardStatus]] = [
+    ({}, GiftCardStatus.ACTIVE),
+    ({"balance_minor": 1}, GiftCardStatus.ACTIVE),
+    ({"expires_at": NOON + 1}, GiftCardStatus.ACTIVE),
+    ({"expires_at": NOON}, GiftCardStatus.EXPIRED),
+    ({"expires_at": NOON - DAY}, GiftCardStatus.EXPIRED),
+    ({"valid_from": NOON}, GiftCardStatus.ACTIVE),
+    ({"valid_from": NOON + 1}, GiftCardStatus.EXPIRED),
+    ({"valid_from": NOON - DAY, "expires_at": NOON + DAY}, GiftCardStatus.ACTIVE),
+    ({"balance_minor": 0}, GiftCardStatus.EXPIRED),
+    ({"deactivated_at": NOON - DAY}, GiftCardStatus.INACTIVE),
+    ({"deactivated_at": NOON, "expires_at": NOON - DAY, "balance_minor": 0}, GiftCardStatus.INACTIVE),
+]
+
+
+@pytest.mark.parametrize(("changed", "status"), STATUSES)
+def test_the_status_is_the_one_of_now(world: World, changed: dict[str, Any], status: GiftCardStatus) -> None:
+    assert get(world, card(world, **changed))["status"] == status
+
+
+def test_the_filter_and_the_field_never_disagree(world: World) -> None:
+    made = {card(world, **changed): status for changed, status in STATUSES}
+    for status in GiftCardStatus:
+        page = find(world, status=status)
+        assert {item["status"] for item in page["data"]} == {status.value}
+        assert set(ids(page)) == {one for one, its in made.items() if its is status}
+
+
+def test_a_card_expires_by_itself(world: World) -> None:
+    one = card(world, expires_at=NOON + DAY)
+    world.clock.advance(DAY - 1)
+    assert get(world, one)["status"] == "active"
+    world.clock.advance(1)
+    assert get(world, one)["status"] == "expired"
+    assert ids(find(world, status=GiftCardStatus.EXPIRED)) == [one]
+
+
+def test_without_a_clock_of_our_own_the_databases_decides(world: World, shared_database_url: str) -> None:
+    now = time.time_ns() // 1000
+    past, future = card(world, expires_at=now - DAY), card(world, expires_at=now + DAY)
+    database = Database(shared_database_url)
+    page = database.read(lambda tx: gift_cards.find(tx, world.caller(), PageRequest(), status=GiftCardStatus.ACTIVE))
+    assert ids(page) == [future]
+    assert database.read(lambda tx: gift_cards.get(tx, world.caller(), past))["status"] == "expired"
+    database.close()
+
+
+# Codes -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_is_returned_only_on_request(world: World) -> None:
+    one = card(world, code=f"  {CODE.lower()} ")
+    assert "code" not in get(world, one)
+    assert all("code" not in item for item in find(world)["data"])
+    with_code = get(world, one, include_code=True)
+    assert with_code == get(world, one) | {"code": CODE}
+    assert GiftCard.model_validate(with_code).to_json() == with_code
+
+
+def test_a_code_with_a_dropped_secret_key_is_null(world: World) -> None:
+    one = tokens.new_id()
+    card(world, id=one, code_sealed=gift_codes.seal_code(SecretKeys("another key"), world.org, one, CODE))
+    assert get(world, one, include_code=True)["code"] is None
+    assert "code" not in get(world, one)
+
+
+def test_a_code_outlives_the_rotation_of_secret_keys(world: World) -> None:
+    one = card(world, code=CODE)
+    world.installation = Installation(SecretKeys("a newer key", SECRET))
+    assert get(world, one, include_code=True)["code"] == CODE
+    stored = gift_codes.hash_code(KEYS, world.org, CODE)
+    hashes = gift_codes.code_hashes(world.installation.secret_keys, world.org, " gift-abcd-1234")
+    assert hashes == [gift_codes.hash_code(world.installation.secret_keys, world.org, CODE), stored]
+
+
+def test_one_code_has_another_hash_in_another_organization(world: World) -> None:
+    mine = gift_codes.hash_code(KEYS, world.org, CODE)
+    assert mine == gift_codes.hash_code(KEYS, world.org, " gift-abcd-1234\n")
+    assert mine != gift_codes.hash_code(KEYS, tokens.new_id(), CODE)
+    assert CODE not in gift_codes.seal_code(KEYS, world.org, tokens.new_id(), CODE)
+
+
+def test_the_last_four_of_a_short_code_are_all_of_it() -> None:
+    assert gift_codes.last4(" gift-abcd ") == "ABCD"
+    assert gift_codes.last4("ab") == "AB"
+
+
+# Lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_another_organizations_card_does_not_exist(world: World, new_world: Callable[..., World]) -> None:
+    theirs = card(new_world())
+    for gift_card_id in (theirs, tokens.new_id()):
+        with pytest.raises(NotFound):
+            get(world, gift_card_id, include_code=True)
+    assert find(world)["data"] == []
+
+
+def test_a_page_has_the_shape_of_the_model(world: World) -> None:
+    made = [card(world, created_at=NOON + i * DAY) for i in range(3)]
+    page = find(world)
+    assert Page[GiftCard].model_validate(page).model_dump(mode="json", exclude_unset=True) == page
+    assert ids(page) == made[::-1]
+    assert ids(find(world, PageRequest(order=Order.ASC))) == made
+
+
+def test_a_filtered_list_is_paged_to_its_end(world: World) -> None:
+    made = {card(world, balance_minor=i % 2) for i in range(9)}
+    seen, page = [], find(world, PageRequest(limit=2), status=GiftCardStatus.ACTIVE)
+    while page["has_more"]:
+        seen += ids(page)
+        page = find(world, PageRequest(limit=2, starting_after=page["next_cursor"]), status=GiftCardStatus.ACTIVE)
+    seen += ids(page)
+    assert len(seen) == len(set(seen)) == 4
+    assert set(seen) < made
+
+
+def test_updated_since_includes_its_timestamp(world: World) -> None:
+    card(world, updated_at=NOON - 1)
+    changed = card(world, updated_at=NOON)
+    assert ids(find(world, updated_since=NOON)) == [changed]
+
+
+def test_a_cursor_opens_only_the_list_it_was_issued_for(world: World, new_world: Callable[..., World]) -> None:
+    other = new_world()
+    for each in (world, world, other, other):
+        card(each)
+    cursor = find(world, PageRequest(limit=1))["next_cursor"]
+    uses: list[tuple[World, Order, dict[str, Any]]] = [
+        (other, Order.DESC, {}),
+        (world, Order.ASC, {}),
+        (world, Order.DESC, {"status": GiftCardStatus.ACTIVE}),
+        (world, Order.DESC, {"updated_since": NOON}),
+    ]
+    for each, order, filters in uses:
+        with pytest.raises(Malformed):
+            find(each, PageRequest(order=order, starting_after=cursor), **filters)
+
+
+def test_reading_takes_one_statement(world: World, statements: list[str]) -> None:
+    one = card(world)
+    statements.clear()
+    get(world, one, include_code=True)
+    assert len(statements) == 1
+    find(world, status=GiftCardStatus.ACTIVE, updated_since=NOON)
+    assert len(statements) == 2
+
+
+def test_lists_and_look_ups_use_their_index_among_many_cards(world: World) -> None:
+    row = columns(world)
+    with world.database.writing() as tx:
+        for i in range(20_000):
+            changed = {"id": tokens.new_id(), "code_hash": str(i), "created_at": NOON + i, "updated_at": NOON + i}
+            tx.insert(tables.gift_cards, organization_id=world.org, **row | changed)
+    caller, last = world.caller(), NOON + 19_990
+    with world.database.reading() as tx:
+        if not world.database.is_sqlite:
+            tx.run(Statement(text("ANALYZE gift_cards")))
+        explained = Explained(world.database, tx._connection)
+        cursor = gift_cards.find(tx, caller, PageRequest())["next_cursor"]
+        questions: list[Callable[[], Any]] = [
+            lambda: gift_cards.find(explained, caller, PageRequest()),
+            lambda: gift_cards.find(explained, caller, PageRequest(starting_after=cursor)),
+            lambda: gift_cards.find(explained, caller, PageRequest(), status=GiftCardStatus.ACTIVE),
+            lambda: gift_cards.find(explained, caller, PageRequest(), updated_since=last),
+            lambda: gift_cards.get(explained, caller, row["id"]),
+        ]
+        for ask in questions:
+            with contextlib.suppress(NotFound):
+                ask()
+            assert "INDEX" in explained.plan.upper()
+            assert "Seq Scan" not in explained.plan
+            assert "SCAN gift_cards" not in explained.plan

@@ -1,0 +1,438 @@
+"""The feed is walked by its sequence, shows a key what it may read, and is followed without missing anything."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import bindparam, delete
+from support.world import DAY, HOUR, NOON, World
+
+from booking_core.base import tokens
+from booking_core.base.errors import InsufficientScope, Malformed, NotFound
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement
+from booking_core.models.events import Envelope, Event, EventType, ResourceType
+from booking_core.models.pages import EventPage, Order
+from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_core.records import events
+from booking_core.records.events import NewEvent
+
+ASC, DESC = Order.ASC, Order.DESC
+PURGE = Statement(
+    delete(tables.events).where(
+        tables.events.c.organization_id == bindparam("organization_id"),
+        tables.events.c.sequence <= bindparam("through"),
+    )
+)
+
+
+def publish(world: World, *types: EventType, resource_id: str | None = None, **extra: Any) -> list[str]:
+    """Publish an event of each type, about one resource or each about another."""
+
+    def work(tx: Tx) -> list[str]:
+        new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
+        return events.publish(tx, world.organization, new_events, at=world.clock())
+
+    return world.database.write(work)
+
+
+def find(world: World, *scopes: Scope, page: PageRequest = PageRequest(), **asked: Any) -> dict[str, Any]:  # noqa: B008
+    """Return a page as a client reads it."""
+    found = world.database.read(lambda tx: events.find(tx, world.caller(*scopes), page, **asked))
+    read: dict[str, Any] = orjson.loads(orjson.dumps(found))
+    return read
+
+
+def get(world: World, event_id: str, *scopes: Scope) -> dict[str, Any]:
+    event = world.database.read(lambda tx: events.get(tx, world.caller(*scopes), event_id))
+    read: dict[str, Any] = orjson.loads(orjson.dumps(event))
+    return read
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [item["id"] for item in page["data"]]
+
+
+def types(page: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in page["data"]]
+
+
+# Shape and order -------------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_what_the_wire_calls_one(world: World) -> None:
+    card = tokens.new_id()
+    amount = {"amount_minor": 500, "currency": "NOK"}
+    (event_id,) = publish(world, EventType.GIFT_CARD_REDEEMED, resource_id=card, redeemed_amount=amount)
+    event = get(world, event_id)
+    assert Event.model_validate(event).to_json() == event
+    assert list(event) == [*Envelope.model_fields, "resource_type", "resource_id"]
+    assert event["data"] == {"object": {"id": "å"}, "redeemed_amount": amount}
+    assert (event["resource_type"], event["resource_id"]) == ("gift_card", card)
+    page = find(world)
+    assert page["data"] == [event]
+    assert EventPage[Event].model_validate(page).to_json() == page
+
+
+def test_an_event_about_no_resource_says_so(world: World) -> None:
+    def work(tx: Tx) -> None:
+        events.publish(tx, world.organization, [NewEvent(EventType.PING, None, b"{}")], at=world.clock())
+
+    world.database.write(work)
+    (event,) = find(world, resource_type=ResourceType.WEBHOOK)["data"]
+    assert (event["type"], event["resource_type"], event["resource_id"]) == ("ping", "webhook", None)
+
+
+def test_the_newest_comes_first_unless_asked_otherwise(world: World) -> None:
+    made = publish(world, *[EventType.CUSTOMER_CREATED] * 5)
+    assert ids(find(world)) == made[::-1]
+    assert ids(find(world, page=PageRequest(order=ASC))) == made
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize("scopes", [(), (Scope.BOOKINGS_READ,), tuple(READ_SCOPES)])
+def test_a_walk_sees_every_event_once(world: World, order: Order, scopes: tuple[Scope, ...]) -> None:
+    made = publish(world, *[EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED] * 8, EventType.BOOKING_RESCHEDULED)
+    seen, page = [], find(world, *scopes, page=PageRequest(3, order))
+    while page["has_more"]:
+        assert page["next_cursor"] == page["resume_cursor"]
+        seen += ids(page)
+        page = find(world, *scopes, page=PageRequest(3, order, page["next_cursor"]))
+    assert seen + ids(page) == (made if order is ASC else made[::-1])
+    assert page["next_cursor"] is None
+
+
+def test_a_page_that_holds_all_that_is_left_is_the_last(world: World) -> None:
+    publish(world, *[EventType.CUSTOMER_CREATED] * 4)
+    page = find(world, page=PageRequest(4))
+    assert (len(page["data"]), page["has_more"], page["next_cursor"]) == (4, False, None)
+
+
+def test_a_page_and_an_event_take_one_statement_each(world: World, statements: list[str]) -> None:
+    (event_id,) = publish(world, EventType.BOOKING_CREATED)
+    questions: list[dict[str, Any]] = [
+        {},
+        {"types": ["booking.*", "customer.created"]},
+        {"resource_id": tokens.new_id(), "created_since": NOON},
+        {"created_since": NOON, "created_until": NOON + DAY},
+    ]
+    for asked in questions:
+        statements.clear()
+        find(world, *READ_SCOPES, **asked)
+        assert len(statements) == 1
+    statements.clear()
+    get(world, event_id)
+    assert len(statements) == 1
+
+
+# Scopes ----------------------------------------------------------------------------------------------------------
+
+ONE_OF_EACH = [
+    EventType.BOOKING_CREATED,
+    EventType.CUSTOMER_CREATED,
+    EventType.GIFT_CARD_ISSUED,
+    EventType.WEBHOOK_ENABLED,
+]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "shown"),
+    [
+        ((Scope.BOOKINGS_READ,), ["booking.created"]),
+        ((Scope.CUSTOMERS_READ, Scope.EXPERIENCES_READ), ["customer.created"]),
+        ((Scope.GIFT_CARDS_READ, Scope.BOOKINGS_READ), ["gift_card.issued", "booking.created"]),
+        ((Scope.WEBHOOKS_MANAGE,), ["webhook.enabled"]),
+        (tuple(READ_SCOPES), ["gift_card.issued", "customer.created", "booking.created"]),
+        ((), ["webhook.enabled", "gift_card.issued", "customer.created", "booking.created"]),
+    ],
+)
+def test_unasked_a_key_sees_what_it_may_read(world: World, scopes: tuple[Scope, ...], shown: list[str]) -> None:
+    publish(world, *ONE_OF_EACH)
+    assert types(find(world, *scopes)) == shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "required"),
+    [
+        ({"types": ["customer.created"]}, Scope.CUSTOMERS_READ),
+        ({"types": ["booking.created", "gift_card.*"]}, Scope.GIFT_CARDS_READ),
+        ({"types": ["ping"]}, Scope.WEBHOOKS_MANAGE),
+        ({"resource_type": ResourceType.WEBHOOK}, Scope.WEBHOOKS_MANAGE),
+        ({"types": ["booking.created"], "resource_type": ResourceType.CUSTOMER}, Scope.CUSTOMERS_READ),
+        ({"types": ["booking.create", "customer.created"]}, Scope.CUSTOMERS_READ),
+    ],
+)
+def test_what_is_asked_for_by_name_needs_its_scope(world: World, asked: dict[str, Any], required: Scope) -> None:
+    with pytest.raises(InsufficientScope) as refused:
+        find(world, Scope.BOOKINGS_READ, **asked)
+    assert refused.value.required_scope is required
+
+
+def test_a_key_that_can_read_nothing_is_refused_whatever_it_asks(world: World) -> None:
+    (event_id,) = publish(world, EventType.BOOKING_CREATED)
+    questions: list[dict[str, Any]] = [{}, {"types": ["nonsense"]}, {"resource_id": tokens.new_id()}]
+    for asked in questions:
+        with pytest.raises(InsufficientScope):
+            find(world, Scope.EXPERIENCES_READ, Scope.BOOKINGS_WRITE, **asked)
+    for one in (event_id, tokens.new_id()):
+        with pytest.raises(InsufficientScope):
+            get(world, one, Scope.EXPERIENCES_READ)
+
+
+def test_an_event_needs_the_scope_of_its_resource(world: World) -> None:
+    (event_id,) = publish(world, EventType.CUSTOMER_CREATED)
+    assert get(world, event_id, Scope.CUSTOMERS_READ)["id"] == event_id
+    with pytest.raises(InsufficientScope) as refused:
+        get(world, event_id, Scope.BOOKINGS_READ)
+    assert refused.value.required_scope is Scope.CUSTOMERS_READ
+
+
+# Filters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({"types": ["customer.created"]}, ["customer.created"]),
+        ({"types": ["booking.*"]}, ["booking.cancelled", "booking.created"]),
+        ({"types": ["gift_card.*", "customer.created"]}, ["gift_card.issued", "customer.created"]),
+        ({"types": ["booking.created", "booking.*", "booking.created"]}, ["booking.cancelled", "booking.created"]),
+        ({"types": ["webhook.*"]}, ["webhook.enabled"]),
+        ({"types": ["booking.rescheduled"]}, []),
+        ({"resource_type": ResourceType.GIFT_CARD}, ["gift_card.issued"]),
+        ({"resource_type": ResourceType.WEBHOOK}, ["ping", "webhook.enabled"]),
+        ({"resource_type": ResourceType.BOOKING, "types": ["booking.created"]}, ["booking.created"]),
+        ({"resource_type": ResourceType.BOOKING, "types": ["customer.created"]}, []),
+    ],
+)
+def test_types_are_named_one_by_one_or_by_prefix(world: World, asked: dict[str, Any], shown: list[str]) -> None:
+    publish(world, *ONE_OF_EACH, EventType.BOOKING_CANCELLED, EventType.PING)
+    assert types(find(world, **asked)) == shown
+
+
+@pytest.mark.parametrize(
+    "named", [["booking.create"], ["nope.*"], ["*"], [""], [".*"], ["booking.created", "x"], ["Booking.created"]]
+)
+def test_an_unknown_type_is_refused(world: World, named: list[str]) -> None:
+    with pytest.raises(Malformed) as refused:
+        find(world, types=named)
+    assert refused.value.details[0].field == "type"
+
+
+def test_twenty_types_may_be_named_and_not_one_more(world: World) -> None:
+    assert find(world, types=["booking.created"] * 20)["data"] == []
+    with pytest.raises(Malformed):
+        find(world, types=["booking.created"] * 21)
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize(
+    "asked", [{}, {"created_since": NOON - DAY}, {"created_since": NOON, "created_until": NOON + 1}]
+)
+def test_a_walk_sees_every_event_of_a_resource_once_whatever_its_types(
+    world: World, order: Order, asked: dict[str, Any]
+) -> None:
+    booking, made = tokens.new_id(), []
+    single = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED]
+    for kind in single:
+        made += publish(world, kind, *[EventType.BOOKING_UPDATED, EventType.BOOKING_REFUNDED] * 2, resource_id=booking)
+        publish(world, EventType.BOOKING_UPDATED)
+    expected = made if order is ASC else made[::-1]
+    seen, page = [], find(world, page=PageRequest(2, order), resource_id=booking, **asked)
+    while page["has_more"]:
+        seen += ids(page)
+        page = find(world, page=PageRequest(2, order, page["next_cursor"]), resource_id=booking, **asked)
+    assert seen + ids(page) == expected
+    of_updates = find(world, page=PageRequest(order=order), resource_id=booking, types=["booking.updated"], **asked)
+    assert ids(of_updates) == [each for each in expected if made.index(each) % 5 in (1, 3)]
+
+
+def test_the_events_of_one_resource_come_in_order(world: World) -> None:
+    booking, card = tokens.new_id(), tokens.new_id()
+    created, _, confirmed, _ = (
+        publish(world, EventType.BOOKING_CREATED, resource_id=booking)
+        + publish(world, EventType.BOOKING_CREATED)
+        + publish(world, EventType.BOOKING_CONFIRMED, resource_id=booking)
+        + publish(world, EventType.GIFT_CARD_ISSUED, resource_id=card)
+    )
+    assert ids(find(world, resource_id=booking)) == [confirmed, created]
+    assert ids(find(world, Scope.BOOKINGS_READ, resource_id=booking, page=PageRequest(1, ASC))) == [created]
+    assert ids(find(world, resource_id=booking, types=["booking.confirmed"])) == [confirmed]
+    assert ids(find(world, Scope.BOOKINGS_READ, resource_id=card)) == []
+    assert ids(find(world, resource_id=tokens.new_id())) == []
+    cursor = find(world, resource_id=booking, page=PageRequest(1))["next_cursor"]
+    assert ids(find(world, resource_id=booking, page=PageRequest(1, starting_after=cursor))) == [created]
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize("named", [(), ("booking.created",), ("booking.created", "customer.created")])
+def test_the_first_instant_counts_and_the_last_does_not(world: World, order: Order, named: tuple[str, ...]) -> None:
+    made = []
+    for _ in range(6):
+        made += publish(world, EventType.BOOKING_CREATED)
+        world.clock.advance(HOUR)
+
+    def within(since: int | None, until: int | None) -> list[str]:
+        page = PageRequest(2, order)
+        bounds = {"created_since": since, "created_until": until, "types": named}
+        found = find(world, page=page, **bounds)
+        seen = ids(found)
+        while found["has_more"]:
+            found = find(world, page=PageRequest(2, order, found["next_cursor"]), **bounds)
+            seen += ids(found)
+        return seen if order is ASC else seen[::-1]
+
+    assert within(NOON + HOUR, None) == made[1:]
+    assert within(NOON + HOUR + 1, None) == made[2:]
+    assert within(None, NOON + 3 * HOUR) == made[:3]
+    assert within(None, NOON + 3 * HOUR + 1) == made[:4]
+    assert within(NOON + HOUR, NOON + 5 * HOUR) == made[1:5]
+    assert within(NOON - 9000 * DAY, NOON + 9000 * DAY) == made
+    assert within(NOON + HOUR, NOON + HOUR) == []
+    assert within(NOON + DAY, None) == []
+    assert within(None, NOON) == []
+
+
+def test_the_events_of_one_resource_are_bounded_in_time_too(world: World) -> None:
+    booking = tokens.new_id()
+    publish(world, EventType.BOOKING_CREATED, resource_id=booking)
+    world.clock.advance(HOUR)
+    confirmed = publish(world, EventType.BOOKING_CONFIRMED, resource_id=booking)
+    assert ids(find(world, resource_id=booking, created_since=NOON + 1)) == confirmed
+    assert ids(find(world, resource_id=booking, created_until=NOON)) == []
+
+
+def test_an_event_dated_a_little_before_its_predecessor_is_found_by_its_date(world: World) -> None:
+    late = publish(world, EventType.BOOKING_CREATED)
+    world.clock.advance(-20 * HOUR // 3600)
+    early = publish(world, EventType.BOOKING_CREATED)
+    assert ids(find(world, created_since=NOON)) == late
+    assert ids(find(world, created_until=NOON)) == early
+    assert ids(find(world, created_since=world.clock(), created_until=NOON + 1)) == early + late
+
+
+# Tenants and cursors ---------------------------------------------------------------------------------------------
+
+
+def test_another_organizations_event_does_not_exist(world: World, new_world: Callable[..., World]) -> None:
+    booking = tokens.new_id()
+    (theirs,) = publish(new_world(), EventType.BOOKING_CREATED, resource_id=booking)
+    for event_id in (theirs, tokens.new_id()):
+        with pytest.raises(NotFound):
+            get(world, event_id)
+    assert find(world)["data"] == []
+    assert find(world, resource_id=booking)["data"] == []
+
+
+def test_a_cursor_opens_only_what_it_was_issued_for(world: World, new_world: Callable[..., World]) -> None:
+    other, booking = new_world(), tokens.new_id()
+    asked: list[dict[str, Any]] = [
+        {},
+        {"types": ["booking.*"]},
+        {"types": ["booking.created"]},
+        {"resource_type": ResourceType.BOOKING},
+        {"resource_id": booking},
+        {"created_since": NOON},
+        {"created_until": NOON + 1},
+    ]
+    for each in (world, other):
+        publish(each, *[EventType.BOOKING_RESCHEDULED] * 3, *[EventType.BOOKING_CREATED] * 3)
+        publish(each, EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, resource_id=booking)
+    for issued in asked:
+        cursor = find(world, page=PageRequest(1), **issued)["next_cursor"]
+        assert find(world, page=PageRequest(5, DESC, cursor), **issued)["data"]
+        for used in asked:
+            for each, order in [(world, DESC), (world, ASC), (other, DESC)]:
+                if (each, order, used) != (world, DESC, issued):
+                    with pytest.raises(Malformed):
+                        find(each, page=PageRequest(1, order, cursor), **used)
+
+
+def test_types_may_be_named_in_another_order_on_the_next_page(world: World) -> None:
+    publish(world, *[EventType.BOOKING_CREATED] * 3)
+    cursor = find(world, types=["booking.created", "ping"], page=PageRequest(1))["next_cursor"]
+    assert find(world, types=["ping", "booking.created", "ping"], page=PageRequest(1, starting_after=cursor))["data"]
+
+
+def test_a_cursor_outlives_the_key_it_was_given_to(world: World) -> None:
+    made = publish(world, EventType.BOOKING_CREATED, EventType.CUSTOMER_CREATED, EventType.BOOKING_CONFIRMED)
+    cursor = find(world, page=PageRequest(1))["next_cursor"]
+    assert ids(find(world, Scope.BOOKINGS_READ, page=PageRequest(starting_after=cursor))) == [made[0]]
+
+
+def test_a_cursor_is_checked_where_nothing_can_match(world: World) -> None:
+    with pytest.raises(Malformed):
+        find(world, types=["ping"], resource_type=ResourceType.BOOKING, page=PageRequest(starting_after="x"))
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+def test_a_cursor_into_what_was_purged_goes_on_at_the_oldest_kept(world: World, order: Order) -> None:
+    made = publish(world, *[EventType.CUSTOMER_CREATED] * 10)
+    cursor = find(world, page=PageRequest(2, order))["next_cursor"]
+    world.database.write(lambda tx: tx.run(PURGE, organization_id=world.org, through=6))
+    left = ids(find(world, page=PageRequest(20, order, cursor)))
+    assert left == (made[6:] if order is ASC else made[6:8][::-1])
+    with pytest.raises(NotFound):
+        get(world, made[0])
+
+
+# Following -------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_resumes_at_the_tail(world: World) -> None:
+    assert find(world, page=PageRequest(order=ASC))["resume_cursor"] is None
+    first = publish(world, *[EventType.CUSTOMER_CREATED] * 2)
+    page = find(world, page=PageRequest(order=ASC))
+    assert (ids(page), page["has_more"], page["next_cursor"]) == (first, False, None)
+    resume = page["resume_cursor"]
+    for _ in range(2):
+        page = find(world, page=PageRequest(25, ASC, resume))
+        assert (page["data"], page["resume_cursor"]) == ([], resume)
+    second = publish(world, EventType.CUSTOMER_CREATED)
+    page = find(world, page=PageRequest(25, ASC, resume))
+    assert ids(page) == second
+    assert page["resume_cursor"] != resume
+
+
+def test_resuming_the_other_way_leads_on_to_older_events(world: World) -> None:
+    made = publish(world, *[EventType.CUSTOMER_CREATED] * 3)
+    page = find(world, page=PageRequest(2))
+    page = find(world, page=PageRequest(2, DESC, page["resume_cursor"]))
+    assert ids(page) == [made[0]]
+    publish(world, EventType.CUSTOMER_CREATED)
+    page = find(world, page=PageRequest(2, DESC, page["resume_cursor"]))
+    assert page["data"] == []
+    assert page["resume_cursor"] is not None
+
+
+def test_a_follower_sees_what_many_writers_tell_once_and_in_order(world: World) -> None:
+    writers, each = 8, 15
+    failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            for i in range(each):
+                publish(world, *[EventType.BOOKING_RESCHEDULED, EventType.GIFT_CARD_REDEEMED][: 1 + i % 2])
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(writers)]
+    for thread in threads:
+        thread.start()
+    seen: list[int] = []
+    cursor, running = None, True
+    while True:
+        page = find(world, *READ_SCOPES, page=PageRequest(10, ASC, cursor))
+        seen += [item["sequence"] for item in page["data"]]
+        cursor = page["resume_cursor"]
+        if not page["data"]:
+            if not running:
+                break
+            running = any(thread.is_alive() for thread in threads)
+    assert failed == []
+    total = writers * sum(1 + i % 2 for i in range(each))
+    assert seen == list(range(1, total + 1))

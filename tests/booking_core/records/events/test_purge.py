@@ -1,0 +1,82 @@
+"""Old events go, in order; what is waited for stays."""
+
+from support.world import DAY, World
+
+from booking_core.base import tokens
+from booking_core.db import tables
+from booking_core.models.events import EventType
+from booking_core.records import events
+
+
+def insert_event(world: World, sequence: int, created_at: int) -> str:
+    return world.insert(
+        tables.events,
+        sequence=sequence,
+        type=EventType.CUSTOMER_UPDATED,
+        resource_type="customer",
+        resource_id=tokens.new_id(),
+        occurrence=sequence,
+        body="{}",
+        created_at=created_at,
+    )
+
+
+def sequences(world: World) -> list[int]:
+    return sorted(row["sequence"] for row in world.rows(tables.events))
+
+
+def purge(world: World, limit: int = 100) -> int:
+    before = world.clock() - 90 * DAY
+    return world.database.write(lambda tx: events.purge(tx, world.org, before=before, limit=limit))
+
+
+def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None:
+    for sequence in range(1, 6):
+        insert_event(world, sequence, world.clock() - (100 - sequence) * DAY)
+    insert_event(world, 6, world.clock() - 90 * DAY)
+    assert purge(world, limit=2) == 2
+    assert sequences(world) == [3, 4, 5, 6]
+    assert purge(world) == 3
+    assert sequences(world) == [6]
+    assert purge(world) == 0
+
+
+def test_an_event_that_is_not_old_keeps_an_older_one_that_was_published_after_it(world: World) -> None:
+    """Requests that run beside each other are numbered when they end, and dated when they began."""
+    bound = world.clock() - 90 * DAY
+    for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):
+        insert_event(world, sequence, created_at)
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]
+    assert purge(world) == 0
+    world.clock.advance(1)
+    assert purge(world) == 3
+
+
+def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) -> None:
+    for sequence, days in enumerate((100, -300, 100), start=1):
+        insert_event(world, sequence, world.clock() - days * DAY)
+    assert purge(world) == 2
+    assert sequences(world) == [2]
+
+
+def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: World) -> None:
+    now = world.clock()
+    endpoint = world.insert(
+        tables.webhook_endpoints, url="https://x.example", status="enabled", enabled_at=0, created_at=0, updated_at=0
+    )
+    ids = [insert_event(world, sequence, now - 95 * DAY) for sequence in range(1, 5)]
+    world.insert(
+        tables.deliveries,
+        endpoint_id=endpoint,
+        event_id=ids[1],
+        event_type="customer.updated",
+        event_sequence=2,
+        status="queued",
+        trigger="event",
+        max_attempts=6,
+        created_at=now,
+        updated_at=now,
+    )
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]

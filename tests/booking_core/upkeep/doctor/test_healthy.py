@@ -1,0 +1,200 @@
+"""Consistent rows give no finding: in one organization, in all, after a purge, and while no worker runs."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from support.databases import run
+from support.world import DAY, make_world
+
+from booking_core.base.clock import SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement
+from booking_core.upkeep import doctor
+from booking_core.upkeep.doctor import checks
+
+EXACT = doctor.CheckOptions(skew_s=0)
+
+
+def found(history: Any, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
+    return history.world.database.read(lambda tx: doctor.examine(tx, options=options))  # type: ignore[no-any-return]
+
+
+def test_a_consistent_history_has_no_findings(history: Any) -> None:
+    statuses = Counter(row["status"] for row in history.world.rows(tables.deliveries))
+    assert statuses.keys() == {"queued", "succeeded", "failed", "dead"}
+    assert {row["status"] for row in history.world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
+    assert found(history, EXACT) == []
+    assert history.world.examine() == []
+
+
+def test_an_empty_database_has_no_findings(fresh_database_url: str) -> None:
+    database = Database(fresh_database_url)
+    assert database.read(doctor.examine) == []
+    database.close()
+
+
+def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> None:
+    other = make_world(history.world.database, history.world.clock)
+    history.world.change(tables.departures, history.departure, seats_taken=5)
+    (finding,) = history.world.examine()
+    assert finding == doctor.Finding(
+        "seats taken are the seats of pending and confirmed bookings",
+        history.world.org,
+        history.departure,
+        "seats_taken is 5, bookings hold 4",
+        "set seats_taken of the departure to the seats of its pending and confirmed bookings",
+        doctor.FindingKind.BROKEN,
+        history.world.organization.slug,
+    )
+    assert found(history) == [finding]
+    assert other.examine() == []
+
+
+def test_a_finding_shows_times_and_amounts_as_people_read_them() -> None:
+    context = checks.CheckContext("an-organization", {})
+    template = checks.FindingTemplate("an invariant")
+    message = "since 1798764000000000: took -178000 minor NOK of 25000 minor CLP and 7 minor ZZZ"
+    assert template.finding(context, "an-organization", "a-subject", message).message == (
+        "since 2027-01-01T00:40:00Z: took -1,780.00 NOK of 25,000 CLP and 7 minor ZZZ"
+    )
+
+
+def test_a_row_scan_reads_only_the_given_organization(history: Any) -> None:
+    other = make_world(history.world.database, history.world.clock)
+    customer = history.world.rows(tables.customers)[0]["id"]
+    history.world.change(tables.customers, customer, email="another@example.com")
+    assert [finding.subject for finding in history.world.examine()] == [customer]
+    assert other.examine() == []
+
+
+# Purged rows -------------------------------------------------------------------------------------------------
+
+
+def purge_all(history: Any, url: str, *, keep_from: int) -> None:
+    """Let every retention end, delete the rows, and keep the events from a sequence on."""
+    history.world.clock.advance(200 * DAY)
+    run(
+        url,
+        f"DELETE FROM events WHERE sequence < {keep_from}",
+        "DELETE FROM attempts",
+        "DELETE FROM deliveries",
+        "DELETE FROM idempotency",
+        "DELETE FROM mails",
+        "DELETE FROM effects",
+        "DELETE FROM holds",
+    )
+
+
+@pytest.mark.parametrize("keep_from", [1, 4, 12, 20, 9999])
+def test_rows_purged_after_their_retention_are_no_finding(
+    history: Any, fresh_database_url: str, keep_from: int
+) -> None:
+    purge_all(history, fresh_database_url, keep_from=keep_from)
+    history.customer()
+    assert found(history, EXACT) == []
+
+
+def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
+    purge_all(history, fresh_database_url, keep_from=20)
+    assert found(history, doctor.CheckOptions(event_retention_days=100)) == []
+    assert {finding.invariant for finding in found(history, doctor.CheckOptions(event_retention_days=300))} == {
+        "no event is purged before its retention ends",
+        "a booking has one event each for its creation, confirmation and cancellation",
+        "a customer created by a booking has a customer.created event",
+        "each refund that returned money has one event",
+    }
+
+
+@pytest.mark.parametrize("days", [29, 31])
+def test_a_missing_outbox_row_is_a_finding_within_its_retention(
+    history: Any, fresh_database_url: str, days: int
+) -> None:
+    run(fresh_database_url, "DELETE FROM mails", "DELETE FROM effects")
+    confirmed_at = max(row["cancelled_at"] or row["confirmed_at"] or 0 for row in history.world.rows(tables.bookings))
+    history.world.clock.at = confirmed_at + days * DAY
+    invariants = {finding.invariant for finding in found(history, EXACT)}
+    assert invariants == (
+        {
+            "a booking has outbox rows for the mails to its guest, unless they were suppressed",
+            "a booking has outbox rows for the mails to staff where these are enabled",
+        }
+        if days < 30
+        else set()
+    )
+
+
+# Due work ------------------------------------------------------------------------------------------------------
+
+
+def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
+    history.world.clock.advance(40 * DAY)
+    assert found(history) == []
+    assert {finding.invariant for finding in found(history, doctor.CheckOptions(overdue_s=600))} == {
+        "a delivery is sent when it is due, and an expired lease is rescued",
+        "a payment is looked up at Stripe when it is due",
+        "a pending booking expires when its time to pay ends",
+        "a refund is sent when it is due",
+        "outbox rows and mails are processed when they are due",
+    }
+
+
+def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(history: Any) -> None:
+    oldest = min(row["due_at"] for row in history.world.rows(tables.effects) if row["status"] == "queued")
+    waited_s = (history.world.clock() - oldest) // SECOND
+    assert found(history, doctor.CheckOptions(overdue_s=waited_s)) == []
+    assert found(history, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
+
+
+# Execution --------------------------------------------------------------------------------------------------
+
+
+def test_a_check_returns_at_most_findings_max(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "FINDINGS_MAX", 2)
+    bounded = doctor.Check("bounded", "SELECT b.organization_id, b.id, 'one' FROM bookings b WHERE [b]")
+    page = "SELECT b.id, b.id, b.status FROM bookings b WHERE b.organization_id = :organization_id"
+    scan = doctor.RowScan("scanned", page, "b.id", lambda row: str(row[0]))
+    context = checks.CheckContext(
+        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
+    )
+
+    def work(tx: Tx) -> list[int]:
+        return [len(list(each.findings(tx, context))) for each in (bounded, scan)]
+
+    assert history.world.database.read(work) == [2, 2]
+
+
+def test_a_row_scan_reads_every_row_of_every_page(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "PAGE", 2)
+    seen: list[str] = []
+    page = "SELECT e.sequence, e.id, e.type FROM events e WHERE e.organization_id = :organization_id"
+    scan = doctor.RowScan("scanned", page, "e.sequence", lambda row: seen.append(row[0]))
+    context = checks.CheckContext(
+        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
+    )
+    assert history.world.database.read(lambda tx: list(scan.findings(tx, context))) == []
+    event = sorted(history.world.rows(tables.events), key=lambda row: row["sequence"])
+    assert seen == [row["type"] for row in event]
+
+
+def test_examine_reports_its_progress(history: Any) -> None:
+    steps: list[tuple[int, int]] = []
+    history.world.database.read(lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total))))
+    total = sum(check.applies(doctor.CheckOptions()) for check in doctor.CHECKS)
+    assert steps == [(done, total) for done in range(1, total + 1)]
+
+
+def test_the_statement_timeout_is_restored(history: Any) -> None:
+    if history.world.database.is_sqlite:
+        pytest.skip("SQLite has no such limit")
+    show = Statement(text("SELECT current_setting('statement_timeout')"))
+
+    def work(tx: Tx) -> list[str]:
+        before = tx.all(show)
+        doctor.examine(tx)
+        return [before[0][0], tx.all(show)[0][0]]
+
+    before, after = history.world.database.read(work)
+    assert before == after == "9s"

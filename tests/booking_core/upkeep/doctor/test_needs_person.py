@@ -1,0 +1,329 @@
+"""Work for a person is reported apart from broken data: counted, with the newest id and the command to run."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from support import due
+from support.hooks import Hooks
+from support.operations import Operations
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+
+from booking_core import bookings, payments, webhooks
+from booking_core.base.clock import SECOND
+from booking_core.base.tokens import SecretKeys
+from booking_core.bookings.storefront.rules import HOLD_S_MAX
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.bookings import RefundMode
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
+from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
+from booking_core.payments import rules as refund_rules
+from booking_core.records import parked
+from booking_core.upkeep import doctor
+from booking_core.upkeep.doctor import checks, sealed_values
+from booking_core.webhooks import claiming
+from booking_core.webhooks import rules as webhook_rules
+from booking_server.worker.jobs import mail, refunds
+
+EVERYTHING = doctor.CheckOptions(skew_s=0, include_needs_person=True)
+DEAD = "dead deliveries wait for their receiver to be fixed"
+DISABLED = "webhook endpoints disabled by failures wait for a person"
+REVIEW = "refunds that the gateway cannot make wait for a person"
+REFUSED = "refunds that the gateway refused wait for a person"
+FAILED = "mails that could not be sent in the last 72 hours wait for a person"
+UNWRITTEN = "mails that could not be written in the last 72 hours wait for a person"
+PARKED = "rows that a job of the worker cannot process wait for a person"
+CANCELLED_DEPARTURE = "bookings of a cancelled departure wait for a person"
+
+
+@pytest.fixture
+def world(fresh_database_url: str) -> Any:
+    database = Database(fresh_database_url, clock=(clock := FixedClock()))
+    yield make_world(database, clock)
+    database.close()
+
+
+def findings_for_person(world: World, options: doctor.CheckOptions = EVERYTHING) -> dict[str, doctor.Finding]:
+    """Return the findings by invariant, all of which wait for a person."""
+    found = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
+    assert {each.kind for each in found} <= {doctor.FindingKind.NEEDS_PERSON}
+    assert len({each.invariant for each in found}) == len(found)
+    return {each.invariant: each for each in found}
+
+
+def exhaust_attempts(world: World, hooks: Hooks) -> None:
+    """Fail every queued delivery until it is dead."""
+    for _ in range(6):
+        hooks.fail(*hooks.claim())
+        world.clock.advance(9 * HOUR)
+
+
+def test_work_for_a_person_is_reported_only_with_the_option(history: Any) -> None:
+    assert findings_for_person(history.world).keys() == {DEAD, DISABLED}
+    assert findings_for_person(history.world, replace(EVERYTHING, include_needs_person=False)) == {}
+
+
+def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
+    hooks, ops = Hooks(world), Operations(world)
+    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
+    world.clock.advance(HOUR)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    for number in range(3):
+        ops.book(departure, email=f"guest-{number}@example.com")
+        world.clock.advance(HOUR)
+    retried, *others = hooks.claim()
+    hooks.succeed(retried)
+    hooks.fail(*others)
+    world.clock.advance(9 * HOUR)
+    exhaust_attempts(world, hooks)
+    (found,) = findings_for_person(world).values()
+    dead = [row for row in world.rows(tables.deliveries) if row["status"] == "dead"]
+    newest = max(dead, key=lambda row: row["created_at"])["id"]
+    assert (found.invariant, found.subject) == (DEAD, endpoint)
+    assert found.message == f"dead deliveries: 2, the newest is {newest}"
+    assert found.organization == world.organization.slug
+    assert found.remedy is not None
+    assert f"booking webhooks recover {endpoint} --since 2026-11-21T14:00:00Z --status dead" in found.remedy
+
+
+def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(world: World) -> None:
+    hooks, ops = Hooks(world), Operations(world)
+    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
+    world.clock.advance(HOUR)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    for number in range(2):
+        ops.book(departure, email=f"guest-{number}@example.com")
+    exhaust_attempts(world, hooks)
+    world.clock.advance(80 * HOUR)
+    ops.book(departure, email="late@example.com")
+    hooks.fail(*hooks.claim())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+    (found,) = findings_for_person(world).values()
+    assert (found.invariant, found.subject) == (DISABLED, endpoint)
+    assert "deliveries that were not made: 3" in found.message
+    assert found.remedy is not None
+    assert f"booking webhooks enable {endpoint}" in found.remedy
+
+
+def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
+    hooks, ops = Hooks(world), Operations(world)
+    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
+    world.clock.advance(HOUR)
+    ops.book(world.departure(world.experience(), starts_at=world.clock() + 90 * DAY))
+    exhaust_attempts(world, hooks)
+    assert findings_for_person(world).keys() == {DEAD}
+    off = WebhookEndpointChange(status=WantedStatus.DISABLED)
+    world.database.write(lambda tx: webhooks.change(tx, world.caller(), endpoint, off, is_public=lambda _: True))
+    assert findings_for_person(world) == {}
+
+
+def cancelled(world: World, count: int) -> list[str]:
+    """Return the ids of paid bookings that were cancelled in time for a full refund."""
+    ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    world.clock.advance(HOUR)
+    made = [str(ops.check_out(departure, email=f"guest-{number}@example.com")["id"]) for number in range(count)]
+    for booking_id in made:
+        ops.pay(booking_id)
+        ops.cancel(booking_id)
+    return made
+
+
+def test_rows_that_a_job_cannot_process_are_reported_until_they_are_no_longer_due(world: World) -> None:
+    booking_id = "018f0000-0000-7000-8000-000000000001"
+
+    def park() -> bool:
+        error = ZeroDivisionError("a text that is not stored")
+        return world.database.write(lambda tx: parked.park(tx, "abandon_checkouts", world.org, booking_id, error))
+
+    assert [park(), park()] == [True, False]
+    (found,) = findings_for_person(world).values()
+    assert (found.invariant, found.subject) == (PARKED, booking_id)
+    assert found.message.startswith("abandon_checkouts failed 2 times, the last time with ZeroDivisionError")
+    world.clock.advance(2 * HOUR)
+    assert findings_for_person(world) == {}
+
+
+def test_refunds_that_need_a_review_are_counted(world: World) -> None:
+    cancelled(world, 3)
+    assert findings_for_person(world) == {}
+    assert due.refer_refunds(world.database) == 3
+    (found,) = findings_for_person(world).values()
+    newest = max(row["id"] for row in world.rows(tables.refunds))
+    assert (found.invariant, found.subject) == (REVIEW, newest)
+    assert found.message.startswith("refunds that need a review: 3, together 2,670.00 NOK")
+    assert found.remedy is not None
+    assert f"booking refunds list --org {world.organization.slug} --status needs_review" in found.remedy
+
+
+def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
+    cancelled(world, 2)
+    claimed = due.claim_refunds(world.database)
+    refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
+    world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
+    (found,) = findings_for_person(world).values()
+    assert found.invariant == REFUSED
+    assert found.message.startswith("refunds that failed: 2, together 1,780.00 NOK")
+    assert "--status failed" in str(found.remedy)
+
+
+def test_a_cancellation_without_refund_by_staff_is_no_finding(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    world.clock.advance(HOUR)
+    booking = ops.check_out(departure)
+    ops.pay(booking["id"])
+    ops.cancel(booking["id"], refund=RefundMode.NONE)
+    noted = [row["data"] for row in world.rows(tables.timeline) if row["kind"] == "booking_cancelled"]
+    assert [orjson.loads(data)["refund"] for data in noted] == ["none"]
+    assert findings_for_person(world) == {}
+
+
+@pytest.mark.parametrize("hours", [1, 71, 73])
+def test_failed_mails_are_a_finding_for_72_hours(world: World, hours: int) -> None:
+    at = world.clock()
+    for number in range(2):
+        key = f"staff_key_expiring_mail:{number}"
+        mail = {"effect_key": key, "kind": "staff_key_expiring_mail", "recipient": "staff@example.com", "message": ""}
+        ended = {"message_id": key, "created_at": at, "completed_at": at, "last_error": "smtp_550"}
+        world.insert(tables.mails, **mail, **ended, status="failed")
+    world.clock.advance(hours * HOUR)
+    found = {each.invariant: each for each in mail_findings(world)}
+    assert found.keys() == ({FAILED} if hours < 72 else set())
+    if found:
+        newest = max(row["id"] for row in world.rows(tables.mails))
+        assert found[FAILED].subject == newest
+        assert found[FAILED].message == f"mails that failed: 2, the newest is {newest}"
+        assert f"booking mails list --org {world.organization.slug} --status failed" in str(found[FAILED].remedy)
+
+
+def test_unwritten_mails_are_a_finding(world: World) -> None:
+    effect = {"key": "some_mail:1", "kind": "some_mail", "subject_id": world.org, "payload": "{}", "due_at": 1}
+    ended = {"created_at": world.clock(), "completed_at": world.clock(), "last_error": "TemplateError"}
+    world.insert(tables.effects, **effect, **ended, status="failed")
+    found = {each.invariant: each for each in mail_findings(world)}
+    assert found[UNWRITTEN].message == "mails that could not be written: 1, one is some_mail:1"
+    assert "--status unwritten" in str(found[UNWRITTEN].remedy)
+
+
+def mail_findings(world: World) -> list[doctor.Finding]:
+    found = world.database.read(lambda tx: doctor.examine(tx, world.org, EVERYTHING))
+    return [each for each in found if each.kind is doctor.FindingKind.NEEDS_PERSON]
+
+
+def test_bookings_of_a_cancelled_departure_are_a_finding_until_it_begins(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    ops.book(departure)
+    world.change(tables.departures, departure, status="cancelled")
+    (found,) = findings_for_person(world).values()
+    assert (found.invariant, found.subject) == (CANCELLED_DEPARTURE, departure)
+    assert found.message == "the departure is cancelled, and its seats that are still sold: 1"
+    world.clock.advance(91 * DAY)
+    assert findings_for_person(world) == {}
+
+
+def test_broken_data_comes_first(history: Any) -> None:
+    history.world.change(tables.departures, history.departure, seats_taken=5)
+    found = history.world.database.read(lambda tx: doctor.examine(tx, options=EVERYTHING))
+    assert [each.kind for each in found] == ["broken", "needs_person", "needs_person"]
+
+
+# Limits of other packages -----------------------------------------------------------------------------
+
+
+def test_the_time_limits_are_no_smaller_than_those_of_the_writers() -> None:
+    assert HOLD_S_MAX * SECOND == checks.HOLD_AHEAD
+    assert max(WRITE_RETRY_DELAYS) <= checks.EFFECT_AHEAD
+    assert max(SEND_RETRY_DELAYS) <= checks.MAIL_AHEAD
+    assert SENT_WITHIN == checks.MAIL_RETRYABLE
+    longest_s = refund_rules.FIRST_RETRY_DELAY_S * refund_rules.RETRY_FACTOR_MAX * 1.25
+    assert max(refund_rules.ACCEPTED_RECHECK_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
+    assert max(mail.LEASE_S, refunds.LEASE_S) * SECOND <= checks.LEASE_AHEAD
+    assert claiming.DEADLINES_PER_LEASE <= checks.LEASE_DEADLINES
+    assert webhook_rules._JITTER_MAX <= checks.WEBHOOK_JITTER
+
+
+def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    booking = ops.check_out(departure)
+    world.change(tables.bookings, booking["id"], expires_at=world.clock() + 40 * DAY)
+    invariants = {each.invariant for each in world.examine()}
+    assert invariants == {"no timestamp is further in the future than its limit"}
+    longer = doctor.CheckOptions(pending_minutes=10 * 24 * 60)
+    assert world.database.read(lambda tx: doctor.examine(tx, world.org, longer)) == []
+    world.change(tables.organizations, world.org, pending_minutes=10 * 24 * 60)
+    assert world.examine() == []
+
+
+# Sealed values ---------------------------------------------------------------------------------------------------
+
+
+def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> None:
+    def lost(keys: SecretKeys | None) -> list[str]:
+        options = doctor.CheckOptions(openers=None if keys is None else doctor.openers(keys))
+        found = history.world.database.read(lambda tx: doctor.examine(tx, options=options))
+        assert {each.invariant for each in found} <= {sealed_values.SealedValueScan.invariant}
+        return [each.message for each in found]
+
+    assert lost(None) == []
+    assert lost(SecretKeys(SECRET)) == []
+    assert lost(SecretKeys("another key", SECRET)) == []
+    assert lost(SecretKeys("another key")) == [
+        "2 of 2 webhook secrets do not open",
+        "2 of 2 gift card codes do not open",
+        "3 of 3 stored responses do not open",
+        "1 of 1 Stripe accounts do not open",
+        "1 of 1 client secrets of payments do not open",
+    ]
+
+
+def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
+    context: dict[str, set[tuple[str, ...]]] = {}
+
+    def opener(kind: str) -> doctor.Opener:
+        return lambda text, row: context.setdefault(kind, set()).add(row)
+
+    options = doctor.CheckOptions(openers={kind.name: opener(kind.name) for kind in sealed_values.KINDS})
+    assert history.world.database.read(lambda tx: doctor.examine(tx, options=options)) == []
+    org = history.world.org
+    assert context == {
+        "webhook_secret": {(org, row["endpoint_id"], row["id"]) for row in history.world.rows(tables.webhook_secrets)},
+        "gift_card_code": {(org, row["id"]) for row in history.world.rows(tables.gift_cards)},
+        "stored_answer": {(org, row["key"]) for row in history.world.rows(tables.idempotency)},
+        "stripe_account": {(org,)},
+        "client_secret": {(org, row["booking_id"]) for row in history.world.rows(tables.payment_intents)},
+    }
+
+
+# Rows that are no finding -------------------------------------------------------------------------------------------
+
+
+def test_a_customer_with_a_changed_address_is_no_finding(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    booking = ops.book(departure, email="Grace@Example.com")
+    customer = ops.booking(booking["id"])["customer_id"]
+    ops.update_customer(customer, email="hopper@example.com")  # at the same instant
+    assert findings_for_person(world) == {}
+
+
+def test_a_booking_moved_to_other_price_tiers_is_no_finding(world: World) -> None:
+    ops, first = Operations(world), world.experience()
+    other = world.experience(
+        price_tiers='[{"id":"adult","name":"Adult","seats_per_unit":3,"price":{"amount_minor":89000,"currency":"NOK"}}]'
+    )
+    world.clock.advance(HOUR)
+    here, there = (world.departure(each, starts_at=world.clock() + 90 * DAY) for each in (first, other))
+    booking = ops.book(here)
+    ops.reschedule(booking["id"], there)
+    assert findings_for_person(world) == {}
+
+
+def test_bookings_before_staff_mails_were_enabled_are_no_finding(world: World) -> None:
+    quiet = make_world(world.database, world.clock, notify_staff=False)
+    quiet.clock.advance(HOUR)
+    Operations(quiet).book(quiet.departure(quiet.experience(), starts_at=quiet.clock() + 90 * DAY))
+    assert findings_for_person(quiet) == {}
+    quiet.clock.advance(HOUR)
+    quiet.change(tables.organizations, quiet.org, notify_staff=True, updated_at=quiet.clock())
+    assert findings_for_person(quiet) == {}

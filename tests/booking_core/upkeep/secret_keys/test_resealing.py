@@ -1,0 +1,272 @@
+"""A secret key is rotated: counted, sealed anew, dropped, and nothing that it sealed is lost."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from support.sealed import CODE, KEY, Sealed
+from support.world import DAY, FixedClock, make_world
+
+from booking_core.base.errors import NotFound, Unavailable
+from booking_core.base.settings import Settings
+from booking_core.base.tokens import SecretKeys
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.upkeep import secret_keys
+from booking_core.upkeep.secret_keys import Count, State, service
+
+KINDS = [
+    *("webhook_secret", "webhook_headers", "gift_card_code", "stored_answer", "mail", "stripe_account"),
+    *("client_secret", "link_key"),
+]
+
+
+def never(_: float) -> None:
+    """Pause for no time."""
+
+
+@pytest.fixture
+def sealed(fresh_database_url: str) -> Iterator[Sealed]:
+    """Everything sealed with key A."""
+    clock = FixedClock()
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        filled = Sealed(make_world(database, clock))
+        filled.use("A")
+        yield filled.fill()
+
+
+def counted(sealed: Sealed) -> dict[tuple[str, str | None, State], int]:
+    keys = sealed.world.installation.secret_keys
+    return {(each.kind, each.key_id, each.state): each.values for each in secret_keys.status(sealed.database, keys)}
+
+
+def reseal(sealed: Sealed) -> dict[str, tuple[int, int]]:
+    keys = sealed.world.installation.secret_keys
+    return {each.kind: (each.resealed, each.lost) for each in secret_keys.reseal(sealed.database, keys, pause=never)}
+
+
+def unopened(sealed: Sealed) -> list[str]:
+    keys, at = sealed.world.installation.secret_keys, sealed.world.clock()
+    return [each.plural for each in sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, at))]
+
+
+def test_the_key_in_use_has_sealed_everything(sealed: Sealed) -> None:
+    (key_id,) = SecretKeys("A").ids
+    found = counted(sealed)
+    assert {state for _, _, state in found} == {State.CURRENT}
+    assert {key for _, key, _ in found} == {key_id}
+    assert found["gift_card_code", key_id, State.CURRENT] == 1
+    assert found["guest_link", key_id, State.CURRENT] == 1
+    assert reseal(sealed) == dict.fromkeys(KINDS, (0, 0))
+
+
+def test_after_resealing_the_old_key_is_used_by_nothing_and_can_be_dropped(sealed: Sealed) -> None:
+    old, new = sealed.use("B", "A").ids[1], sealed.world.installation.secret_keys.first_id
+    assert {key for _, key, _ in counted(sealed)} == {old}
+    sealed.assert_all_open()
+    done = reseal(sealed)
+    assert all(lost == 0 for _, lost in done.values())
+    assert done["gift_card_code"] == (1, 0)
+    assert {(key, state) for _, key, state in counted(sealed)} == {(new, State.CURRENT)}
+    assert reseal(sealed) == dict.fromkeys(KINDS, (0, 0))
+    sealed.use("B")
+    assert unopened(sealed) == []
+    sealed.assert_all_open()
+    assert {(key, state) for _, key, state in counted(sealed)} == {(new, State.CURRENT)}
+
+
+def test_links_outlive_several_keys_and_are_shown_as_they_were(sealed: Sealed) -> None:
+    for keys in (("B", "A"), ("B",), ("C", "B"), ("C",)):
+        sealed.use(*keys)
+        reseal(sealed)
+        assert sealed.opened() == sealed.booking
+    from booking_core import bookings
+
+    shown = sealed.database.read(lambda tx: bookings.get(tx, sealed.world.caller(), sealed.booking))
+    assert shown["manage_url"].endswith(sealed.token)
+    sealed.world.clock.advance(3 * DAY)
+    with pytest.raises(NotFound):
+        sealed.opened()
+
+
+def test_without_resealing_a_dropped_key_takes_its_links_with_it(sealed: Sealed) -> None:
+    sealed.use("B")
+    with pytest.raises(NotFound):
+        sealed.opened()
+
+
+def test_new_links_end_those_of_former_keys_at_once(sealed: Sealed) -> None:
+    keys = sealed.use("B", "A")
+    reseal(sealed)
+    assert secret_keys.make_new_links(sealed.database, keys, pause=never) == 1
+    with pytest.raises(NotFound):
+        sealed.opened()
+    assert sealed.world.row(tables.bookings, sealed.booking)["manage_key_id"] == keys.first_id
+    sealed.use("B")
+    with pytest.raises(NotFound):
+        sealed.opened()
+    assert unopened(sealed) == []
+
+
+def test_values_of_an_earlier_release_are_bound_to_their_rows(sealed: Sealed) -> None:
+    sealed.unbind()
+    (key_id,) = sealed.world.installation.secret_keys.ids
+    assert counted(sealed)["gift_card_code", key_id, State.TO_RESEAL] == 1
+    assert reseal(sealed)["gift_card_code"] == (1, 0)
+    assert {state for _, _, state in counted(sealed)} == {State.CURRENT}
+    sealed.assert_all_open()
+
+
+def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) -> None:
+    before = sealed.world.row(tables.gift_cards, sealed.card)
+    (lost,) = SecretKeys("A").ids
+    sealed.use("C")
+    assert counted(sealed)["gift_card_code", lost, State.LOST] == 1
+    assert counted(sealed)["guest_link", lost, State.LOST] == 1
+    assert reseal(sealed)["gift_card_code"] == (0, 1)
+    assert sealed.world.row(tables.gift_cards, sealed.card) == before
+    sealed.use("C", "A")
+    reseal(sealed)
+    sealed.assert_all_open()
+
+
+def test_unopened_values_of_an_earlier_release_have_no_key_id(sealed: Sealed) -> None:
+    sealed.unbind()
+    sealed.use("C")
+    assert counted(sealed)["gift_card_code", None, State.LOST] == 1
+
+
+def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> None:
+    assert unopened(sealed) == []
+    sealed.use("C")
+    values = ["webhook secrets", "webhook headers", "gift card codes", "stored answers", "mails", "Stripe accounts"]
+    assert unopened(sealed) == [*values, "client secrets of payments", "guests' links"]
+    sealed.use("B", "A")
+    reseal(sealed)
+    sealed.use("C")
+    assert "link keys" in unopened(sealed)
+
+
+@pytest.mark.parametrize("text", ["AAAA", "v2.00000000.AAAA", None])
+@pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
+def test_a_damaged_value_at_an_edge_is_no_wrong_key(
+    sealed: Sealed, fresh_database_url: str, place: int, text: str | None
+) -> None:
+    sealed.book("another-key")
+    sealed.world.clock.advance(DAY)
+    sealed.book("a-later-key")
+    row = sorted(sealed.world.rows(tables.idempotency), key=lambda row: row["created_at"])[place]
+    sealed.overwrite(tables.idempotency, row, body_sealed=text or row["body_sealed"][:60])
+    assert unopened(sealed) == ["stored answers"]
+    problem = secret_keys.find_problem(Settings(database_url=fresh_database_url, secret_key="A"), sealed.database)
+    assert problem is not None
+    assert (problem.is_refused, problem.is_damage) == (False, True)
+    assert "booking doctor" in problem.hint
+
+
+def test_the_only_value_of_a_kind_is_damaged_if_it_names_a_live_key(sealed: Sealed) -> None:
+    row = sealed.world.row(tables.gift_cards, sealed.card)
+    sealed.overwrite(tables.gift_cards, row, code_sealed=row["code_sealed"][:-8])
+    (found,) = sealed.database.read(
+        lambda tx: secret_keys.unopened(tx, sealed.world.installation.secret_keys, sealed.world.clock())
+    )
+    assert (found.plural, found.is_damaged) == ("gift card codes", True)
+
+
+def test_a_key_that_was_dropped_too_early_is_missing_though_newer_values_open(sealed: Sealed) -> None:
+    sealed.book("another-key")
+    sealed.use("B", "A")
+    sealed.world.clock.advance(DAY)
+    sealed.book("a-key-of-b")
+    keys = sealed.use("B")
+    found = sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
+    assert ("stored answers", *SecretKeys("A").ids) in [(each.plural, each.key_id) for each in found]
+
+
+def test_an_empty_database_holds_nothing_to_be_opened(fresh_database_url: str) -> None:
+    with closing(Database(fresh_database_url, clock=FixedClock())) as database:
+        assert not database.read(lambda tx: secret_keys.holds_anything(tx, 0))
+        assert secret_keys.status(database, SecretKeys("A")) == []
+
+
+def test_a_value_that_is_changed_meanwhile_is_not_overwritten(sealed: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mail is sent, and so emptied, between the moment it is read and the moment it would be written."""
+    sealed.use("B", "A")
+    real = service._sealed_anew
+
+    def sent_meanwhile(keys: SecretKeys, kind: service.Kind, row: service.store.Row) -> dict[str, str] | None:
+        if kind.name == "mail":
+            sealed.overwrite(tables.mails, row, message="")
+        return real(keys, kind, row)
+
+    monkeypatch.setattr(service, "_sealed_anew", sent_meanwhile)
+    assert reseal(sealed)["mail"] == (0, 0)
+    assert {row["message"] for row in sealed.world.rows(tables.mails)} == {""}
+
+
+def test_one_that_was_interrupted_goes_on_where_it_stopped(sealed: Sealed) -> None:
+    for number in range(120):
+        sealed.book(f"{KEY}-{number}")
+    keys = sealed.use("B", "A")
+    progress: list[tuple[int, int]] = []
+
+    def interrupted(done: int, total: int) -> None:
+        progress.append((done, total))
+        if done > 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        secret_keys.reseal(sealed.database, keys, progress=interrupted, pause=never)
+    left = secret_keys.count_to_reseal(sealed.database, keys)
+    assert 0 < left < progress[0][1]
+    assert sum(resealed for resealed, _ in reseal(sealed).values()) == left
+    sealed.use("B")
+    sealed.assert_all_open()
+
+
+def test_each_transaction_is_short_and_others_come_between(sealed: Sealed) -> None:
+    for number in range(service.WRITTEN_AT_ONCE * 2 + 1):
+        sealed.book(f"{KEY}-{number}")
+    keys = sealed.use("B", "A")
+    pauses: list[float] = []
+    secret_keys.reseal(sealed.database, keys, pause=pauses.append)
+    assert len(pauses) >= 6
+    assert all(pause > 0 for pause in pauses)
+
+
+def test_a_database_that_is_busy_for_a_while_is_waited_for(sealed: Sealed, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed.use("B", "A")
+    real, refusals = service.store.replace, [Unavailable(), Unavailable()]
+
+    def busy(*args: object, **named: object) -> int:
+        if refusals:
+            raise refusals.pop()
+        return real(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(service.store, "replace", busy)
+    assert reseal(sealed)["webhook_secret"] == (1, 0)
+
+
+def test_a_card_is_found_by_its_code_after_the_old_key_was_dropped(sealed: Sealed) -> None:
+    from booking_core.base import gift_codes
+
+    sealed.use("B", "A")
+    reseal(sealed)
+    keys = sealed.use("B")
+    hashes = gift_codes.code_hashes(keys, sealed.world.org, CODE)
+    assert sealed.world.row(tables.gift_cards, sealed.card)["code_hash"] == hashes[0]
+
+
+def test_a_start_looks_up_few_values_by_indexes(sealed: Sealed) -> None:
+    seen: list[str] = []
+    sealed.database.observer = seen.append
+    keys = sealed.world.installation.secret_keys
+    sealed.database.read(lambda tx: secret_keys.unopened(tx, keys, sealed.world.clock()))
+    assert len(seen) == 2 * len(KINDS) + 1
+
+
+def test_nothing_is_said_of_keys_but_their_ids(sealed: Sealed) -> None:
+    keys = sealed.use("B-secret", "A")
+    found = secret_keys.status(sealed.database, keys)
+    assert all(isinstance(each, Count) for each in found)
+    assert "B-secret" not in repr(found)
