@@ -72,6 +72,19 @@ DepartureEventType = Literal["departure.*", "departure.updated"]
 GiftCardEventType = Literal["gift_card.*", "gift_card.issued", "gift_card.redeemed", "gift_card.restored"]
 
 
+class ListEvents(TypedDict, total=False):
+    """The parameters of `events.list` beside the types."""
+
+    resource_type: ResourceTypeParam | None
+    resource_id: str | UUID | None
+    created_since: datetime | None
+    created_until: datetime | None
+    limit: int
+    order: Order
+    starting_after: str | None
+    options: RequestOptions | None
+
+
 class IterateEvents(TypedDict, total=False):
     """The parameters of `events.iterate` beside the types."""
 

@@ -24,6 +24,7 @@ from booking_sdk.params import (
     FollowEvents,
     GiftCardEventType,
     IterateEvents,
+    ListEvents,
     Order,
     ResourceTypeParam,
 )
@@ -61,6 +62,26 @@ class AsyncEvents(AsyncAPIResource):
     An event is visible to keys that can read the resource it is about.
     """
 
+    @overload
+    async def list(
+        self, *, types: Collection[BookingEventType], **others: Unpack[ListEvents]
+    ) -> AsyncEventPage[AnyBookingEvent]: ...
+    @overload
+    async def list(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[ListEvents]
+    ) -> AsyncEventPage[AnyCustomerEvent]: ...
+    @overload
+    async def list(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[ListEvents]
+    ) -> AsyncEventPage[DepartureUpdated]: ...
+    @overload
+    async def list(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[ListEvents]
+    ) -> AsyncEventPage[AnyGiftCardEvent]: ...
+    @overload
+    async def list(
+        self, *, types: Collection[EventType | str] = ..., **others: Unpack[ListEvents]
+    ) -> AsyncEventPage[AnyEvent]: ...
     async def list(
         self,
         *,
@@ -73,7 +94,7 @@ class AsyncEvents(AsyncAPIResource):
         order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> AsyncEventPage[AnyEvent]:
+    ) -> AsyncEventPage[Any]:
         """List one page of the feed.
 
         Args:

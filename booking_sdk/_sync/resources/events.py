@@ -25,6 +25,7 @@ from booking_sdk.params import (
     FollowEvents,
     GiftCardEventType,
     IterateEvents,
+    ListEvents,
     Order,
     ResourceTypeParam,
 )
@@ -62,6 +63,26 @@ class Events(APIResource):
     An event is visible to keys that can read the resource it is about.
     """
 
+    @overload
+    def list(
+        self, *, types: Collection[BookingEventType], **others: Unpack[ListEvents]
+    ) -> EventPage[AnyBookingEvent]: ...
+    @overload
+    def list(
+        self, *, types: Collection[CustomerEventType], **others: Unpack[ListEvents]
+    ) -> EventPage[AnyCustomerEvent]: ...
+    @overload
+    def list(
+        self, *, types: Collection[DepartureEventType], **others: Unpack[ListEvents]
+    ) -> EventPage[DepartureUpdated]: ...
+    @overload
+    def list(
+        self, *, types: Collection[GiftCardEventType], **others: Unpack[ListEvents]
+    ) -> EventPage[AnyGiftCardEvent]: ...
+    @overload
+    def list(
+        self, *, types: Collection[EventType | str] = ..., **others: Unpack[ListEvents]
+    ) -> EventPage[AnyEvent]: ...
     def list(
         self,
         *,
@@ -74,7 +95,7 @@ class Events(APIResource):
         order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> EventPage[AnyEvent]:
+    ) -> EventPage[Any]:
         """List one page of the feed.
 
         Args:

@@ -37,6 +37,8 @@ def as_given(client: BookingClient, body: bytes) -> None:
         reveal_type(booked.data.object)  # Booking
     for changed in client.events.iterate(types=["departure.updated"], order="asc"):
         reveal_type(changed)  # DepartureUpdated
+    for listed in client.events.list(types=["gift_card.redeemed"]).data:
+        reveal_type(listed.data.object)  # GiftCard
     feed: Feed = client.events.follow(types=["booking.*", "customer.created"])
     for event in feed:
         if event.type == "customer.created":
