@@ -91,6 +91,7 @@ check-types:
 check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m scripts.phrases
 
 check-imports:
 	$(BIN)/lint-imports
