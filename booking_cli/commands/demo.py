@@ -1,21 +1,23 @@
 """`booking demo`: serve two organizations with example catalogues and an API key."""
 
-import json
 import os
-import secrets
 import shlex
-from datetime import timedelta
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from booking_cli._version import __version__
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import option
-from booking_cli.operator import secret_keys, service, storage
+from booking_cli.operator import demo_data, secret_keys, service, storage
 from booking_cli.operator.catalog_import import read_document
 from booking_cli.operator.demo_organizations import (
+    EXAMPLES,
     HOST,
     LEAD_DAYS,
     WINDOW_DAYS,
@@ -34,6 +36,23 @@ if TYPE_CHECKING:
 app = command_app()
 
 FOLDER = Path(".demo")
+COMMANDS = """
+curl -s -H "Authorization: Bearer $BOOKING_API_KEY" $BOOKING_BASE_URL/api/v1/me
+booking availability --from tomorrow    # departures, with free seats and prices
+booking bookings list                   # the bookings of the demo
+booking demo --once                     # import, book, deliver, verify, step by step
+"""
+
+
+class DemoPage(NamedTuple):
+    """The printed page."""
+
+    slugs: list[str]
+    key: str
+    booking: dict[str, Any] | None
+    """The body of a booking to try."""
+    guest_page: str | None
+    variables: dict[str, str]
 
 
 @command(
@@ -51,7 +70,7 @@ def demo(
     once: Annotated[bool, option("--once", "Run the self-test on a free port, print its steps and exit.")] = False,
     reload: Annotated[bool, option("--reload", "Restart when the code changes; for development.")] = False,
 ) -> int:
-    """Serve two demo organizations with example catalogues, and print an API key and calls to try.
+    """Serve two demo organizations with example catalogues, and print an API key and commands to try.
 
     The database is kept in .demo/, unless BOOKING_DATABASE_URL is set. Existing organizations are used again.
 
@@ -76,9 +95,14 @@ def demo(
             for each in organizations:
                 _create_missing(cli, database, installation, each)
             key = _api_key(database, installation, organizations[0].slug)
-            calls = _calls(database, installation, key, f"http://{HOST}:{port}")
-        variables = _variables(settings, key, f"http://{HOST}:{port}")
-        _write(cli, [each.slug for each in organizations], key, calls, variables)
+            page = DemoPage(
+                slugs=[each.slug for each in organizations],
+                key=key,
+                booking=_booking(database, installation, key),
+                guest_page=_guest_page(database, installation, key),
+                variables=_variables(settings, key, f"http://{HOST}:{port}"),
+            )
+        _write(cli, page)
         cli.is_service = True
         return service.run_server(settings, host=HOST, port=port, reload=reload)
 
@@ -94,11 +118,23 @@ def _set_environment(port: int) -> None:
 
 
 def _create_missing(cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization) -> None:
+    """Create a demo organization that does not exist. Those of the examples get bookings, too."""
     from booking_core import organizations
+    from booking_core.base.context import Actor
 
     if any(each.slug == demo.slug for each in database.read(organizations.find)):
         return
-    create_with_catalogue(cli, database, installation, demo, read_document(demo.catalogue))
+    document = read_document(demo.catalogue)
+    is_example = demo.catalogue.parent == EXAMPLES
+    if is_example:
+        document = demo_data.shifted(document, datetime.now(UTC).date())
+    organization, _ = create_with_catalogue(cli, database, installation, demo, document)
+    if is_example:
+        database.write_once(
+            lambda tx: demo_data.add_bookings(
+                tx, Actor(installation=installation, organization=organization, at=tx.now())
+            )
+        )
     cli.render.note(f"imported {demo.catalogue.name} for {demo.slug}")
 
 
@@ -125,23 +161,30 @@ def _api_key(database: "Database", installation: "Installation", slug: str) -> s
     return key
 
 
-def _calls(database: "Database", installation: "Installation", key: str, base_url: str) -> list[str]:
-    """Return three curl commands to try; two if nothing can be booked in the next weeks."""
+def _booking(database: "Database", installation: "Installation", key: str) -> dict[str, Any] | None:
+    """Return the body of a booking to try, or None if nothing can be booked in the next weeks."""
     from booking_core.catalogue import departures, experiences
     from booking_core.organizations import keys
 
-    api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
     with database.reading() as tx:
         actor = keys.identify(tx, key, installation)
         first = actor.organization.zone.wall(actor.at).date() + timedelta(days=LEAD_DAYS)
         last = first + timedelta(days=WINDOW_DAYS)
         available = departures.find_available(tx, actor, date_from=first, date_to=last)["data"]
-        body = booking_request(available, lambda experience_id: experiences.get(tx, actor, experience_id))
-    calls = [f"curl -s {auth} {api}/me", f"curl -s {auth} '{api}/availability?from={first}&to={last}'"]
-    if body:
-        headers = f"-H 'Content-Type: application/json' -H 'Idempotency-Key: demo-{secrets.token_hex(8)}'"
-        calls.append(f"curl -s {auth} {headers} -d '{json.dumps(body)}' {api}/bookings")
-    return calls
+        return booking_request(available, lambda experience_id: experiences.get(tx, actor, experience_id))
+
+
+def _guest_page(database: "Database", installation: "Installation", key: str) -> str | None:
+    """Return the address of a guest's page, that of the newest booking with one."""
+    from booking_core import bookings
+    from booking_core.db.paging import PageRequest
+    from booking_core.models.pages import Order
+    from booking_core.organizations import keys
+
+    with database.reading() as tx:
+        actor = keys.identify(tx, key, installation)
+        found = bookings.search(tx, actor, PageRequest(10, Order.DESC, None), bookings.Search())["data"]
+    return next((each["manage_url"] for each in found if each["manage_url"]), None)
 
 
 def _variables(settings: "Settings", key: str, base_url: str) -> dict[str, str]:
@@ -154,13 +197,38 @@ def _variables(settings: "Settings", key: str, base_url: str) -> dict[str, str]:
     return {**url, "BOOKING_BASE_URL": base_url, "BOOKING_API_KEY": key}
 
 
-def _write(cli: Cli, slugs: list[str], key: str, calls: list[str], variables: dict[str, str]) -> None:
+def _write(cli: Cli, page: "DemoPage") -> None:
     if cli.render.is_json:
-        cli.render.one({"organizations": slugs, "key": key, "calls": calls, "environment": variables})
+        cli.render.one(
+            {"organizations": page.slugs, "key": page.key, "booking": page.booking, "environment": page.variables}
+        )
     else:
-        lines = [f"API key of {slugs[0]}, with every scope: {key}", "", "Try:", *calls, ""]
-        lines += ["To use the booking command in another terminal:"]
-        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-        lines += ["", "To test everything from import to verified webhook: booking demo --once", ""]
-        cli.render.text("\n".join(lines))
+        _write_page(cli, page)
     cli.render.flush()
+
+
+def _write_page(cli: Cli, page: "DemoPage") -> None:
+    """Write the links, the variables and the first commands, in lines that fit 80 columns where they can."""
+    base_url = page.variables["BOOKING_BASE_URL"]
+    links = {
+        "API reference": f"{base_url}/docs",
+        "A guest's page": page.guest_page,
+        "Database": page.variables.get("BOOKING_DATABASE_URL", "").removeprefix("sqlite:///") or None,
+    }
+    cli.render.heading(f"Booking Service {__version__}: {' and '.join(page.slugs)}")
+    for title, link in links.items():
+        if link:
+            cli.render.text(f"  {title:<16}{link}")
+    cli.render.text("")
+    cli.render.heading(f"An API key of {page.slugs[0]} with every scope. In another terminal:")
+    for name, value in page.variables.items():
+        cli.render.text(f"export {name}={shlex.quote(value)}")
+    if Path(sys.argv[0]).parent != Path(shutil.which("booking") or "").parent:
+        cli.render.text(f'export PATH="{Path(sys.argv[0]).absolute().parent}:$PATH"')
+    cli.render.text("")
+    cli.render.heading("Then try:")
+    if page.booking:
+        cli.render.text(f"booking bookings create --departure {page.booking['departure_id']} \\")
+        cli.render.text(f"    --guest {page.booking['guests'][0]['tier_id']}=1 --payment pay_on_site \\")
+        cli.render.text("    --name 'Ada Lovelace' --email ada@example.com")
+    cli.render.text(COMMANDS.strip() + "\n")

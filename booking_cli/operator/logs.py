@@ -32,9 +32,10 @@ class JsonLines(logging.Formatter):
 
 
 def log_settings(log: logging.Logger, settings: "Settings") -> None:
-    """Log the effective settings with masked secrets, and their warnings."""
-    shown = settings.shown()
-    log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
+    """Log the settings that differ from their defaults, with masked secrets, and their warnings."""
+    defaults = type(settings)().shown()
+    changed = [f"{name}={value}" for name, value in settings.shown().items() if value != defaults[name]]
+    log.info("settings: %s", " ".join(changed) or "the defaults")
     for warning in settings.warnings():
         log.warning("%s", warning)
 
@@ -60,7 +61,7 @@ def config(log_format: str | None) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "console": {"format": "%(asctime)s %(levelname)-7s %(name)s  %(message)s"},
+            "console": {"format": "%(asctime)s %(levelname)-7s %(message)s", "datefmt": "%H:%M:%S"},
             "json": {"()": "booking_cli.operator.logs.JsonLines"},
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": chosen, "stream": "ext://sys.stderr"}},
