@@ -38,9 +38,9 @@ app = command_app()
 FOLDER = Path(".demo")
 COMMANDS = """
 curl -s -H "Authorization: Bearer $BOOKING_API_KEY" $BOOKING_BASE_URL/api/v1/me
-booking availability --from tomorrow    # departures, with free seats and prices
+booking availability --from tomorrow    # departures, free seats and prices
 booking bookings list                   # the bookings of the demo
-booking demo --once                     # import, book, deliver, verify, step by step
+booking demo --once                     # import, book, deliver, verify
 """
 
 
