@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from booking_core.base.errors import BookingError, Unavailable
+from booking_core.base.errors import BookingError
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db import revisions
 from booking_core.db.engine import Database
-from booking_core.db.pooling import find_connections
 from booking_core.db.revisions import SchemaState
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import stripe_accounts
@@ -122,7 +121,6 @@ def open_service(settings: Settings, database: Database | None = None, limiter: 
     except BaseException:
         database.close()
         raise
-    _log_pooling(settings, database)
     return Service(settings, database, limiter)
 
 
@@ -246,13 +244,6 @@ def tracing_of(service: Service, provider: "TracerProvider | None" = None) -> "T
     known = service.authenticator.known_organization
     tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
     return tracing
-
-
-def _log_pooling(settings: Settings, database: Database) -> None:
-    """Log what works through a pooler, if there is one."""
-    with contextlib.suppress(Unavailable):  # requests are refused until the database is there
-        for sentence in find_connections(settings, database).sentences():
-            log.info("%s", sentence)
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:

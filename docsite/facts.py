@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from booking_core.base.settings import Settings
+from booking_core.base.settings import SECRETS, Settings, variable
 from booking_core.models import limits
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import READ_SCOPE, EventType
@@ -58,13 +58,13 @@ def settings() -> str:
     shown = Settings().shown()
     rows = []
     for each in fields(Settings):
-        name = each.metadata["name"]
-        default = str(each.default) if each.metadata["secret"] and each.default else shown[name].removesuffix(".0")
+        name, is_secret = variable(each.name), each.name in SECRETS
+        default = str(each.default) if is_secret and each.default else shown[name].removesuffix(".0")
         # The command's page gives the default among the meanings; here it has a column of its own.
         parts = [part for part in meanings.get(name, "").split("; ") if part not in ("", default)]
         sentences = [_sentence("; ".join(parts))] if parts else []
         sentences += [NOTES[name]] if name in NOTES else []
-        sentences += ["Masked in logs."] if each.metadata["secret"] else []
+        sentences += ["Masked in logs."] if is_secret else []
         rows.append((code(name), code(default) if default else "none", " ".join(sentences)))
     return page(
         "Settings",

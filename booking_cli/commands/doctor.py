@@ -89,12 +89,9 @@ def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | N
 def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | None) -> list["Finding"]:
     with cli.render.progress("checking") as advance:
         from booking_core import organizations
-        from booking_core.db.pooling import find_connections
         from booking_core.upkeep import doctor as checks
 
         _check_secret_keys(cli, settings, database)
-        for sentence in find_connections(settings, database).sentences():
-            cli.render.note(sentence)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         return database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
 

@@ -154,9 +154,7 @@ def _driver_error(error: Exception) -> BaseException:
 
 
 def _translated(error: BaseException) -> CliError | None:
-    from booking_core.db.encoding import EncodingRequired
-    from booking_core.db.faults import Fault, fault_of
-    from booking_core.db.pooling import SessionRequired
+    from booking_core.db.faults import EncodingRequired, Fault, SessionRequired, fault_of
 
     if isinstance(error, (EncodingRequired, SessionRequired)):
         return CliError(str(error), code=error.code, hint=error.hint)

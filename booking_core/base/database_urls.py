@@ -1,20 +1,21 @@
-"""URLs of databases: SQLAlchemy's form, and libpq's with several hosts in each of its spellings.
+"""URLs of databases: SQLAlchemy's form, and libpq's with several hosts.
 
-SQLAlchemy refuses `postgresql://one,two/booking`, and libpq overwrites a `host` that is repeated. So a URL is parsed
-here, and libpq gets its parameters one by one: `host`, `hostaddr` and `port` as lists of the same length. The parameter
-`schema` is the service's own: the schema of PostgreSQL that holds its tables.
+SQLAlchemy refuses `postgresql://one,two/booking`, which is parsed here. The parameter `schema` is the service's own:
+the schema of PostgreSQL that holds its tables.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 _SESSION_ATTRS = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _LISTS = ("host", "hostaddr", "port")
 _PORT_MAX = 65_535
+_HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::(.*))?")
+"""`one:5432`, `[::1]:5432` or `one`."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 """Names that need no quotation marks anywhere."""
 
@@ -34,25 +35,12 @@ def parse(text: str) -> URL:
     try:
         if "," not in hosts or not scheme.startswith("postgresql"):
             return make_url(text)
-        listed = [_host_and_port(each) for each in hosts.split(",")]
         url = make_url(f"{scheme}{separator}{user}{at}{rest[end:]}")
-    except ArgumentError:
-        raise
     except ValueError:  # a port that is no number
         raise ArgumentError("not a database URL") from None
-    named = {"host": ",".join(host for host, _ in listed), "port": ",".join(port for _, port in listed)}
+    parts = [match.groups("") if (match := _HOST.fullmatch(each)) else (each, "", "") for each in hosts.split(",")]
+    named = {"host": ",".join(a or b for a, b, _ in parts), "port": ",".join(port for _, _, port in parts)}
     return url.update_query_dict({key: text for key, text in named.items() if key not in url.query and text.strip(",")})
-
-
-def _host_and_port(text: str) -> tuple[str, str]:
-    """Split `one:5432`, `[::1]:5432`, `one` or `::1`; the port is empty where there is none."""
-    if text.startswith("["):
-        host, _, port = text[1:].partition("]")
-        return host, port.removeprefix(":")
-    host, colon, port = text.rpartition(":")
-    if not colon or ":" in host or text.startswith(("/", "@")):  # no port, an IPv6 address, a path
-        return text, ""
-    return host, port
 
 
 def schema_of(url: URL) -> str | None:
@@ -82,36 +70,24 @@ def parameters(url: URL) -> Parameters:
     Raises:
         ValueError: there are not as many ports or addresses as hosts, or a value is not one of libpq's.
     """
-    named = {key: _joined(value) for key, value in url.query.items() if key != "schema"}
-    for key, value in {"user": url.username, "password": url.password, "dbname": url.database}.items():
-        if value and key not in named:
-            named[key] = value
-    if "host" not in named and url.host:
-        named["host"] = url.host
-    if "port" not in named and url.port:
-        named["port"] = str(url.port)
+    ports = {"port": _joined(url.query["port"])} if "port" in url.query else {}
+    try:
+        _, found = PGDialect_psycopg().create_connect_args(url.difference_update_query(["port", "schema"]))
+    except (ArgumentError, ValueError):
+        raise ValueError("must have as many ports as hosts, all of them numbers") from None
+    named = {key: _joined(value) for key, value in found.items()} | ports
     if named.pop("ssl", "") == "true":  # libpq takes it in URLs, as JDBC writes it
         named["sslmode"] = "require"
-    return _checked(_with_ports_apart(named))
+    return _checked(named)
 
 
-def _joined(value: str | tuple[str, ...]) -> str:
-    return value if isinstance(value, str) else ",".join(value)
-
-
-def _with_ports_apart(named: Parameters) -> Parameters:
-    """Move the ports of `host=one:5432`, which is SQLAlchemy's spelling, to `port`."""
-    pairs = [_host_and_port(each) for each in named.get("host", "").split(",")]
-    if "port" not in named and any(port for _, port in pairs):
-        named["port"] = ",".join(port for _, port in pairs)
-    if named.get("host"):
-        named["host"] = ",".join(host for host, _ in pairs)
-    return named
+def _joined(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _checked(named: Parameters) -> Parameters:
-    lists = {key: named[key].split(",") for key in _LISTS if named.get(key)}
-    count = max((len(lists.get(key, ())) for key in ("host", "hostaddr")), default=1) or 1
+    lists = {key: named[key].split(",") for key in _LISTS if named.get(key, "").strip(",")}
+    count = max(len(lists.get(key, "1")) for key in ("host", "hostaddr"))
     for key, values in lists.items():
         if len(values) != count and not (key == "port" and len(values) == 1):
             raise ValueError(f"must have one {key} for each of its {count} hosts")
@@ -121,16 +97,7 @@ def _checked(named: Parameters) -> Parameters:
         named.setdefault("target_session_attrs", "read-write")
     if named.get("target_session_attrs", "any") not in _SESSION_ATTRS:
         raise ValueError(f"must have a target_session_attrs of {', '.join(_SESSION_ATTRS)}")
-    return named
-
-
-def each_host(named: Mapping[str, str]) -> list[Parameters]:
-    """Return the parameters for each host by itself, in the order of the lists."""
-    lists = {key: named[key].split(",") for key in _LISTS if named.get(key)}
-    count = max(map(len, lists.values()), default=1)
-    others = {key: value for key, value in named.items() if key not in _LISTS}
-    each = [{key: values[place if len(values) > 1 else 0] for key, values in lists.items()} for place in range(count)]
-    return [others | {key: value for key, value in own.items() if value} for own in each]
+    return {key: value for key, value in named.items() if value.strip(",")}
 
 
 def masked(url: str) -> str:

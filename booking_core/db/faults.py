@@ -34,6 +34,30 @@ _OF_SQLSTATE: Mapping[str, Fault] = {
 _OF_CLASS: Mapping[str, Fault] = {"53": Fault.EXHAUSTED, "58": Fault.DISK}
 
 
+class EncodingRequired(Exception):
+    """The PostgreSQL database keeps text in another encoding than UTF-8.
+
+    Without a locale, as on a minimal Debian, `createdb` makes one in SQL_ASCII: clients get its texts as bytes, and the
+    server counts bytes where limits count characters.
+    """
+
+    code = "wrong_encoding"
+    hint = "create a new database: createdb --encoding UTF8 --template template0 NAME"
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"The database has the encoding {found}, and the service needs UTF8.")
+
+
+class SessionRequired(Exception):
+    """A schema cannot be upgraded through a pooler: the lock of upgrades would stay in a session that others use."""
+
+    code = "pooler"
+    hint = "set BOOKING_DATABASE_DIRECT_URL to a URL that leads past it"
+
+    def __init__(self) -> None:
+        super().__init__("The database cannot be upgraded through a pooler.")
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """Return SQLite's primary result code: the low byte of an extended one, such as SQLITE_BUSY_SNAPSHOT."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -18,8 +18,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from booking_core.base import database_urls, private_files
-from booking_core.db import pooling, revisions
+from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
+from booking_core.db.faults import SessionRequired
 from booking_core.db.tables import metadata
 
 log = logging.getLogger("booking.migrate")
@@ -68,9 +69,9 @@ def _engine(url: str, *, writes: bool) -> Engine:
 def _postgres_connection(url: URL) -> Any:
     """Open a connection as the service does, since SQLAlchemy knows fewer spellings of several hosts. It prepares
     nothing, since a pooler may lose what was prepared."""
-    from booking_core.db.postgres_hosts import Connector  # psycopg is not installed where only SQLite is used
+    from booking_core.db.postgres import connect  # psycopg is not installed where only SQLite is used
 
-    connection = Connector(url).connect()
+    connection = connect(url)
     connection.prepare_threshold = None
     if schema := database_urls.schema_of(url):
         # For the session, which `booking db upgrade` has of its own.
@@ -151,11 +152,11 @@ def upgrade(
         prepare: runs in a transaction of its own before anything else is changed.
 
     Raises:
-        SessionRequired: the URL leads through a pooler in transaction mode.
+        SessionRequired: the URL leads through a pooler.
         OperationalError: a table was still locked after all attempts; the revisions before are done.
     """
     with closing(Database(url)) as database:
-        pooling.require_session(database)
+        require_session(database)
         if prepare:
             database.write(prepare)
         if revision == "head" and database.read(revisions.current_of) == revisions.head():
@@ -166,6 +167,16 @@ def upgrade(
         return
     with _connection(url) as connection, _upgrade_lock(connection):
         _run_with_retries(connection, revision, pause)
+
+
+def require_session(database: Database) -> None:
+    """Check that the database's URL leads to a session that no other client gets, as an upgrade needs.
+
+    Raises:
+        SessionRequired: a pooler is between.
+    """
+    if not (database.is_sqlite or database.has_own_sessions()):
+        raise SessionRequired
 
 
 def _run_with_retries(connection: Connection, revision: str, pause: Callable[[float], None]) -> None:

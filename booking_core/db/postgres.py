@@ -1,16 +1,22 @@
 """PostgreSQL through psycopg's binding of libpq: READ COMMITTED, prepared statements, timeouts everywhere.
 
 The service has few statements and runs them millions of times, so each is prepared once on a connection and then
-executed by name. psycopg's cursor would parse the statement, plan its adaptation and step a generator each time, which
-costs more than twice as much (`decisions/0001`). BEGIN travels with a transaction's first statement and COMMIT with
-its last one, so that neither costs a round trip of its own.
+executed by name. psycopg's cursor would parse the statement, plan its adaptation and step a generator each time
+(`decisions/0001`). BEGIN travels with a transaction's first statement and COMMIT with its last one, so that neither
+costs a round trip of its own.
+
+A session that only this process uses gets its settings once. Behind a pooler each transaction sets them: it runs in any
+free session, with the settings that another client left there (`decisions/0041`).
 """
 
+import math
 import selectors
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import psycopg
@@ -23,26 +29,34 @@ from sqlalchemy.engine import URL, Dialect
 from booking_core.base import database_urls
 from booking_core.base.errors import Unavailable
 from booking_core.db.driver import Step
-from booking_core.db.encoding import require_utf8
-from booking_core.db.faults import fault_of
-from booking_core.db.postgres_hosts import CONNECT_TIMEOUT_S, SILENCE_S, Connector, address_of
-from booking_core.db.postgres_session import (
-    LOCK_TIMEOUT_MS,
-    STATEMENT_TIMEOUT_MS,
-    VERIFY,
-    SessionSettings,
-    is_refusal_of_options,
-    new_token,
-    options_before,
-    statement_name,
-)
+from booking_core.db.faults import EncodingRequired, fault_of
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
 
+CONNECT_TIMEOUT_S = 5
+"""Seconds for a connection to the only server."""
+HOST_TIMEOUT_S = 2
+"""Seconds for each address where there are several, the least that libpq knows."""
+TCP_TIMEOUT_MS = 15_000
+"""Milliseconds without any answer, keep-alives included, after which the server counts as unreachable."""
+LOCK_TIMEOUT_MS = 3_000
+STATEMENT_TIMEOUT_MS = 7_000
+RESPONSE_TIMEOUT_S = 7.5
+"""Seconds without a response after which none is expected: the server would have ended the statement before. Its
+machine may be frozen, with a kernel that still answers keep-alives, or a proxy may keep the connection open. Another
+server takes the next request at the latest `HOST_TIMEOUT_S` later."""
+_LOOK_S = 0.5
+"""Seconds between two looks if another connection has found the server frozen."""
+IDLE_IN_TRANSACTION_TIMEOUT_MS = 2_000
+"""Milliseconds between two statements of a transaction after which the server ends it. They are few milliseconds apart,
+unless the process is frozen. Shorter than `LOCK_TIMEOUT_MS`: a request that waits for a lock of a frozen process gets
+it, instead of being refused (`decisions/0030`)."""
+CLIENT_CHECK_MS = 500
+"""Milliseconds between the server's checks that the client still lives: a transaction that waits for a lock must not
+outlive its process, nor must the idempotency key that it holds (decision I5)."""
+PAUSE_MS = 15_000
+"""Milliseconds between two statements of an import, which decides about many rows between them."""
 _FIRST_PLANS = 16
 """Statements after which a new connection discards its plans for the first time."""
-RESPONSE_TIMEOUT_S = 9.5
-"""Seconds without a response after which none is expected: the server would have ended the statement before. Its
-machine may be frozen, with a kernel that still answers keep-alives, or a proxy may keep the connection open."""
 
 # SQLSTATE codes and classes, by how they are handled.
 _RETRYABLE = frozenset({"40001", "40P01", "23505"})
@@ -51,27 +65,88 @@ _LOCK_TIMEOUT = "55P03"
 _TIMEOUT = "57014"
 _IDLE_IN_TRANSACTION = "25P03"
 _BUSY = frozenset({_LOCK_TIMEOUT, _TIMEOUT, _IDLE_IN_TRANSACTION})
-"""Lock timeout, statement timeout, idle in transaction."""
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
 server, and would lead there for ever."""
-
-PAUSE_MS = 15_000
-"""Milliseconds between two statements of an import, which decides about many rows between them."""
 _NOT_PREPARED = frozenset({"26000", "42P05"})
 """A pooler gave the statement to a session that did not prepare it, or that has prepared it for another client."""
 _OF_CONNECTION = _NOT_PREPARED | {_READ_ONLY, _IDLE_IN_TRANSACTION}
 """Another connection may do it."""
-_BEGIN_BEHIND_POOLER = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+
+_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
+_UTF8 = "UTF8"
 _SUCCESS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
-
-Bound = tuple[bool, bytes, list[Any], list[int]]
-"""If the statement is prepared; its name or text, its values and their formats."""
-
 _TEXT_OID = 25
 _ARRAY_HEAD = struct.Struct(">iiIii")
 """The header of an array: number of dimensions, 1 if there are nulls, element type, number of elements, first index."""
 _LENGTH = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The settings of a session, those in which connections differ and those that all share."""
+
+    statement_timeout_ms: int
+    lock_timeout_ms: int
+    schema: str | None = None
+    """The schema that holds the tables, for a database with several of them; None: the role's."""
+
+    def _values(self) -> dict[str, str]:
+        return ({"search_path": self.schema} if self.schema else {}) | {
+            "statement_timeout": str(self.statement_timeout_ms),
+            "lock_timeout": str(self.lock_timeout_ms),
+            "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_TIMEOUT_MS),
+            "client_connection_check_interval": str(CLIENT_CHECK_MS),
+            "TimeZone": "UTC",
+            "jit": "off",
+            "random_page_cost": "1.1",
+        }
+
+    def of_session(self) -> str:
+        """Return the statements that set them for a session."""
+        return "; ".join(f"SET {name} = '{value}'" for name, value in self._values().items())
+
+    def of_transaction(self) -> bytes:
+        """Return the statement that sets them until the transaction ends."""
+        return _of_transaction(self)
+
+
+@lru_cache
+def _of_transaction(settings: SessionSettings) -> bytes:
+    """Return it, with the server's or the role's value for two settings that another client may have left: without the
+    first one, an answered booking could be lost."""
+    values: dict[str, str | None] = {"synchronous_commit": None, "search_path": None, **settings._values()}
+    texts = {name: "NULL" if value is None else f"'{value}'" for name, value in values.items()}
+    calls = [f"set_config('{name}', {text}, true)" for name, text in texts.items()]
+    return f"SELECT {', '.join(calls)}".encode()
+
+
+@lru_cache(maxsize=4096)
+def statement_name(text: str) -> bytes:
+    """Return the name of a prepared statement: through any pooler one name is one text."""
+    return b"booking_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
+
+
+def connect(url: URL) -> psycopg.Connection:
+    """Open a connection in autocommit mode to the first server of the URL that is as `target_session_attrs` wants it.
+
+    Raises:
+        EncodingRequired: the database keeps text in another encoding than UTF-8.
+        psycopg.OperationalError: no server took it.
+    """
+    named = database_urls.parameters(url)
+    is_several = "," in named.get("host", "") or "," in named.get("hostaddr", "")
+    defaults: dict[str, Any] = {
+        "connect_timeout": HOST_TIMEOUT_S if is_several else CONNECT_TIMEOUT_S,
+        "keepalives_idle": TCP_TIMEOUT_MS // 3000,
+        "tcp_user_timeout": TCP_TIMEOUT_MS,
+    }
+    connection = psycopg.connect(autocommit=True, **(defaults | named))
+    found = connection.info.parameter_status("server_encoding")
+    if found not in (None, _UTF8):
+        connection.close()
+        raise EncodingRequired(found)
+    return connection
 
 
 def _array(texts: Sequence[str]) -> bytes:
@@ -97,14 +172,12 @@ def _encoded(value: Any) -> Any:
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, server: "Server", settings: SessionSettings, response_timeout_s: float) -> None:
-        self._server = server
+    def __init__(self, driver: "PostgresDriver", settings: SessionSettings, response_timeout_s: float) -> None:
+        self._driver = driver
         self._settings = settings
-        self._response_timeout_s: float | None = response_timeout_s
-        token = new_token()
-        self._raw = server.connect(settings, token)
-        self._address = address_of(self._raw)
-        self._losses = server.signs.losses(self._address)
+        self._response_timeout_s = response_timeout_s
+        self._found_frozen = driver.found_frozen
+        self._raw = connect(driver.url)
         self._raw.adapters.register_loader("uuid", TextLoader)
         self._libpq = self._raw.pgconn
         self._socket = selectors.DefaultSelector()
@@ -115,146 +188,131 @@ class PostgresConnection:
         self._executed = 0
         self._is_unusable = False
         self._plans_until = _FIRST_PLANS
-        self.is_own_session = False
-        """Its settings are those of the session, which has no other client; else each transaction sets them."""
         try:
-            ((process_id, *shown),) = self._loaded(self._run(VERIFY, [token.encode()]))[0]
-            # A pooler tells its clients process ids of its own, with which they cancel statements.
-            self.is_own_session = process_id == self._libpq.backend_pid and settings.are_shown(*shown)
+            self.is_own_session = self._is_own_session()
+            if self.is_own_session:
+                self.command(settings.of_session())
         except BaseException:
             self.close()
             raise
 
-    def _checked(self, result: Any) -> Any:
-        if result.status not in _SUCCESS:
-            error = error_from_result(result, encoding="utf-8")
-            self._is_unusable |= error.sqlstate == _READ_ONLY
-            if error.sqlstate in _NOT_PREPARED:
-                self._is_unusable = True
-                self._server.note_not_prepared(self.is_own_session)
-            raise error
-        return result
+    def _is_own_session(self) -> bool:
+        """Return whether the session has no other client: a pooler gives its clients other process ids, with which
+        they cancel statements."""
+        self._libpq.send_query(b"SELECT pg_backend_pid()")
+        return int(self._answer().get_value(0, 0)) == self._libpq.backend_pid
 
-    def _discard_plans_if_due(self) -> None:
-        if self._are_plans_due():
-            self.command("DISCARD PLANS")
-
-    def _are_plans_due(self) -> bool:
-        """Return whether the plans of prepared statements are to be discarded, before the next statement: now and then,
-        each time after four times as many statements.
-
-        PostgreSQL keeps a plan after five executions. On a new installation all tables are empty then, so that it plans
-        to read them whole, and it would plan again only after autovacuum has analyzed them.
-        """
-        self._executed += 1
-        is_due = self._executed >= self._plans_until and (self._begin_is_due or not self.in_transaction)
-        if is_due:
-            self._plans_until *= 4
-        return is_due
+    # Statements --------------------------------------------------------------------------------------------------
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """Run a statement and return its rows and the number of affected rows."""
-        self._discard_plans_if_due()
-        if first := self._first():
-            return self._loaded(self._pipeline_behind(first, (compiled, parameters))[-1])
-        self._send(self._bound(compiled, parameters))
-        return self._loaded(self._answer())
+        return self._loaded(self._run((compiled, parameters))[0])
 
     def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
         """Run the statements in one round trip and return the rows of each."""
-        self._discard_plans_if_due()
-        first = self._first()
-        return [self._loaded(result)[0] for result in self._pipeline_behind(first, *steps)[len(first) :]]
+        return [self._loaded(result)[0] for result in self._run(*steps)]
 
-    def _first(self) -> list[bytes]:
-        """Return what is sent with the next statement and before it: the BEGIN, and the settings behind a pooler.
+    def command(self, text: str) -> None:
+        """Run a statement without parameters and rows, such as COMMIT."""
+        self._libpq.send_query(text.encode())
+        self._answer()
 
-        Without a BEGIN the statements of a pipeline are a transaction too, which ends with the pipeline.
-        """
-        if self._begin_is_due:
-            self._begin_is_due = False
-            return [b"BEGIN"] if self.is_own_session else [_BEGIN_BEHIND_POOLER, self._settings.statement()]
-        return [] if self.is_own_session or self.in_transaction else [self._settings.statement()]
+    def begin(self) -> None:
+        """Begin a transaction: its BEGIN is sent with its first statement."""
+        self._begin_is_due = True
 
     def commit(self, last: Step | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read: in one round trip."""
-        if self._begin_is_due and not last:  # no statement has run
-            self._begin_is_due = False
-        elif last:
-            first = self._first() if self._begin_is_due else []
-            self._pipeline(*first, last, b"COMMIT")
-        else:
+        if last:
+            self._pipeline_behind(self._first(), last, b"COMMIT")
+        elif not self._begin_is_due:
             self.command("COMMIT")
+        self._begin_is_due = False
 
     def rollback(self) -> None:
         if not self._begin_is_due:
             self.command("ROLLBACK")
         self._begin_is_due = False
 
-    def _loaded(self, result: Any) -> tuple[list[Row], int]:
-        if result.status == pq.ExecStatus.TUPLES_OK:
-            self._rows.set_pgresult(result)
-            return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
-        return [], result.command_tuples or 0
+    def _run(self, *steps: Step) -> list[Any]:
+        """Return the results of the statements, in one round trip with whatever has to be sent before them."""
+        self._discard_plans_if_due()
+        first = self._first()
+        if not first and len(steps) == 1 and statement_name(steps[0][0].text) in self._prepared:
+            self._send(steps[0])
+            return [self._answer()]
+        return self._pipeline_behind(first, *steps)
 
-    def _bound(self, compiled: Compiled, parameters: dict[str, Any], *, is_prepared: bool = False) -> Bound:
-        """Return the statement's name, or its text where none can be prepared, its values and their formats.
+    def _pipeline_behind(self, first: Sequence[bytes], *steps: Step | bytes) -> list[Any]:
+        """Return the results of the steps, sent with the commands of `first`.
 
-        Args:
-            is_prepared: no round trip is needed to prepare it.
-        """
-        text, values = compiled.text, [parameters[key] for key in compiled.positions]
-        prepare = statement_name if is_prepared else self._prepare
-        name = prepare(text) if self._server.keeps_prepared else None
-        return (
-            name is not None,
-            name or text.encode(),
-            [_encoded(value) for value in values],
-            [isinstance(value, list) for value in values],
-        )
-
-    def _send(self, bound: Bound) -> None:
-        is_prepared, statement, values, formats = bound
-        if is_prepared:
-            self._libpq.send_query_prepared(statement, values, formats)
-        else:
-            self._libpq.send_query_params(statement, values, None, formats)
-
-    def _run(self, text: bytes, values: list[Any]) -> Any:
-        """Run a statement that is not prepared and return its result."""
-        self._libpq.send_query_params(text, values)
-        return self._answer()
-
-    def _pipeline_behind(self, first: Sequence[bytes], *steps: Step) -> list[Any]:
-        """Return the results of `first` and of the statements.
-
-        Statements outside a transaction are run once more, with their texts, when a pooler has lost a prepared one: it
-        has no statement of this connection's, or another client's of the same name.
+        Where a pooler has lost a prepared statement, and nothing was sent before, all of it is sent with its texts.
         """
         try:
-            return self._pipeline(*first, *steps)
+            return self._pipeline(*first, *steps)[len(first) :]
         except psycopg.Error as error:
-            is_lost = error.sqlstate in _NOT_PREPARED and not self.is_own_session
-            if not is_lost or self._libpq.transaction_status != pq.TransactionStatus.IDLE or not first:
+            if error.sqlstate not in _NOT_PREPARED or not first:
                 raise
-            if _BEGIN_BEHIND_POOLER in first:  # the transaction is run again as a whole
-                raise
-        return self._pipeline(*first, *steps)
+        if self.in_transaction:
+            self.command("ROLLBACK")
+        return self._pipeline(*first, *steps)[len(first) :]
+
+    def _first(self) -> list[bytes]:
+        """Return the commands to send before the next statement: the BEGIN, and the settings behind a pooler.
+
+        Without a BEGIN the statements of a pipeline are a transaction too, which ends with the pipeline.
+        """
+        settings = [] if self.is_own_session else [self._settings.of_transaction()]
+        if self._begin_is_due:
+            self._begin_is_due = False
+            return [_BEGIN, *settings]
+        return [] if self.in_transaction else settings
+
+    def _discard_plans_if_due(self) -> None:
+        """Discard the plans of prepared statements now and then, each time after four times as many statements.
+
+        PostgreSQL keeps a plan after five executions. On a new installation all tables are empty then, so that it plans
+        to read them whole, and it would plan again only after autovacuum has analyzed them.
+        """
+        self._executed += 1
+        if self._executed >= self._plans_until and (self._begin_is_due or not self.in_transaction):
+            self._plans_until *= 4
+            self.command("DISCARD PLANS")
 
     def _pipeline(self, *steps: Step | bytes) -> list[Any]:
         """Return the results of statements and commands that are sent at once; after a failed one none is run."""
-        bound = [step if isinstance(step, bytes) else self._bound(*step) for step in steps]
         libpq = self._libpq
         libpq.enter_pipeline_mode()
-        for step in bound:
-            if isinstance(step, bytes):
-                libpq.send_query_params(step, None)
-            else:
-                self._send(step)
+        prepared = [name for step in steps for name in self._send(step)]
         libpq.pipeline_sync()
         results = self._results()
         libpq.exit_pipeline_mode()
-        return [self._checked(result) for result in results]
+        for name, result in zip(prepared, results, strict=True):
+            if name and result.status not in _SUCCESS:
+                self._prepared.discard(name)
+        checked = [self._checked(result) for result in results]
+        return [result for name, result in zip(prepared, checked, strict=True) if name is None]
+
+    def _send(self, step: Step | bytes) -> tuple[bytes | None, ...]:
+        """Send a statement and prepare it before its first use; return for each message the name that it prepares."""
+        libpq = self._libpq
+        if isinstance(step, bytes):
+            libpq.send_query_params(step, None)
+            return (None,)
+        compiled, parameters = step
+        text, values = compiled.text, [parameters[key] for key in compiled.positions]
+        encoded, formats = [_encoded(value) for value in values], [isinstance(value, list) for value in values]
+        if not self._driver.keeps_prepared:
+            libpq.send_query_params(text.encode(), encoded, None, formats)
+            return (None,)
+        name = statement_name(text)
+        if is_new := name not in self._prepared:
+            self._prepared.add(name)
+            libpq.send_prepare(name, text.encode())
+        libpq.send_query_prepared(name, encoded, formats)
+        return (name, None) if is_new else (None,)
+
+    # Results -----------------------------------------------------------------------------------------------------
 
     def _results(self) -> list[Any]:
         self._flush()
@@ -294,62 +352,43 @@ class PostgresConnection:
         """Wait until the socket can be read or written.
 
         Raises:
-            Unavailable: there was no response in time, or the server is frozen. The connection is closed, the
+            Unavailable: there was no response in time, here or on another connection. The connection is closed, the
                 transaction's outcome unknown.
         """
         left_s = self._response_timeout_s
-        while not self._socket.select(SILENCE_S if left_s is None else min(left_s, SILENCE_S)):
-            begun_s = time.monotonic()
-            left_s = None if left_s is None else left_s - SILENCE_S
-            if (left_s is not None and left_s <= 0) or self._server.signs.is_lost(self._address, self._losses):
+        while not self._socket.select(min(left_s, _LOOK_S)):
+            left_s -= _LOOK_S
+            if left_s <= 0 and not self._is_lost:
+                self._driver.found_frozen += 1
+            if self._is_lost:
                 self._raw.close()
                 raise Unavailable(for_all=True)
-            left_s = None if left_s is None else max(0.0, left_s - (time.monotonic() - begun_s))
 
-    def _prepare(self, text: str) -> bytes | None:
-        """Prepare a statement and return its name; None if a pooler has one of another client in its place."""
-        name = statement_name(text)
-        if name not in self._prepared:
-            if self.is_own_session or self._libpq.transaction_status != pq.TransactionStatus.IDLE:
-                self._libpq.send_prepare(name, text.encode())
-                self._answer()
-            elif not self._is_prepared_with_settings(name, text.encode()):
-                return None
-            self._prepared.add(name)
-        return name
+    def _checked(self, result: Any) -> Any:
+        if result.status not in _SUCCESS:
+            error = error_from_result(result, encoding="utf-8")
+            self._is_unusable |= error.sqlstate == _READ_ONLY
+            if error.sqlstate in _NOT_PREPARED and not self.is_own_session:
+                self._driver.keeps_prepared = False
+            raise error
+        return result
 
-    def _is_prepared_with_settings(self, name: bytes, text: bytes) -> bool:
-        """Prepare a statement between transactions behind a pooler, and return False if its name is taken.
+    def _loaded(self, result: Any) -> tuple[list[Row], int]:
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            self._rows.set_pgresult(result)
+            return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
+        return [], result.command_tuples or 0
 
-        The settings go with it: the search path says in which schema its tables are, and the session may have that of
-        another cell, or none.
-        """
-        libpq = self._libpq
-        libpq.enter_pipeline_mode()
-        libpq.send_query_params(self._settings.statement(), None)
-        libpq.send_prepare(name, text)
-        libpq.pipeline_sync()
-        results = self._results()
-        libpq.exit_pipeline_mode()
-        try:
-            for result in results:
-                self._checked(result)
-        except psycopg.errors.DuplicatePreparedStatement:
-            return False
-        return True
-
-    def command(self, text: str) -> None:
-        """Run a statement without parameters and rows, such as COMMIT."""
-        self._libpq.send_query(text.encode())
-        self._answer()
-
-    def begin(self) -> None:
-        """Begin a transaction: its BEGIN is sent with its first statement."""
-        self._begin_is_due = True
+    # The connection itself ---------------------------------------------------------------------------------------
 
     @property
     def in_transaction(self) -> bool:
         return self._begin_is_due or self._libpq.transaction_status != pq.TransactionStatus.IDLE
+
+    @property
+    def _is_lost(self) -> bool:
+        """True if the server was found frozen since the connection was opened."""
+        return self._found_frozen != self._driver.found_frozen
 
     @property
     def broken(self) -> bool:
@@ -357,8 +396,7 @@ class PostgresConnection:
         libpq = self._libpq
         is_ready = libpq.status == pq.ConnStatus.OK and libpq.pipeline_status == pq.PipelineStatus.OFF
         is_busy = libpq.transaction_status == pq.TransactionStatus.ACTIVE
-        is_lost = self._server.signs.losses(self._address) != self._losses
-        return bool(self._raw.closed) or not is_ready or is_busy or is_lost or self._is_unusable
+        return bool(self._raw.closed) or not is_ready or is_busy or self._is_lost or self._is_unusable
 
     @property
     def was_closed_by_server(self) -> bool:
@@ -369,7 +407,7 @@ class PostgresConnection:
     def without_statement_timeout(self) -> Iterator[None]:
         """Lift the statement timeout inside the block."""
         before, timeout_s = self._settings, self._response_timeout_s
-        self._settings, self._response_timeout_s = before.without_statement_timeout(), None
+        self._settings, self._response_timeout_s = replace(before, statement_timeout_ms=0), math.inf
         self._apply_statement_timeout()
         try:
             yield
@@ -395,33 +433,6 @@ class PostgresConnection:
         self._raw.close()
 
 
-class Server:
-    """The server of a URL, or the pooler before it, and what was found out about it."""
-
-    def __init__(self, url: URL, connect_timeout_s: int) -> None:
-        self._connector = Connector(url, connect_timeout_s)
-        self.signs = self._connector.signs
-        self.keeps_prepared = True
-        """It keeps the prepared statements of a connection: PgBouncer does from 1.21 on, if it is configured to."""
-        self._takes_options = True
-
-    def connect(self, settings: SessionSettings, token: str) -> psycopg.Connection:
-        """Open a connection that asks for these settings, unless a pooler has refused that."""
-        if self._takes_options:
-            before = options_before(self._connector.parameters)
-            try:
-                return require_utf8(self._connector.connect(options=settings.options(token, before)))
-            except psycopg.OperationalError as error:
-                if not is_refusal_of_options(error):
-                    raise
-                self._takes_options = False
-        return require_utf8(self._connector.connect())
-
-    def note_not_prepared(self, is_own_session: bool) -> None:
-        """Send every statement with its text from now on, if it is a pooler that has lost one."""
-        self.keeps_prepared = self.keeps_prepared and is_own_session
-
-
 class PostgresDriver:
     """Opens connections to one server and classifies its errors."""
 
@@ -432,9 +443,13 @@ class PostgresDriver:
     """The same, with those that have waited for the server for a while."""
     writers = 8
 
-    def __init__(self, url: URL, *, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> None:
-        self.server = Server(url, connect_timeout_s)
+    def __init__(self, url: URL) -> None:
+        self.url = url
         self.schema = database_urls.schema_of(url)
+        self.keeps_prepared = True
+        """False once a pooler has lost a prepared statement: PgBouncer keeps them from 1.21 on if configured to."""
+        self.found_frozen = 0
+        """How often the server gave no response in time: connections from before the last time are lost."""
 
     def connect(
         self,
@@ -455,7 +470,7 @@ class PostgresDriver:
         statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
         settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS, self.schema)
         try:
-            return PostgresConnection(self.server, settings, RESPONSE_TIMEOUT_S)
+            return PostgresConnection(self, settings, RESPONSE_TIMEOUT_S)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error

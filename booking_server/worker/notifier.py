@@ -36,6 +36,10 @@ _KEEPALIVES_IDLE_S = 5
 _NOTIFY = "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}; COMMIT"
 """A hint needs no flush to disk. A setting of the session could be inherited by another client of a pooler, whose
 bookings would not be flushed either."""
+_POOLED = (
+    "the worker cannot listen for notifications through a pooler and polls instead: set BOOKING_DATABASE_DIRECT_URL to"
+    " a URL that leads past it"
+)
 
 Notify = Callable[[], None]
 
@@ -59,8 +63,8 @@ async def listen(
     """Call `on_notification` on the event loop for each notification, and once after each connect.
 
     Args:
-        direct_url: the URL of the database to listen on, where its own leads through a pooler that nothing can be
-            received through.
+        direct_url: the URL of the database to listen on, where its own leads through a pooler: the next client of the
+            session would get the notifications.
     """
     url = database_urls.parse(direct_url) if direct_url else database.url
     async with _background_task(_receive_notifications(url, on_notification, reconnect_s), database):
@@ -107,6 +111,9 @@ async def _receive_notifications(url: URL, on_notification: Callable[[], None], 
     while True:
         try:
             async with await _connect(url) as connection:
+                if await _is_pooled(connection):
+                    log.warning(_POOLED)
+                    return
                 await connection.execute(f"LISTEN {_channel(url)}")
                 on_notification()
                 async for _ in connection.notifies():
@@ -114,6 +121,12 @@ async def _receive_notifications(url: URL, on_notification: Callable[[], None], 
         except psycopg.Error as error:
             log.warning("the worker cannot listen for notifications and polls instead: %s", error)
         await asyncio.sleep(reconnect_s)
+
+
+async def _is_pooled(connection: Any) -> bool:
+    """Return whether a pooler is between: its clients get other process ids."""
+    (process_id,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    return bool(process_id != connection.info.backend_pid)
 
 
 def _channel(url: URL) -> str:

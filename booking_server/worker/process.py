@@ -9,10 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from booking_core.base.context import Installation
-from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_core.db.pooling import find_connections
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.upkeep import secret_keys
 from booking_server import gc_tuning
@@ -107,7 +105,7 @@ async def working(
         async with (
             _monitored(settings, database, health_address) as monitor,
             running_worker(settings, database, installation, tracing) as worker,
-            _listening(settings, database, worker),
+            listen(database, worker.wake, direct_url=settings.database_direct_url),
         ):
             monitor.watch_worker(worker)
             yield monitor, database
@@ -143,28 +141,6 @@ async def _monitored(settings: Settings, database: Database, address: tuple[str,
 
         async with serving(monitor, *address):
             yield monitor
-
-
-@contextlib.asynccontextmanager
-async def _listening(settings: Settings, database: Database, worker: Worker) -> AsyncIterator[None]:
-    """Wake the worker by what other processes commit, where that can be received; it polls anyway."""
-    listening_url = await asyncio.to_thread(_listening_url, settings, database)
-    if listening_url is None:
-        yield
-        return
-    async with listen(database, worker.wake, direct_url=listening_url):
-        yield
-
-
-def _listening_url(settings: Settings, database: Database) -> str | None:
-    """Return the URL to listen on, if there is one, and log what works through a pooler."""
-    try:
-        found = find_connections(settings, database)
-    except Unavailable:  # it may come back, and then notifications may be received
-        return settings.database_direct_url or settings.database_url
-    for sentence in found.sentences():
-        log.info("%s", sentence)
-    return found.listening_url
 
 
 def stop_on_signal() -> asyncio.Event:

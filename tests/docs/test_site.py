@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import pages
 
-from booking_core.base.settings import Settings
+from booking_core.base.settings import Settings, variable
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
@@ -53,7 +53,7 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
         page = text_of(site / f"reference/cli/{words[0]}.html")
         assert f"booking {' '.join(words)}" in page
     for setting in fields(Settings):
-        assert setting.metadata["name"] in text_of(site / "reference/settings.html")
+        assert variable(setting.name) in text_of(site / "reference/settings.html")
     for code in ErrorCode:
         assert f"<code>{code.value}</code>" in text_of(site / "reference/error-codes.html")
     for event_type in EventType:
@@ -73,7 +73,7 @@ def test_the_links_and_pictures_of_the_readme_are_there() -> None:
 
 def test_every_setting_is_explained() -> None:
     rows = re.findall(r"^\| `(BOOKING_\w+)` \|[^|]*\| (.*) \|$", facts.settings(), re.MULTILINE)
-    assert [name for name, _ in rows] == [setting.metadata["name"] for setting in fields(Settings)]
+    assert [name for name, _ in rows] == [variable(setting.name) for setting in fields(Settings)]
     assert all(meaning for _, meaning in rows)
     assert set(facts.NOTES) <= {name for name, _ in rows}
 

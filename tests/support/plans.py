@@ -18,7 +18,7 @@ from psycopg.types.string import TextLoader
 from sqlalchemy.engine import Dialect, make_url
 
 from booking_core.db.engine import Database, Tx
-from booking_core.db.postgres_session import SessionSettings
+from booking_core.db.postgres import SessionSettings
 from booking_core.db.statements import Compiled, Statement
 
 _COUNTS_PREPARING = sqlite3.sqlite_version_info >= (3, 41)
@@ -94,7 +94,7 @@ class _Postgres(_Asked):
         )
         self._raw.prepare_threshold = None  # else a ROLLBACK would forget what was prepared here
         self._raw.adapters.register_loader("uuid", TextLoader)
-        self._raw.execute(SessionSettings(0, 0).setting_statements().encode())
+        self._raw.execute(SessionSettings(0, 0).of_session().encode())
         self._prepared: dict[str, str] = {}
         self.plans: list[Plan] = []
 

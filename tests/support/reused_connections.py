@@ -23,7 +23,7 @@ def reused_connections() -> Iterator[None]:
     keys: dict[PostgresConnection, Any] = {}
 
     def connect(self: PostgresDriver, writable: bool, **settings: Any) -> PostgresConnection:
-        key = (*sorted(self.server._connector.parameters.items()), self.schema, *sorted(settings.items()))
+        key = (self.url, *sorted(settings.items()))
         found = idle[key].pop() if idle[key] else _connect(self, writable, **settings)
         keys[found] = key
         return found

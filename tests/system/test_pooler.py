@@ -22,7 +22,7 @@ from booking_core.base import database_urls
 from booking_core.base.settings import CellAddress, Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.db.pooling import PoolerMode, SessionRequired, find_connections, find_pooling
+from booking_core.db.faults import SessionRequired
 from booking_core.db.postgres import PostgresDriver
 from booking_core.db.statements import Statement
 from booking_core.upkeep import backups, cells
@@ -102,7 +102,7 @@ def test_each_booking_behind_a_pooler_is_durable_and_has_its_timeouts(direct: st
             book(api, BOOKINGS)
     with databases.connect(direct) as connection:
         seen = connection.execute("SELECT commits, statement, lock, idle, count(*) FROM seen GROUP BY 1, 2, 3, 4")
-        assert seen.fetchall() == [("on", "9s", "50ms", "2s", BOOKINGS)]
+        assert seen.fetchall() == [("on", "7s", "50ms", "2s", BOOKINGS)]
 
 
 def test_no_client_of_the_pooler_inherits_a_setting(direct: str, clock: FixedClock) -> None:
@@ -113,31 +113,28 @@ def test_no_client_of_the_pooler_inherits_a_setting(direct: str, clock: FixedClo
 
 
 @pytest.mark.parametrize(
-    ("mode", "options", "found", "keeps_prepared"),
+    ("mode", "options", "keeps_prepared"),
     [
-        ("transaction", {}, PoolerMode.TRANSACTION, True),
-        ("transaction", {"ignores_options": True}, PoolerMode.TRANSACTION, True),
-        ("transaction", {"prepared": 0}, PoolerMode.TRANSACTION, False),
-        ("session", {"size": 20}, PoolerMode.SESSION, True),
+        ("transaction", {}, True),
+        ("transaction", {"ignores_options": True}, True),
+        ("transaction", {"prepared": 0}, False),
+        ("session", {"size": 20}, True),
     ],
 )
-def test_the_service_finds_out_what_it_speaks_through(
-    direct: str, clock: FixedClock, mode: str, options: dict[str, int], found: PoolerMode, keeps_prepared: bool
+def test_bookings_are_made_through_every_pooler(
+    direct: str, clock: FixedClock, mode: str, options: dict[str, int], keeps_prepared: bool
 ) -> None:
     with pgbouncer(direct, mode=mode, **options) as pooled, served(pooled, clock) as api:  # type: ignore[arg-type]
-        pooling = find_pooling(api.world.database)
-        assert (pooling.mode, pooling.keeps_prepared) == (found, keeps_prepared)
         book(api, 20)
+        assert not api.world.database.has_own_sessions()
+        assert isinstance(api.world.database.driver, PostgresDriver)
+        assert api.world.database.driver.keeps_prepared is keeps_prepared
 
 
 def test_without_a_pooler_the_settings_are_those_of_the_session(direct: str) -> None:
-    database = Database(direct)
-    assert find_pooling(database).mode is PoolerMode.NONE
-    assert isinstance(database.driver, PostgresDriver)
-    connection = database.driver.connect(True)
-    assert connection.is_own_session
-    connection.close()
-    database.close()
+    with closing(Database(direct)) as database:
+        assert database.has_own_sessions()
+        assert database.read(lambda tx: tx.all(_TIMEOUT)) == [("7s",)]
 
 
 @contextmanager
@@ -203,23 +200,22 @@ def test_cells_that_share_the_sessions_of_a_pooler_never_see_each_others_rows(
             assert found.fetchall() == [(api.world.org, 5 + 6 + 7)]
 
 
-def test_the_service_says_what_works_through_the_pooler(direct: str) -> None:
-    with pgbouncer(direct) as pooled:
-        database = Database(pooled)
-        settings = Settings(database_url=pooled)
-        polling = find_connections(settings, database)
-        assert polling.listening_url is None
-        assert "twice a second" in polling.sentences()[-1]
-        woken = find_connections(replace(settings, database_direct_url=direct), database)
-        assert woken.listening_url == direct
-        assert "transaction mode" in woken.sentences()[0]
-        assert find_connections(replace(settings, database_direct_url=pooled), database).listening_url is None
-        database.close()
-
-
 def test_a_worker_that_listens_past_the_pooler_is_woken_by_each_booking(direct: str, clock: FixedClock) -> None:
     with pgbouncer(direct) as pooled:
         asyncio.run(_notified(pooled, direct, times=5))
+
+
+def test_a_worker_says_that_it_cannot_listen_through_the_pooler(direct: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pgbouncer(direct) as pooled:
+        asyncio.run(_listening(pooled, lambda: "polls instead: set BOOKING_DATABASE_DIRECT_URL" in caplog.text))
+
+
+async def _listening(pooled: str, is_told: Callable[[], bool]) -> None:
+    """Listen through the pooler until the log says that it is no use."""
+    with closing(Database(pooled)) as database:
+        async with asyncio.timeout(_WITHIN_S), listen(database, lambda: pytest.fail("something was received")):
+            while not is_told():
+                await asyncio.sleep(0)
 
 
 async def _notified(pooled: str, direct: str, times: int) -> None:
@@ -241,25 +237,15 @@ def test_a_backup_is_restored_past_the_pooler(new_database_url: Callable[[str], 
     backups.create(settings, file, lambda _: None, advance=lambda *_: None)
     with pgbouncer(direct) as pooled:
         behind = replace(settings, database_url=pooled)
-        with pytest.raises(SessionRequired, match="through a pooler in transaction mode"):
+        with pytest.raises(SessionRequired, match="through a pooler"):
             backups.restore(behind, file, lambda _: None, force=True, advance=lambda *_: None)
-
-
-def test_without_a_pooler_no_connection_is_opened_to_look_for_one(direct: str) -> None:
-    database = Database(direct)
-    with database.reading() as tx:
-        tx.now()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(database.driver, "connect", lambda *_, **__: pytest.fail("a connection was opened"))
-        assert find_connections(Settings(database_url=direct), database).sentences() == []
-    database.close()
 
 
 def test_a_schema_is_upgraded_past_the_pooler(new_database_url: Callable[[str], str]) -> None:
     direct = new_database_url("postgresql")
     with pgbouncer(direct) as pooled:
         settings = Settings(database_url=pooled)
-        with pytest.raises(CliError, match="through a pooler in transaction mode") as refused:
+        with pytest.raises(CliError, match="through a pooler") as refused:
             schema.upgrade(settings)
         assert refused.value.hint is not None
         assert "BOOKING_DATABASE_DIRECT_URL" in refused.value.hint

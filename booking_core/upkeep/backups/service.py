@@ -7,7 +7,7 @@ from pathlib import Path
 
 from booking_core.base import private_files
 from booking_core.base.settings import Settings
-from booking_core.db import migrate, pooling, revisions
+from booking_core.db import migrate, revisions
 from booking_core.db.engine import Database
 from booking_core.upkeep.backups import postgres, sqlite
 from booking_core.upkeep.backups.errors import BackupError, damaged
@@ -58,7 +58,7 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
 
     Raises:
         BackupError: the file is damaged or of a newer release; the database is in use, or has rows.
-        SessionRequired: the URL leads through a pooler in transaction mode.
+        SessionRequired: the URL leads through a pooler.
     """
     _require_name(file)
     try:
@@ -66,7 +66,7 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}.", code="bad_file") from error
     with closing(Database(settings.session_url)) as database:
-        pooling.require_session(database)  # before the data is replaced: an older schema is upgraded then
+        migrate.require_session(database)  # before the data is replaced: an older schema is upgraded then
     _store(settings).load(settings, file, force, advance)
     migrate.upgrade(settings.session_url)
     return found

@@ -112,7 +112,7 @@ def create(cell: Cell, database: Database) -> bool:
 
     Raises:
         CellError: the database holds the tables of another cell, or of an installation.
-        SessionRequired: the URL leads through a pooler in transaction mode.
+        SessionRequired: the URL leads through a pooler.
         SettingError: the cell is the first one, which `booking db upgrade` creates.
     """
     if cell.is_first:

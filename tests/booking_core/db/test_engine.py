@@ -16,7 +16,7 @@ from support.world import FixedClock, World, make_world
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.db import engine, migrate, postgres, revisions, sqlite, tables
 from booking_core.db.engine import Database, Query, Tx
-from booking_core.db.postgres_session import statement_name
+from booking_core.db.postgres import statement_name
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.unit_of_work import Update
 
@@ -222,6 +222,8 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
     sleep = Statement(text("SELECT pg_sleep(30)"))
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
+    with database._readers.connection() as kept:
+        pass
     monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     ran = 0
 
@@ -234,10 +236,36 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     with pytest.raises(Unavailable) as raised:
         database.write(work)
     assert (ran, raised.value.for_all) == (1, True)
+    assert kept.broken, "it leads to the same server"
     monkeypatch.undo()
     database.write(lambda tx: bump(tx, remote))
     assert number(database, remote.org) == 1
     database.close()
+
+
+def test_statements_end_that_wait_for_a_server_that_another_one_found_frozen(
+    remote: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOOK_S", 0.02)
+    driver = remote.database.driver
+    assert isinstance(driver, postgres.PostgresDriver)
+
+    def work(tx: Tx) -> None:
+        driver.found_frozen += 1
+        tx.all(Statement(text("SELECT pg_sleep(30)")))
+
+    with pytest.raises(Unavailable):
+        remote.database.write(work)
+
+
+def test_of_several_hosts_the_one_that_answers_is_taken(new_database_url: Callable[[str], str]) -> None:
+    target = make_url(new_database_url("postgresql"))
+    alive = str(target.query.get("host", target.host))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as the kernel of a frozen process is
+        several = {"host": f"127.0.0.1,{alive}", "port": f"{silent.getsockname()[1]},{target.port or 5432}"}
+        url = target.set(host=None, port=None).update_query_dict(several)
+        with postgres.connect(url) as connection:
+            assert connection.execute("SELECT current_setting('transaction_read_only')").fetchone() == ("off",)
 
 
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from booking_core.base.settings import CellAddress, SettingError, Settings
 from booking_core.base.tokens import SecretKeys
 from booking_core.db import migrate
 from booking_core.db.engine import Database
-from booking_core.db.postgres_session import SessionSettings
+from booking_core.db.postgres import SessionSettings
 from booking_core.db.statements import Statement
 from booking_core.db.tables import organizations
 from booking_core.organizations.keys.rules import is_key_text
@@ -136,12 +136,12 @@ def test_a_link_of_a_later_cell_ends_with_its_name_and_opens_without_it_too() ->
 
 
 def test_a_schema_is_asked_for_by_the_session_and_by_each_transaction_behind_a_pooler() -> None:
-    own, none = SessionSettings(schema="booking_c2"), SessionSettings()
-    assert "-c search_path=booking_c2" in own.options("a token")
-    assert b"set_config('search_path', 'booking_c2', true)" in own.statement()
-    assert b"set_config('search_path', NULL, true)" not in own.statement()
-    assert "search_path" not in none.options("a token")
-    assert b"set_config('search_path', NULL, true)" in none.statement()
+    own, none = SessionSettings(1, 1, schema="booking_c2"), SessionSettings(1, 1)
+    assert "SET search_path = 'booking_c2'" in own.of_session()
+    assert b"set_config('search_path', 'booking_c2', true)" in own.of_transaction()
+    assert b"set_config('search_path', NULL, true)" not in own.of_transaction()
+    assert "search_path" not in none.of_session()
+    assert b"set_config('search_path', NULL, true)" in none.of_transaction()
 
 
 def test_a_schema_is_no_parameter_of_libpq() -> None:
