@@ -1,4 +1,4 @@
-"""The programs of PostgreSQL are found by their version, and what they write is read as it was stored."""
+"""The programs of PostgreSQL are found by their version, and their scripts are read."""
 
 import io
 from pathlib import Path
