@@ -35,10 +35,10 @@ from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http import admission
 from booking_server.http.admission import Admission
 from booking_server.monitoring import shutdown
+from booking_server.monitoring.app import router as monitoring
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
-from booking_server.monitoring.monitor import Monitor, Monitored
-from booking_server.monitoring.router import router as monitoring
+from booking_server.monitoring.monitor import Monitor, ProcessMonitor
 from booking_server.reference import router as reference
 from booking_server.stripe_webhooks import router as stripe_webhooks
 from booking_server.tracing.setup import open_tracing
@@ -136,7 +136,7 @@ def compose(
 
 
 @contextlib.asynccontextmanager
-async def of_process(settings: Settings, monitor: Monitored) -> AsyncIterator[None]:
+async def of_process(settings: Settings, monitor: ProcessMonitor) -> AsyncIterator[None]:
     """Run the parts that a process has once, however many services it has."""
     async with contextlib.AsyncExitStack() as stack:
         if settings.metrics_address:

@@ -37,7 +37,7 @@ def backup(
     cli: Cli = ctx.obj
     _check_database(cli, settings)
     with backups.translate_errors(), cli.render.progress("copying") as advance:
-        done = core.create(settings, file, backups.SecretKeyCheck(cli), force=force, advance=advance)
+        done = core.create(settings, file, force=force, advance=advance)
     key = secret_keys.load_installation(settings).secret_keys.first_id if settings.has_secret_key else None
     cli.render.one({"file": str(file), "bytes": done.size, "revision": done.revision, "secret_key_id": key})
     cli.render.note("The secret key is not in the backup: keep it in another place.")

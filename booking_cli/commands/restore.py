@@ -40,7 +40,9 @@ def restore(
         backups.translate_errors(),
         cli.render.progress("copying") as advance,
     ):
-        done = core.restore(settings, file, backups.SecretKeyCheck(cli), force=force, advance=advance)
+        done = core.restore(settings, file, force=force, advance=advance)
+        if done.warning:
+            cli.render.warn(done.warning)
         with storage.open_database(cli) as database:
             storage.record_change(database)
     found = doctor.examine(cli)

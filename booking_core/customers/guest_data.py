@@ -5,11 +5,10 @@ booking. Keys, hashes, sealed texts and the columns of leases are left out: they
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, func, or_, select
+from sqlalchemy import Column, ColumnElement, Table, Text, and_, bindparam, func, or_, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import customers
@@ -31,26 +30,6 @@ _JSON = frozenset({"tags", "guests", "add_ons", "metadata", "body", "data"})
 _EMAIL = bindparam("email", type_=Text)
 
 Condition = Callable[[Dialect], ColumnElement[bool]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The rows of a table that are about a guest, in the order of their creation."""
-
-    name: str
-    table: Table
-    condition: Condition
-
-    def statement(self) -> Statement:
-        owner = self.table.c.organization_id == bindparam("organization_id", type_=Id)
-        shown = [column for column in self.table.c if column.name not in _HIDDEN]
-        order = self.table.c.started_at if "started_at" in self.table.c else self.table.c.created_at
-        last = self.table.c.id if "id" in self.table.c else self.table.c.booking_id
-        return Statement(lambda dialect: select(*shown).where(owner, self.condition(dialect)).order_by(order, last))
-
-    def rows(self, found: Sequence[Any], zone: Zone) -> list[dict[str, Any]]:
-        names = [column.name for column in self.table.c if column.name not in _HIDDEN]
-        return [{name: _shown(name, value, zone) for name, value in zip(names, row, strict=True)} for row in found]
 
 
 def _among(column: ColumnElement[Any]) -> Condition:
@@ -76,27 +55,37 @@ _OWN_MAILS: Condition = lambda dialect: or_(  # noqa: E731
     and_(_mails.kind == OutboxKind.GIFT_CARD_MAIL.value, _has_address(_mails.recipient)(dialect)),
 )
 
-_BOOKINGS = _Part("bookings", tables.bookings, _OWN_BOOKINGS)
-_OF_BOOKINGS = (
-    _Part("payments", tables.payments, _among(tables.payments.c.booking_id)),
-    _Part("payment_records", tables.payment_records, _among(tables.payment_records.c.booking_id)),
-    _Part("refunds", tables.refunds, _among(tables.refunds.c.booking_id)),
-    _Part("payment_intents", tables.payment_intents, _among(tables.payment_intents.c.booking_id)),
-    _Part("gift_card_entries", tables.gift_card_entries, _among(tables.gift_card_entries.c.booking_id)),
-    _Part("mails", tables.mails, _OWN_MAILS),
-)
-_TIMELINE = _Part(
-    "timeline", tables.timeline, lambda _: tables.timeline.c.customer_id == bindparam("customer_id", type_=Id)
-)
-_EVENTS = _Part("events", tables.events, _among(tables.events.c.resource_id))
-_GIFT_CARDS = _Part("gift_cards", tables.gift_cards, _has_address(_cards.purchaser_email, _cards.recipient_email))
-_DELIVERIES = _Part("deliveries", tables.deliveries, _among(tables.deliveries.c.resource_id))
-_ATTEMPTS = _Part("delivery_attempts", tables.attempts, _among(tables.attempts.c.delivery_id))
-
-_STATEMENTS = {
-    part.name: part.statement()
-    for part in (_BOOKINGS, *_OF_BOOKINGS, _TIMELINE, _EVENTS, _GIFT_CARDS, _DELIVERIES, _ATTEMPTS)
+_OF_BOOKINGS = ("payments", "payment_records", "refunds", "payment_intents", "gift_card_entries")
+_PARTS: dict[str, tuple[Table, Condition]] = {
+    "bookings": (tables.bookings, _OWN_BOOKINGS),
+    "gift_cards": (tables.gift_cards, _has_address(_cards.purchaser_email, _cards.recipient_email)),
+    "timeline": (tables.timeline, lambda _: tables.timeline.c.customer_id == bindparam("customer_id", type_=Id)),
+    **{
+        name: (table, _among(table.c.booking_id))
+        for name, table in tables.metadata.tables.items()
+        if name in _OF_BOOKINGS
+    },
+    "mails": (tables.mails, _OWN_MAILS),
+    "events": (tables.events, _among(tables.events.c.resource_id)),
+    "deliveries": (tables.deliveries, _among(tables.deliveries.c.resource_id)),
+    "delivery_attempts": (tables.attempts, _among(tables.attempts.c.delivery_id)),
 }
+"""The rows of a table that are about a guest, by their name in the export."""
+
+
+def _columns(table: Table) -> list[Column[Any]]:
+    return [column for column in table.c if column.name not in _HIDDEN]
+
+
+def _statement(table: Table, condition: Condition) -> Statement:
+    """Return the statement that selects the rows of a part in the order of their creation."""
+    owner = table.c.organization_id == bindparam("organization_id", type_=Id)
+    order = table.c.started_at if "started_at" in table.c else table.c.created_at
+    last = table.c.id if "id" in table.c else table.c.booking_id
+    return Statement(lambda dialect: select(*_columns(table)).where(owner, condition(dialect)).order_by(order, last))
+
+
+_STATEMENTS = {name: _statement(*part) for name, part in _PARTS.items()}
 
 
 def export(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
@@ -109,39 +98,22 @@ def export(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
         NotFound: the organization has no such customer.
     """
     customer = customers.get(tx, actor, customer_id)
-    reader = _Reader(tx, actor, {"customer_id": customer_id, "email": customer["email"]})
+    guest = {"organization_id": actor.organization.id, "customer_id": customer_id, "email": customer["email"]}
+
+    def rows(name: str, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+        names = [column.name for column in _columns(_PARTS[name][0])]
+        found = tx.all(_STATEMENTS[name], **guest, wanted=as_json({"id": each} for each in ids))
+        zone = actor.organization.zone
+        return [{key: _shown(key, value, zone) for key, value in zip(names, row, strict=True)} for row in found]
+
     with tx.without_statement_timeout():
-        bookings = reader.rows(_BOOKINGS)
-        booking_ids = [each["id"] for each in bookings]
-        found = {part.name: reader.rows(part, booking_ids) for part in _OF_BOOKINGS}
-        cards = reader.rows(_GIFT_CARDS)
-        resources = [customer_id, *booking_ids, *(each["id"] for each in cards)]
-        found |= {part.name: reader.rows(part, resources) for part in (_EVENTS, _DELIVERIES)}
-        attempts = reader.rows(_ATTEMPTS, [each["id"] for each in found["deliveries"]])
-        timeline = reader.rows(_TIMELINE)
-    return {
-        "organization": actor.organization.slug,
-        "exported_at": actor.organization.zone.iso(actor.at),
-        "customer": customer,
-        "bookings": bookings,
-        "gift_cards": cards,
-        "timeline": timeline,
-        **found,
-        "delivery_attempts": attempts,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    tx: Tx
-    actor: Actor
-    guest: dict[str, str]
-
-    def rows(self, part: _Part, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return the rows of a part; those of ids, if its condition is about ids."""
-        parameters = {"organization_id": self.actor.organization.id, "wanted": as_json({"id": each} for each in ids)}
-        statement = _STATEMENTS[part.name]
-        return part.rows(self.tx.all(statement, **parameters, **self.guest), self.actor.organization.zone)
+        found = {name: rows(name) for name in ("bookings", "gift_cards", "timeline")}
+        bookings, cards = ([each["id"] for each in found[name]] for name in ("bookings", "gift_cards"))
+        found |= {name: rows(name, bookings) for name in (*_OF_BOOKINGS, "mails")}
+        found |= {name: rows(name, [customer_id, *bookings, *cards]) for name in ("events", "deliveries")}
+        found["delivery_attempts"] = rows("delivery_attempts", [each["id"] for each in found["deliveries"]])
+    exported_at = actor.organization.zone.iso(actor.at)
+    return {"organization": actor.organization.slug, "exported_at": exported_at, "customer": customer, **found}
 
 
 def _shown(name: str, value: Any, zone: Zone) -> Any:

@@ -17,11 +17,12 @@ _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
 )
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
-_UPDATE = Update("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
+_CONTACT = ("id", "name", "email", "phone")
+_UPDATE = Update("update_customer", customers, sets=(*_CONTACT[1:], "email_key", "updated_at"))
 _ANONYMIZE = Update(
     "anonymize_customer",
     customers,
-    sets=("name", "email", "email_key", "phone", "tags", "email_subscription", "anonymized_at", "updated_at"),
+    sets=(*CustomerRow._fields[2:], "email_key", "anonymized_at", "updated_at"),
 )
 
 LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
@@ -78,30 +79,11 @@ def insert(tx: Tx, organization_id: str, row: CustomerRow) -> None:
 
 def update(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
     """Write the customer's contact details."""
-    tx.update(
-        _UPDATE,
-        organization_id=organization_id,
-        id=row.id,
-        name=row.name,
-        email=row.email,
-        email_key=email_key(row.email),
-        phone=row.phone,
-        updated_at=at,
-    )
+    contact = {name: getattr(row, name) for name in _CONTACT}
+    tx.update(_UPDATE, organization_id=organization_id, **contact, email_key=email_key(row.email), updated_at=at)
 
 
 def anonymize(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
     """Write a customer whose personal data was replaced."""
-    tx.update(
-        _ANONYMIZE,
-        organization_id=organization_id,
-        id=row.id,
-        name=row.name,
-        email=row.email,
-        email_key=email_key(row.email),
-        phone=row.phone,
-        tags=row.tags,
-        email_subscription=row.email_subscription,
-        anonymized_at=at,
-        updated_at=at,
-    )
+    values = dict(zip(row._fields[1:], row[1:], strict=True)) | {"email_key": email_key(row.email)}
+    tx.update(_ANONYMIZE, organization_id=organization_id, **values, anonymized_at=at, updated_at=at)

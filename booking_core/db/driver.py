@@ -34,12 +34,6 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-class Tracer(Protocol):
-    """Makes spans of the work on connections. The core knows no library for traces."""
-
-    def traced(self, connection: Connection, pool: str, /) -> Connection: ...
-
-
 class Driver(Protocol):
     """Opens connections to one database and classifies its errors."""
 

@@ -25,7 +25,7 @@ from booking_core.base.clock import Clock, system_clock
 from booking_core.base.errors import BookingError, Unavailable, is_outage
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.db import unit_of_work
-from booking_core.db.driver import Connection, Driver, Step, Tracer
+from booking_core.db.driver import Connection, Driver, Step
 from booking_core.db.permits import FairSemaphore
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
@@ -138,7 +138,7 @@ class Tx:
     @property
     def trace_columns(self) -> dict[str, str | None]:
         """Return the columns of an event with the trace context: none where nothing is traced."""
-        return {"traceparent": self.traceparent} if self._database.tracer else {}
+        return {"traceparent": self.traceparent} if self._database.is_traced else {}
 
     def _refuse_read_only(self) -> None:
         if self._is_read_only:
@@ -446,7 +446,7 @@ class _Reading:
     def __enter__(self) -> Tx:
         with self._database.translating_errors():
             self._connection = self._pool.lend()
-        return Tx(self._database, self._database.traced(self._connection, self._pool), is_read_only=True)
+        return Tx(self._database, self._connection, is_read_only=True)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._pool.take_back(self._connection)
@@ -491,8 +491,8 @@ class Database:
         self.url = database_urls.parse(url)
         self.driver = _driver(self.url)
         self.dialect = self.driver.dialect
-        self.tracer: Tracer | None = None
-        """Makes spans of transactions and statements."""
+        self.is_traced = False
+        """Events keep the trace context of their request."""
         self.observer: Callable[[str], None] | None = None
         """Called with the text of every statement, by tests that count them."""
         self.faults = RepeatedLog(log)
@@ -581,8 +581,7 @@ class Database:
     @contextmanager
     def _transaction(self, writers: Pool | None = None) -> Iterator[Tx]:
         asked_s, pool = time.monotonic(), writers or self._writers
-        with pool.connection() as lent:
-            connection = self.traced(lent, pool)
+        with pool.connection() as connection:
             self._begin(connection, asked_s)
             tx = Tx(self, connection)
             try:
@@ -592,10 +591,6 @@ class Database:
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
-
-    def traced(self, connection: Connection, pool: Pool) -> Connection:
-        """Return the connection as its statements are to be run: as it is where nothing is traced."""
-        return self.tracer.traced(connection, pool.name) if self.tracer else connection
 
     def _begin(self, connection: Connection, asked_s: float) -> None:
         """Begin a transaction. One that has waited behind another for SQLite's lock is refused with it: each waiting

@@ -13,6 +13,7 @@ Four rules hold for every table:
   twice, a card below zero.
 """
 
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -44,12 +45,28 @@ metadata = MetaData(
     }
 )
 
+
+class Personal(StrEnum):
+    """What an erasure does with a column. Every text column of a table with personal data says it in its `info`."""
+
+    NONE = "none"
+    """Nothing: it holds no personal data."""
+    EMPTIED = "emptied"
+    """It becomes null."""
+    REPLACED = "replaced"
+    """A constant replaces it."""
+    REWRITTEN = "rewritten"
+    """Its owner replaces a part of it: JSON, a sealed text, or a text that must be unique."""
+
+
 Id = String(36).with_variant(postgresql.UUID(as_uuid=False), "postgresql")
 At = BigInteger
 Minor = BigInteger
 Json = Text
-LONG = {"long": True}
+LONG: dict[str, Any] = {"long": True}
 """The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
+PLAIN, EMPTIED, REPLACED, REWRITTEN = ({"personal": each} for each in Personal)
+"""The info of a column in a table with personal data."""
 
 
 def _table(name: str, *items: SchemaItem, **options: Any) -> Table:
@@ -69,7 +86,7 @@ def _dates() -> tuple[Column[int], Column[int]]:
 
 def _lease() -> tuple[Column[str], Column[int]]:
     """Return the columns with the token and the end of the lease of the worker that works on a row."""
-    return Column("lease_token", Text), Column("lease_until", At)
+    return Column("lease_token", Text, info=PLAIN), Column("lease_until", At)
 
 
 def _of_organization() -> ForeignKeyConstraint:
@@ -241,11 +258,11 @@ holds = _entity(
 customers = _entity(
     "customers",
     _of_organization(),
-    Column("email", Text, nullable=False),
-    Column("email_key", Text, nullable=False),  # NFC and casefolded: the identity
-    Column("name", Text, nullable=False),
-    Column("phone", Text),
-    Column("tags", Json, nullable=False),
+    Column("email", Text, nullable=False, info=REWRITTEN),
+    Column("email_key", Text, nullable=False, info=REWRITTEN),  # NFC and casefolded: the identity
+    Column("name", Text, nullable=False, info=REWRITTEN),
+    Column("phone", Text, info=REWRITTEN),
+    Column("tags", Json, nullable=False, info=REWRITTEN),
     Column("email_subscription", Boolean, nullable=False),
     *_dates(),
     Column("anonymized_at", At),  # the columns above have no personal data since
@@ -256,44 +273,44 @@ customers = _entity(
 bookings = _entity(
     "bookings",
     Column("booking_number", BigInteger),  # null: a legacy row
-    Column("status", Text, nullable=False),
-    Column("source", Text),
+    Column("status", Text, nullable=False, info=PLAIN),
+    Column("source", Text, info=PLAIN),
     Column("departure_id", Id, nullable=False),
     Column("experience_id", Id, nullable=False),
     Column("customer_id", Id),  # null: a legacy row
-    Column("guest_name", Text),
-    Column("guest_email", Text),
-    Column("guest_phone", Text),
-    Column("guests", Json, nullable=False),  # [{tier_id, tier_label, count, unit_price}]
-    Column("add_ons", Json, nullable=False),  # [{id, label, count, unit_price}]
+    Column("guest_name", Text, info=REPLACED),
+    Column("guest_email", Text, info=EMPTIED),
+    Column("guest_phone", Text, info=EMPTIED),
+    Column("guests", Json, nullable=False, info=PLAIN),  # [{tier_id, tier_label, count, unit_price}]
+    Column("add_ons", Json, nullable=False, info=PLAIN),  # [{id, label, count, unit_price}]
     Column("seats", Integer, nullable=False),
-    Column("currency", Text, nullable=False),
+    Column("currency", Text, nullable=False, info=PLAIN),
     Column("subtotal_minor", Minor, nullable=False),
     Column("discount_minor", Minor, nullable=False, server_default=text("0")),
     Column("gift_card_minor", Minor, nullable=False, server_default=text("0")),
     Column("total_minor", Minor, nullable=False),
-    Column("payment_method", Text, nullable=False),
-    Column("payment_source", Text, nullable=False),
-    Column("payment_status", Text, nullable=False),
+    Column("payment_method", Text, nullable=False, info=PLAIN),
+    Column("payment_source", Text, nullable=False, info=PLAIN),
+    Column("payment_status", Text, nullable=False, info=PLAIN),
     Column("invoice_due", Boolean, nullable=False, server_default=text("false")),
     Column("on_site_fee_minor", Minor, nullable=False, server_default=text("0")),
     Column("recorded_minor", Minor, nullable=False, server_default=text("0")),  # received by hand, as staff recorded it
-    Column("note", Text),
-    Column("locale", Text),  # the guest's language, BCP 47; null: the organization's
+    Column("note", Text, info=EMPTIED),
+    Column("locale", Text, info=PLAIN),  # the guest's language, BCP 47; null: the organization's
     Column("send_confirmation_email", Boolean, nullable=False),
     Column("notify_staff", Boolean, nullable=False),
-    Column("manage_key_id", Text),  # the secret key that makes the guest's link; null: there is none
-    Column("manage_expires_at", At),
+    Column("manage_key_id", Text, info=EMPTIED),  # the secret key that makes the guest's link; null: there is none
+    Column("manage_expires_at", At, info=EMPTIED),
     Column("expires_at", At),  # of a pending booking: then it is abandoned
     Column("confirmed_at", At),
     Column("cancelled_at", At),
-    Column("cancel_reason", Text),
-    Column("cancel_note", Text),  # what the caller gave as reason, for staff
+    Column("cancel_reason", Text, info=PLAIN),
+    Column("cancel_note", Text, info=EMPTIED),  # what the caller gave as reason, for staff
     Column("checked_in_at", At),  # of this departure; never together with no_show_at
     Column("no_show_at", At),
     # The name of the booking in another system; unique where a request asked for it.
-    Column("external_reference", Text),
-    Column("metadata", Json),  # {name: text}; null: none
+    Column("external_reference", Text, info=EMPTIED),
+    Column("metadata", Json, info=EMPTIED),  # {name: text}; null: none
     *_dates(),
     _own("departures", "departure_id"),
     _own("customers", "customer_id"),
@@ -321,19 +338,19 @@ bookings = _entity(
 gift_cards = _entity(
     "gift_cards",
     _of_organization(),
-    Column("code_hash", Text, nullable=False),  # keyed, for look-up
-    Column("code_sealed", Text, nullable=False),
-    Column("code_last4", Text),
-    Column("currency", Text, nullable=False),
+    Column("code_hash", Text, nullable=False, info=PLAIN),  # keyed, for look-up
+    Column("code_sealed", Text, nullable=False, info=PLAIN),
+    Column("code_last4", Text, info=PLAIN),
+    Column("currency", Text, nullable=False, info=PLAIN),
     Column("initial_minor", Minor, nullable=False),
     Column("balance_minor", Minor, nullable=False),
     Column("valid_from", At),
     Column("expires_at", At),
     Column("deactivated_at", At),
-    Column("purchaser_name", Text),
-    Column("purchaser_email", Text),
-    Column("recipient_name", Text),
-    Column("recipient_email", Text),
+    Column("purchaser_name", Text, info=EMPTIED),
+    Column("purchaser_email", Text, info=EMPTIED),
+    Column("recipient_name", Text, info=EMPTIED),
+    Column("recipient_email", Text, info=EMPTIED),
     *_dates(),
     UniqueConstraint("organization_id", "code_hash"),
     CheckConstraint("balance_minor BETWEEN 0 AND initial_minor", name="balance"),
@@ -394,12 +411,12 @@ payment_records = _entity(
     Column("booking_id", Id, nullable=False),
     Column("payment_id", Id, nullable=False),
     Column("amount_minor", Minor, nullable=False),
-    Column("currency", Text, nullable=False),
-    Column("method", Text),  # how it was paid, as staff calls it: cash, bank transfer
-    Column("note", Text),
+    Column("currency", Text, nullable=False, info=PLAIN),
+    Column("method", Text, info=PLAIN),  # how it was paid, as staff calls it: cash, bank transfer
+    Column("note", Text, info=EMPTIED),
     Column("received_at", At, nullable=False),
     Column("voided_at", At),
-    Column("voided_note", Text),
+    Column("voided_note", Text, info=EMPTIED),
     Column("created_at", At, nullable=False),
     _own("bookings", "booking_id"),
     _own("payments", "payment_id"),
@@ -415,18 +432,18 @@ refunds = _entity(
     Column("booking_id", Id, nullable=False),
     Column("payment_id", Id, nullable=False),
     Column("amount_minor", Minor, nullable=False),
-    Column("currency", Text, nullable=False),
-    Column("status", Text, nullable=False),  # requested, sending, succeeded, settled, failed, needs_review
-    Column("provider_refund_id", Text),
+    Column("currency", Text, nullable=False, info=PLAIN),
+    Column("status", Text, nullable=False, info=PLAIN),  # requested, sending, succeeded, settled, failed, needs_review
+    Column("provider_refund_id", Text, info=PLAIN),
     Column("first_sent_at", At),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("next_attempt_at", At),
     *_lease(),
-    Column("last_error", Text),
+    Column("last_error", Text, info=PLAIN),
     *_dates(),
     Column("reopened_count", Integer, nullable=False, server_default=text("0")),
     Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
-    Column("settled_note", Text),
+    Column("settled_note", Text, info=REPLACED),
     Column("settled_at", At),
     Column("number", Integer, nullable=False, server_default=text("0")),
     _own("bookings", "booking_id"),
@@ -495,13 +512,14 @@ events = _table(
     "events",
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("id", Id, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("resource_type", Text, nullable=False),
+    Column("type", Text, nullable=False, info=PLAIN),
+    Column("resource_type", Text, nullable=False, info=PLAIN),
     Column("resource_id", Id),
     Column("occurrence", BigInteger, nullable=False),
-    Column("body", Text, nullable=False, info=LONG),
+    Column("body", Text, nullable=False, info=LONG | REWRITTEN),
     Column("created_at", At, nullable=False),
-    Column("traceparent", Text),  # of the request, where it was traced: the trace context that deliveries continue
+    # Of the request, where it was traced: the trace context that deliveries continue.
+    Column("traceparent", Text, info=PLAIN),
     UniqueConstraint("organization_id", "id"),
     UniqueConstraint("organization_id", "resource_id", "type", "occurrence"),
     Index(None, "organization_id", "created_at"),
@@ -680,12 +698,12 @@ attempts = _entity(
     "attempts",
     Column("delivery_id", Id, nullable=False),
     Column("number", Integer, nullable=False),
-    Column("trigger", Text, nullable=False),
+    Column("trigger", Text, nullable=False, info=PLAIN),
     Column("started_at", At, nullable=False),
     Column("duration_ms", Integer),
     Column("response_status", Integer),
-    Column("response_excerpt", Text),
-    Column("error", Text),
+    Column("response_excerpt", Text, info=EMPTIED),
+    Column("error", Text, info=PLAIN),
     Index(None, "organization_id", "delivery_id", "number"),
 )
 
@@ -718,17 +736,18 @@ effects = _table(
 
 mails = _entity(
     "mails",
-    Column("effect_key", Text, nullable=False),
-    Column("kind", Text, nullable=False),
+    Column("effect_key", Text, nullable=False, info=PLAIN),
+    Column("kind", Text, nullable=False, info=PLAIN),
     Column("booking_id", Id),
-    Column("recipient", Text, nullable=False),
-    Column("message_id", Text, nullable=False),  # the same on every try
-    Column("message", Text, nullable=False),  # RFC 5322, sealed: it may hold the guest's link; empty once it is sent
-    Column("status", Text, nullable=False),
+    Column("recipient", Text, nullable=False, info=REWRITTEN),
+    Column("message_id", Text, nullable=False, info=PLAIN),  # the same on every try
+    # RFC 5322, sealed: it may hold the guest's link; empty once it is sent.
+    Column("message", Text, nullable=False, info=REWRITTEN),
+    Column("status", Text, nullable=False, info=PLAIN),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("next_attempt_at", At),
     *_lease(),
-    Column("last_error", Text),
+    Column("last_error", Text, info=REWRITTEN),
     Column("created_at", At, nullable=False),
     Column("sent_at", At),
     Column("completed_at", At),  # sent, or given up
@@ -758,8 +777,8 @@ timeline = _table(
     Column("created_at", At, primary_key=True, autoincrement=False),
     Column("id", Id, primary_key=True),
     Column("booking_id", Id),
-    Column("kind", Text, nullable=False),
-    Column("data", Json, nullable=False),
+    Column("kind", Text, nullable=False, info=PLAIN),
+    Column("data", Json, nullable=False, info=REWRITTEN),
 )
 
 # Changes by the operator's commands and by API keys, with ids only (booking_core.records.audit). It has no foreign key:
@@ -783,9 +802,10 @@ erasures = _table(
     "erasures",
     Column("customer_id", Id, primary_key=True),
     Column("requested_at", At, nullable=False),
-    Column("addresses", Json, nullable=False),  # the guest's former e-mail addresses as keys; [] when it is finished
-    Column("step", Text, nullable=False),
-    Column("position", Json, nullable=False),  # of the last row that the step has processed; []: none
+    # The guest's former e-mail addresses as keys; [] when it is finished.
+    Column("addresses", Json, nullable=False, info=REWRITTEN),
+    Column("step", Text, nullable=False, info=PLAIN),
+    Column("position", Json, nullable=False, info=PLAIN),  # of the last row that the step has processed; []: none
     Column("progressed_at", At, nullable=False),
     Column("finished_at", At),
     _partial("ix_erasures_unfinished", "organization_id, requested_at, customer_id", where="finished_at IS NULL"),
@@ -805,10 +825,10 @@ link_keys = Table(
 # the answer to a create holds the guest's secret link.
 idempotency = _table(
     "idempotency",
-    Column("key", Text, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
+    Column("key", Text, primary_key=True, info=PLAIN),
+    Column("fingerprint", Text, nullable=False, info=PLAIN),
     Column("status", Integer, nullable=False),
-    Column("body_sealed", Text, nullable=False, info=LONG),
+    Column("body_sealed", Text, nullable=False, info=LONG | REWRITTEN),
     Column("created_at", At, nullable=False),
     Index(None, "organization_id", "created_at"),
 )
@@ -835,3 +855,14 @@ workers = Table(
 
 OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})
 """Tables that have rows in a database without organizations: those of upgrades, of operators and of running workers."""
+
+WITHOUT_PERSONAL_DATA = frozenset(
+    {
+        *("organizations", "counters", "api_keys", "experiences", "departures", "holds", "gift_card_entries"),
+        *("payments", "stripe_accounts", "payment_intents", "departure_followers", "departure_touches"),
+        *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_ranges", "webhook_recoveries"),
+        *("webhook_secrets", "webhook_leases", "deliveries", "effects", "parked_work", "audit", "link_keys"),
+        *("retention_clock", "workers"),
+    }
+)
+"""Tables whose columns hold no personal data of guests."""

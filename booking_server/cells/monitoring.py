@@ -5,20 +5,17 @@ for none. Metrics have the label `cell`, one value for each cell of the settings
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from booking_core.base.settings import Settings
 from booking_server.cells.slots import Slot
-from booking_server.monitoring.exposition import Processes, exposition
+from booking_server.monitoring.exposition import Families, labelled
 from booking_server.monitoring.health import OK, Part, Report, Status
 from booking_server.monitoring.metrics import gauge
-from booking_server.monitoring.monitor import may_read
+from booking_server.monitoring.monitor import ProcessMonitor
 
 _OF_PROCESS = ("process_", "python_")
 """Metrics that all cells of a process have in common."""
@@ -66,7 +63,7 @@ def _softened(part: Part, works: bool) -> Part:
     return Part(Status.DEGRADED, part.message) if works and part.status is Status.FAILED else part
 
 
-class CellsMonitor:
+class CellsMonitor(ProcessMonitor):
     """Watches a process that serves several cells.
 
     Args:
@@ -74,59 +71,21 @@ class CellsMonitor:
     """
 
     def __init__(self, settings: Settings, slots: Sequence[Slot], folder: Path | None = None) -> None:
-        self.health = CellsHealth(slots)
-        self.is_shared = folder is not None
         self._slots = slots
-        registry = CollectorRegistry()
-        registry.register(_AllCells(slots))
-        self._processes = Processes(registry, folder)
-        self._token = settings.metrics_token
+        health = CellsHealth(slots)
+        super().__init__(settings, health, Families(self._families), self._installations, folder)
+        self.health: CellsHealth = health
 
-    async def exposition(self) -> bytes:
-        """Return the metrics of all cells in Prometheus' text format."""
+    async def _installations(self) -> Iterator[Metric]:
+        """Return the metrics of the cells' databases."""
         opened = [(slot.name, slot.opened) for slot in self._slots if slot.opened]
         found = await asyncio.gather(*(each.monitor.installation.families() for _, each in opened))
-        names = [name for name, _ in opened]
-        return await exposition(self._processes, list(_labelled(zip(names, found, strict=True))))
+        return labelled("cell", zip((name for name, _ in opened), found, strict=True))
 
-    def is_allowed(self, authorization: str, *, is_own_port: bool) -> bool | None:
-        """Return whether a request may read the metrics; None where there are none for anyone."""
-        return may_read(self._token, authorization, is_own_port=is_own_port)
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Answer the other processes while the body runs."""
-        async with self._processes.answering():
-            yield
-
-
-class _AllCells(Collector):
-    """Reads the metrics of every cell that is open."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = slots
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
+    def _families(self) -> Iterator[Metric]:
+        """Return the metrics of this process by cell."""
         text = "1 if this process has opened the cell."
         yield gauge("booking_cell_open", text, "cell", {slot.name: bool(slot.opened) for slot in self._slots})
-        opened = [slot for slot in self._slots if slot.opened]
-        yield from _labelled(
-            (slot.name, slot.opened.monitor.metrics.registry.collect()) for slot in opened if slot.opened
-        )
-
-
-def _labelled(by_cell: Iterable[tuple[str, Iterable[Metric]]]) -> Iterator[Metric]:
-    """Return each metric once, its samples with the label of their cell; what belongs to the process has none."""
-    found: dict[str, Metric] = {}
-    for cell, metrics in by_cell:
-        for metric in metrics:
-            if metric.name.startswith(_OF_PROCESS):
-                found.setdefault(metric.name, metric)
-                continue
-            family = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
-            for sample in metric.samples:
-                family.add_sample(sample.name, {**sample.labels, "cell": cell}, sample.value)
-    yield from found.values()
+        opened = [(slot.name, slot.opened) for slot in self._slots if slot.opened]
+        found = ((name, each.monitor.metrics.registry.collect()) for name, each in opened)
+        yield from labelled("cell", found, shared=_OF_PROCESS)

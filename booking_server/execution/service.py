@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 from booking_core.base.context import Caller
 from booking_core.base.settings import Settings
 from booking_core.bookings import CreateRequest
-from booking_core.db.driver import Tracer as ConnectionTracer
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.records.idempotency import Answer
@@ -60,7 +59,7 @@ class Write:
         return self.work(tx)
 
 
-class Tracer(BatchTracer, ConnectionTracer, Protocol):
+class Tracer(BatchTracer, Protocol):
     """The traces of a process."""
 
     def traceparent(self) -> str | None: ...
@@ -151,8 +150,8 @@ class Service:
         return (*self.reads.executors, *creations, self._writes, self._look_ups)
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Make spans of all batches, transactions and statements of requests that are recorded, or none from now on."""
-        self._tracer = self.database.tracer = tracer
+        """Make spans of all batches of requests that are recorded, or none from now on."""
+        self._tracer, self.database.is_traced = tracer, tracer is not None
         for executor in self.executors:
             executor.tracer = tracer
 

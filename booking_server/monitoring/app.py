@@ -1,17 +1,68 @@
-"""The application of the monitoring port: `/healthz`, `/readyz` and `/metrics`."""
+"""The monitoring port of a process: `/healthz`, `/readyz` and `/metrics`, which the API's own port has too.
 
+They need no key, are not limited and are not in the OpenAPI document; metrics may need a token. The port answers only
+while the event loop of the process does, and until the process ends: also when the API no longer takes connections.
+"""
+
+import asyncio
 import contextlib
+import socket
 import sys
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI
+import orjson
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 
-from booking_server.monitoring import server
-from booking_server.monitoring.monitor import Monitored
-from booking_server.monitoring.router import router
+from booking_core.base.errors import NotFound
+from booking_server.api.responses import JsonBytes
+from booking_server.monitoring.health import Report, Status
+from booking_server.monitoring.monitor import ProcessMonitor
+
+_UNAVAILABLE = 503
+_GRACE_S = 1
+"""Seconds for probes in progress when the process ends."""
+
+router = APIRouter(include_in_schema=False)
 
 
-def create_monitoring_app(monitor: Monitored) -> FastAPI:
+@router.api_route("/healthz", methods=["GET", "HEAD"])
+async def get_health(request: Request) -> Response:
+    """Return whether the process works."""
+    return _response(_monitor_of(request).health.liveness())
+
+
+@router.api_route("/readyz", methods=["GET", "HEAD"])
+async def get_readiness(request: Request) -> Response:
+    """Return whether the process should get requests."""
+    return _response(await _monitor_of(request).health.readiness())
+
+
+@router.get("/metrics")
+async def get_metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    monitor = _monitor_of(request)
+    is_own_port = getattr(request.app.state, "is_monitoring_port", False)
+    is_allowed = monitor.is_allowed(request.headers.get("authorization", ""), is_own_port=is_own_port)
+    if is_allowed is None:
+        raise NotFound("There is no such path.")
+    if not is_allowed:
+        raise HTTPException(401, "The metrics need their token.", {"www-authenticate": "Bearer"})
+    return Response(await monitor.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _monitor_of(request: Request) -> ProcessMonitor:
+    monitor: ProcessMonitor = request.app.state.monitor
+    return monitor
+
+
+def _response(report: Report) -> Response:
+    return JsonBytes(orjson.dumps(report.as_json()), _UNAVAILABLE if report.status is Status.FAILED else 200)
+
+
+def create_monitoring_app(monitor: ProcessMonitor) -> FastAPI:
     """Create the ASGI application of a process's monitoring port."""
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry={"tracing": False, "metrics": False})
     app.state.monitor = monitor
@@ -20,9 +71,33 @@ def create_monitoring_app(monitor: Monitored) -> FastAPI:
     return app
 
 
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: the process has its own."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
+
+
 @contextlib.asynccontextmanager
-async def serving(monitor: Monitored, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the health and the metrics of a process while the body runs, and yield the port."""
+async def serving(monitor: ProcessMonitor, host: str, port: int) -> AsyncIterator[int]:
+    """Serve the health and the metrics of a process while the body runs, and yield the port.
+
+    Args:
+        port: 0 for any free port. Processes of one `booking serve` listen on the same one, and the kernel chooses a
+            process for each connection.
+
+    Raises:
+        OSError: the address is in use, or not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     is_shared = monitor.is_shared and sys.platform == "linux"
-    async with server.serving(create_monitoring_app(monitor), host, port, shared=is_shared) as bound_port:
-        yield bound_port
+    options = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False, "ws": "none"}
+    with socket.create_server((host, port), family=family, reuse_port=is_shared) as listening:
+        app = create_monitoring_app(monitor)
+        server = _Server(uvicorn.Config(app, timeout_graceful_shutdown=_GRACE_S, **options))  # type: ignore[arg-type]
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await task

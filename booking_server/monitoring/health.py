@@ -1,14 +1,13 @@
 """The health of a process, by parts: whether it works, and whether it should get requests (decision 0037).
 
 A part that fails makes the process unready. A part that is degraded does not: without the store of rate limits requests
-pass, and without a worker deliveries and mails wait, so that to take
-every process of the API out of service would make it worse.
+pass, and without a worker deliveries and mails wait. To take every process of the API out of service would make it
+worse.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,11 +17,12 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.revisions import SchemaState
 from booking_core.upkeep import worker_heartbeats
 from booking_core.upkeep.worker_heartbeats import Heartbeats
+from booking_server.monitoring.polled import Polled
 
 CHECK_TIMEOUT_S = 1.0
-"""Seconds in which a check answers; a load balancer asks every few seconds."""
+"""The time limit of a check; a load balancer asks every few seconds."""
 KEPT_S = 1.0
-"""Seconds for which the result of a check is used again: probes need no key, and must not become load."""
+"""The result of a check is used again for so many seconds."""
 STALLED_S = 600.0
 """Seconds without a turn after which a loop of the worker counts as stalled. The longest turns wait for mail
 servers and for statements of a database that is slow."""
@@ -41,7 +41,7 @@ _ORDER = tuple(Status)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The state of one part, and what is wrong with it."""
+    """The state of one part, and its problem."""
 
     status: Status
     message: str | None = None
@@ -74,52 +74,15 @@ class Turns(Protocol):
     def stalled(self, seconds: float) -> Sequence[str]: ...
 
 
-class Check:
-    """Runs a function that may block in a thread of its own, one call at a time, and keeps its result for a moment.
+def failed(name: str, status: Status, timeout_s: float) -> Callable[[Exception], Parts]:
+    """Return the function that reports a part after its check has failed."""
 
-    Args:
-        name: the part that has failed when the function does not answer in time, or raises.
-        status: the status of that part then.
-        clock: returns monotonic seconds.
-    """
+    def report(error: Exception) -> Parts:
+        late = isinstance(error, TimeoutError)
+        message = f"no answer within {timeout_s:g} s" if late else f"failed with {type(error).__name__}"
+        return {name: Part(status, message)}
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[[], Parts],
-        *,
-        status: Status = Status.FAILED,
-        timeout_s: float = CHECK_TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._name = name
-        self._function = function
-        self._status = status
-        self._timeout_s = timeout_s
-        self._clock = clock
-        self._thread = ThreadPoolExecutor(1, f"check-{name}")
-        self._running: asyncio.Future[Parts] | None = None
-        self._known: tuple[float, Parts] = (float("-inf"), {})
-
-    async def parts(self) -> Parts:
-        """Return the result of the function, or the failed part."""
-        at_s, known = self._known
-        if self._clock() - at_s < KEPT_S:
-            return known
-        if self._running is None or self._running.done():
-            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._function)
-        try:
-            found = await asyncio.wait_for(asyncio.shield(self._running), self._timeout_s)
-        except TimeoutError:
-            found = {self._name: Part(self._status, f"no answer within {self._timeout_s:g} s")}
-        except Exception as error:  # noqa: BLE001 - a probe reports a failure, whatever it is
-            found = {self._name: Part(self._status, f"failed with {type(error).__name__}")}
-        self._known = self._clock(), found
-        return found
-
-    def close(self) -> None:
-        """Let the thread end; a call that hangs is not waited for."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    return report
 
 
 class Health:
@@ -143,9 +106,13 @@ class Health:
         """The loops of the worker of this process, if it has one."""
         self._head = revisions.head()
         self._readers = database.open_readers(1, name="health", statement_timeout_s=timeout_s)
-        self._checks = [Check("database", self._check_database, timeout_s=timeout_s, clock=clock)]
+        checks: list[tuple[str, Callable[[], Parts], Status]] = [("database", self._check_database, Status.FAILED)]
         if store:
-            self._checks.append(_store_check(store, timeout_s, clock))
+            checks.append(("rate_limit_store", lambda: {"rate_limit_store": store() or OK}, Status.DEGRADED))
+        bounds = {"timeout_s": timeout_s, "kept_s": KEPT_S, "clock": clock}
+        self._checks = [
+            Polled(name, check, failed(name, status, timeout_s), **bounds) for name, check, status in checks
+        ]
 
     def stop(self) -> None:
         """Let the process be unready from now on."""
@@ -158,7 +125,7 @@ class Health:
     async def readiness(self) -> Report:
         """Report whether the process should get requests."""
         process = {"process": Part(Status.FAILED, "the process is stopping") if self.is_stopping else OK}
-        found = await asyncio.gather(*(check.parts() for check in self._checks))
+        found = await asyncio.gather(*(check.result() for check in self._checks))
         merged = process | {name: part for parts in found for name, part in parts.items()}
         return Report(merged | self._loops())
 
@@ -195,11 +162,3 @@ def worker_part(heartbeats: Heartbeats) -> Part:
     if heartbeats.age_s is None:
         return Part(Status.DEGRADED, "no worker runs")
     return Part(Status.DEGRADED, f"no worker was seen for {heartbeats.age_s:.0f} s")
-
-
-def _store_check(store: Callable[[], None], timeout_s: float, clock: Callable[[], float]) -> Check:
-    def check() -> Parts:
-        store()
-        return {"rate_limit_store": OK}
-
-    return Check("rate_limit_store", check, status=Status.DEGRADED, timeout_s=timeout_s, clock=clock)

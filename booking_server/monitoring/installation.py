@@ -1,14 +1,11 @@
 """Metrics of the whole installation, read from its database: the same from every process.
 
-They are read in a thread of their own, on a connection that nothing else uses, and kept for some seconds, so that
-several scrapes cost one look.
+They are read on a connection that nothing else uses, and kept for some seconds: several scrapes cost one look.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
@@ -18,13 +15,14 @@ from booking_core.db.engine import Database, Tx
 from booking_core.records import parked
 from booking_core.upkeep import backlog, sandboxes, secret_keys, worker_heartbeats
 from booking_server.monitoring.metrics import gauge
+from booking_server.monitoring.polled import Polled
 
 log = logging.getLogger("booking.metrics")
 
 KEPT_S = 10.0
 STATEMENT_TIMEOUT_S = 3.0
 ANSWER_S = 4.0
-"""Seconds in which the database answers, or the scrape goes without these metrics; Prometheus waits for ten."""
+"""The time limit of the database; then the scrape goes without these metrics; Prometheus waits for ten."""
 KEYS_EVERY_S = 300.0
 """Seconds between two looks at values that the secret keys have to open."""
 
@@ -41,36 +39,22 @@ class Installation:
         self._database = database
         self._clock = clock
         self._readers = database.open_readers(1, name="metrics", statement_timeout_s=STATEMENT_TIMEOUT_S)
-        self._thread = ThreadPoolExecutor(1, "metrics")
-        self._running: asyncio.Future[list[Metric]] | None = None
-        self._known: tuple[float, list[Metric]] = (float("-inf"), [])
+        self._polled = Polled("metrics", self.read, self._failed, timeout_s=ANSWER_S, kept_s=KEPT_S, clock=clock)
         self._failures = RepeatedLog(log)
         self._keys: tuple[float, float] = (float("-inf"), 1.0)
+        self.families = self._polled.result
+        """Returns the metrics; without an answer of the database only `booking_database_up`, which is 0."""
+        self.close = self._polled.close
 
-    async def families(self) -> Sequence[Metric]:
-        """Return the metrics; without an answer of the database only `booking_database_up`, which is 0."""
-        at_s, known = self._known
-        if self._clock() - at_s < KEPT_S:
-            return known
-        if self._running is None or self._running.done():
-            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self.read)
-        try:
-            found = await asyncio.wait_for(asyncio.shield(self._running), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - the metrics of the process are worth a scrape of their own
-            text = f"the database did not answer the query of metrics: {type(error).__name__}"
-            self._failures.note(logging.WARNING, type(error).__name__, text)
-            return [_up(0)]
-        self._known = self._clock(), found
-        return found
+    def _failed(self, error: Exception) -> list[Metric]:
+        text = f"the database did not answer the query of metrics: {type(error).__name__}"
+        self._failures.note(logging.WARNING, type(error).__name__, text)
+        return [_up(0)]
 
     def read(self) -> list[Metric]:
         """Read the metrics now."""
         with self._readers.reading() as tx:
             return [_up(1), *backlog_families(tx), *self._secret_keys()]
-
-    def close(self) -> None:
-        """Let the thread end; a query that hangs is not waited for."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _secret_keys(self) -> Iterable[Metric]:
         at_s, opens = self._keys

@@ -18,15 +18,12 @@ from opentelemetry.trace import (
     SpanKind,
     StatusCode,
     TracerProvider,
-    get_current_span,
     set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import Scope
 
-from booking_core.db.driver import Connection
 from booking_server.monitoring.metrics import UNROUTED, operation_of
-from booking_server.tracing.statements import TracedConnection, fail
 
 TRACEPARENT = "traceparent"
 _SPAN, _TOKEN = "booking.span", "booking.span_token"
@@ -149,10 +146,6 @@ class Tracing:
                 each.add_link(span.get_span_context())
             yield
 
-    def traced(self, connection: Connection, pool: str) -> Connection:
-        """Return a connection whose transactions and statements are spans, if the work that runs now is recorded."""
-        return TracedConnection(connection, pool, self.tracer) if get_current_span().is_recording() else connection
-
     @contextlib.contextmanager
     def span(
         self,
@@ -176,7 +169,8 @@ class Tracing:
             try:
                 yield span
             except BaseException as error:
-                fail(span, error)
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
                 raise
 
 

@@ -97,7 +97,7 @@ async def working(
         if tracing:
             stack.callback(tracing.close)
         database = stack.enter_context(contextlib.closing(Database(settings.database_url)))
-        database.tracer = tracing
+        database.is_traced = tracing is not None
         if isinstance(database.driver, SqliteDriver):
             database.driver.checkpoints = True
         check(database)

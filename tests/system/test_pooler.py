@@ -234,11 +234,11 @@ def test_a_backup_is_restored_past_the_pooler(new_database_url: Callable[[str], 
     """The schema of a backup may have to be upgraded after its data has replaced what is there."""
     direct, file = new_database_url("postgresql"), tmp_path / "tours.backup"
     settings = Settings(database_url=direct, secret_key=SECRET)
-    backups.create(settings, file, lambda _: None, advance=lambda *_: None)
+    backups.create(settings, file, advance=lambda *_: None)
     with pgbouncer(direct) as pooled:
         behind = replace(settings, database_url=pooled)
         with pytest.raises(SessionRequired, match="through a pooler"):
-            backups.restore(behind, file, lambda _: None, force=True, advance=lambda *_: None)
+            backups.restore(behind, file, force=True, advance=lambda *_: None)
 
 
 def test_a_schema_is_upgraded_past_the_pooler(new_database_url: Callable[[str], str]) -> None:

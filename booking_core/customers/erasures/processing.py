@@ -1,10 +1,10 @@
-"""Processes erasures: a bounded number of rows in each transaction, and what is left goes on in the next.
+"""Processes erasures: a bounded number of rows in each transaction. The next transaction goes on with the rest.
 
 Each page replaces values by constants, so a page that is processed twice changes nothing the second time. The bodies of
 a booking's events are replaced with the booking, since the doctor compares the two.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from booking_core.records import idempotency
 from booking_core.records.outbox import OutboxKind
 
 SETTLED_AFTER = MINUTE
-"""Requests that began before the customer was anonymized have ended after this time, with what they have written."""
+"""Requests that began before the customer was anonymized have ended after this time, and their rows are committed."""
 ROWS_MAX = 100
 """Rows that one transaction reads: on SQLite, which has one writer, a booking waits for it."""
 _ENTRIES = 20
@@ -38,41 +38,23 @@ DUE = DueRows(
 
 
 def process(tx: Tx, installation: Installation, organization_id: str, customer_ids: Sequence[str]) -> Processed[None]:
-    """Process a part of those of the erasures that are unfinished, and skip locked ones."""
-    found = {each.customer_id: each for each in store.lock(tx, organization_id, customer_ids)}
-    if not found:
+    """Process a part of the unfinished erasures among these, and skip locked ones."""
+    unfinished = store.lock(tx, organization_id, customer_ids)
+    if not unfinished:
         return Processed()
     eraser = _Eraser(tx, installation, organizations.by_id(tx, organization_id), tx.now())
-    left, done, rows = dict[str, Erasure](), list[str](), 0
-    while rows < ROWS_MAX and (group := rules.next_group(list(found.values()))):
+    changed, rows = dict[str, Erasure](), 0
+    while rows < ROWS_MAX and (group := rules.next_group(unfinished)):
         progress = eraser.process_page(group)
-        for each in group:
-            _move(each, progress, found, left, done)
+        moved = [rules.advanced(each, progress) for each in group] if progress else []
+        changed |= {each.customer_id: each for each in moved}
+        unfinished = [each for each in unfinished if each not in group]
+        unfinished += [each for each in moved if not each.is_finished]
         rows += 1 + (progress.rows if progress else 0)
-    _write(tx, organization_id, left, done, eraser.at)
-    return Processed(done, list(found))
-
-
-def _move(
-    erasure: Erasure, progress: Progress | None, found: dict[str, Erasure], left: dict[str, Erasure], done: list[str]
-) -> None:
-    """Move an erasure behind a page; without progress it has to wait."""
-    customer_id = erasure.customer_id
-    following = rules.advanced(erasure, progress) if progress else None
-    if following is not None:
-        found[customer_id] = left[customer_id] = following
-        return
-    del found[customer_id]
-    if progress:
-        left.pop(customer_id, None)
-        done.append(customer_id)
-
-
-def _write(tx: Tx, organization_id: str, left: dict[str, Erasure], done: list[str], at: int) -> None:
-    for erasure in left.values():
-        store.advance(tx, organization_id, erasure, at)
-    for customer_id in done:
-        store.finish(tx, organization_id, customer_id, at)
+    for erasure in changed.values():
+        store.save(tx, organization_id, erasure, eraser.at)
+    done = [each.customer_id for each in changed.values() if each.is_finished]
+    return Processed(done, [each.customer_id for each in unfinished])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +87,37 @@ class _Eraser:
     def _bookings(self, group: Sequence[Erasure]) -> Progress | None:
         """Process bookings by the customer's timeline, in which each has an entry."""
         (erasure,) = group
-        entries = store.find_entries(self.tx, self.owner, erasure.customer_id, erasure.position, _ENTRIES)
-        named = {entry.booking_id for entry in entries if entry.booking_id is not None}
-        found = store.lock_bookings(self.tx, self.owner, erasure.customer_id, named) if named else []
-        over = [each for each in found if not (each.is_to_come(self.at) or each.is_anonymous)]
-        events = self._anonymize_bookings(over)
+        key = {"organization_id": self.owner, "customer_id": erasure.customer_id}
+        entries, last = store.ENTRIES.page(self.tx, erasure.position, _ENTRIES, **key)
+        named = {booking_id for _, _, booking_id, _ in entries if booking_id is not None}
+        found = store.lock_bookings(self.tx, self.owner, erasure.customer_id, named)
+        events = self._anonymize_bookings(
+            [each for each in found if not (each.is_to_come(self.at) or each.is_anonymous)]
+        )
         if events is None:
             return None
-        for entry in entries:
-            data = rules.timeline_data(entry.data)
-            if data is not None:
-                store.update_entry(self.tx, self.owner, erasure.customer_id, entry, data)
+        for created_at, entry_id, _, data in entries:
+            if (replaced := rules.timeline_data(data)) is not None:
+                self.tx.update(store.UPDATE_ENTRY, **key, created_at=created_at, id=entry_id, data=replaced)
         for booking in found:
             if booking.is_to_come(self.at) and not booking.is_anonymous:
                 self._give_to_new_customer(erasure.customer_id, booking)
-        is_last = len(entries) < _ENTRIES
-        return Progress(None if is_last else (entries[-1].created_at, entries[-1].id), len(entries) + events)
+        return Progress(last, len(entries) + events)
 
     def _legacy_bookings(self, group: Sequence[Erasure]) -> Progress | None:
         (erasure,) = group
-        found = store.find_legacy_bookings(self.tx, self.owner, erasure.position, ROWS_MAX)
+        found, last = store.legacy_bookings(self.tx, self.owner, erasure.position, ROWS_MAX)
         own = [each for each in found if email_key(each.guest_email or "") in erasure.addresses]
         events = self._anonymize_bookings([each for each in own if not each.is_to_come(self.at)])
-        if events is None:
-            return None
-        return Progress((found[-1].id,) if len(found) == ROWS_MAX else None, len(found) + events)
+        return None if events is None else Progress(last, len(found) + events)
 
     def _anonymize_bookings(self, bookings: Sequence[GuestBooking]) -> int | None:
         """Anonymize bookings with their events; return how many events. None: a delivery is in flight."""
-        if not bookings:
-            return 0
-        events = store.find_events(self.tx, self.owner, [each.id for each in bookings])
+        events, _ = store.find_events(self.tx, self.owner, [each.id for each in bookings])
         if not self._anonymize_events(events, {each.id: rules.BOOKING for each in bookings}):
             return None
-        store.anonymize_bookings(self.tx, self.owner, bookings, self.at)
+        if bookings:
+            store.anonymize_bookings(self.tx, self.owner, [each.id for each in bookings], self.at)
         return len(events)
 
     def _give_to_new_customer(self, customer_id: str, booking: GuestBooking) -> None:
@@ -155,15 +134,13 @@ class _Eraser:
 
     def _customer_events(self, group: Sequence[Erasure]) -> Progress | None:
         (erasure,) = group
-        (after,) = erasure.position or (0,)
-        events = store.find_events(self.tx, self.owner, [erasure.customer_id], after=after, limit=ROWS_MAX)
+        events, last = store.find_events(self.tx, self.owner, [erasure.customer_id], erasure.position, ROWS_MAX)
         contact = customers.anonymous_contact(erasure.customer_id)
-        if not self._anonymize_events(events, {erasure.customer_id: contact}):
-            return None
-        return Progress((events[-1].sequence,) if len(events) == ROWS_MAX else None, len(events))
+        is_done = self._anonymize_events(events, {erasure.customer_id: contact})
+        return Progress(last, len(events)) if is_done else None
 
-    def _anonymize_events(self, events: Sequence[store.EventRow], replacements: dict[str, dict[str, Any]]) -> bool:
-        """Replace fields of the events' objects, and forget what receivers answered.
+    def _anonymize_events(self, events: Sequence[store.EventRow], replacements: Mapping[str, dict[str, Any]]) -> bool:
+        """Replace fields of the events' objects, and forget the receivers' answers.
 
         Returns:
             False without a change if an attempt is in flight: its result would be recorded later.
@@ -174,7 +151,7 @@ class _Eraser:
         for event in events:
             body = rules.event_body(event.body, replacements[event.resource_id])
             if body is not None:
-                store.update_event(self.tx, self.owner, event.sequence, body)
+                self.tx.update(store.UPDATE_EVENT, organization_id=self.owner, sequence=event.sequence, body=body)
         store.forget_excerpts(self.tx, self.owner, [delivery_id for delivery_id, _ in deliveries])
         return True
 
@@ -182,43 +159,41 @@ class _Eraser:
 
     def _gift_cards(self, group: Sequence[Erasure]) -> Progress | None:
         addresses = frozenset[str]().union(*(each.addresses for each in group))
-        cards = store.find_cards(self.tx, self.owner, group[0].position, ROWS_MAX)
-        replaced: dict[str, store.CardRow] = {}
-        for card in cards:
-            emptied = rules.emptied_contacts(card.contacts, addresses)
-            if emptied:
-                replaced[card.id] = card._replace(contacts=card.contacts | emptied)
-        events = store.find_events(self.tx, self.owner, list(replaced)) if replaced else []
-        shown = {card.id: rules.shown_contacts(card.contacts) for card in replaced.values()}
+        cards, last = store.CARDS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
+        replaced: dict[str, tuple[int, dict[str, str | None]]] = {}
+        for card_id, updated_at, *values in cards:
+            contacts = dict(zip(store.CONTACTS, values, strict=True))
+            if emptied := rules.emptied_contacts(contacts, addresses):
+                replaced[card_id] = updated_at, contacts | emptied
+        events, _ = store.find_events(self.tx, self.owner, list(replaced))
+        shown = {card_id: rules.shown_contacts(contacts) for card_id, (_, contacts) in replaced.items()}
         if not self._anonymize_events(events, shown):
             return None
-        for card in replaced.values():
-            store.update_card(self.tx, self.owner, card, self.at)
+        for card_id, (updated_at, contacts) in replaced.items():
+            key = {"organization_id": self.owner, "id": card_id}
+            self.tx.update(store.UPDATE_CARD, **key, **contacts, updated_at=max(self.at, updated_at))
         notifications.anonymize(self.tx, self.owner, [f"{OutboxKind.GIFT_CARD_MAIL}:{card_id}" for card_id in replaced])
-        return Progress((cards[-1].id,) if len(cards) == ROWS_MAX else None, len(cards) + len(events))
+        return Progress(last, len(cards) + len(events))
 
     def _mails(self, group: Sequence[Erasure]) -> Progress:
-        found = store.find_mails(self.tx, self.owner, group[0].position, ROWS_MAX)
-        keys = [key for _, key, is_anonymous in found if is_anonymous]
-        notifications.anonymize(self.tx, self.owner, keys)
-        return Progress((found[-1][0],) if len(found) == ROWS_MAX else None, len(found))
+        found, last = store.MAILS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
+        notifications.anonymize(self.tx, self.owner, [key for _, key, is_anonymous in found if is_anonymous])
+        return Progress(last, len(found))
 
     def _answers(self, group: Sequence[Erasure]) -> Progress:
         """Replace the bookings and customers in stored answers, which only their own JSON names."""
-        found = store.find_answers(self.tx, self.owner, group[0].position, ROWS_MAX)
+        found, last = store.ANSWERS.page(self.tx, group[0].position, ROWS_MAX, organization_id=self.owner)
         opened = {key: body for _, key, sealed in found if (body := self._opened(key, sealed)) is not None}
         named = {key: resource_id for key, body in opened.items() if (resource_id := rules.answered_id(body))}
-        bookings, persons = (
-            store.anonymous_ids(self.tx, self.owner, table, set(named.values()))
-            for table in (tables.bookings, tables.customers)
-        )
+        bookings, people = store.anonymous_ids(self.tx, self.owner, set(named.values()))
+        replacements = dict.fromkeys(bookings, rules.ANSWERED_BOOKING)
+        replacements |= {each: customers.anonymous_contact(each) for each in people}
         for key, resource_id in named.items():
-            if resource_id in bookings:
-                self._keep(key, rules.answer_body(opened[key], rules.ANSWERED_BOOKING))
-            elif resource_id in persons:
-                self._keep(key, rules.answer_body(opened[key], customers.anonymous_contact(resource_id)))
-        is_last = len(found) < ROWS_MAX
-        return Progress(None if is_last else found[-1][:2], len(found))
+            body = rules.answer_body(opened[key], replacements.get(resource_id, {}))
+            if body is not None:
+                sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
+                self.tx.update(store.UPDATE_ANSWER, organization_id=self.owner, key=key, body_sealed=sealed)
+        return Progress(last, len(found))
 
     def _opened(self, key: str, sealed: str) -> bytes | None:
         """Return the body of an answer; None if no live secret key opens it, so that it is never shown again."""
@@ -226,8 +201,3 @@ class _Eraser:
             return self.installation.secret_keys.open(idempotency.SEALED_FOR, sealed, self.owner, key)
         except ValueError:
             return None
-
-    def _keep(self, key: str, body: bytes | None) -> None:
-        if body is not None:
-            sealed = self.installation.secret_keys.seal(idempotency.SEALED_FOR, body, self.owner, key)
-            store.update_answer(self.tx, self.owner, key, sealed)

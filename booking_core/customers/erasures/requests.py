@@ -36,8 +36,13 @@ def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
 def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     """Refuse to anonymize a customer whose data is still needed."""
     organization_id = actor.organization.id
-    shown = customers.get(tx, actor, customer_id)
-    _check_bookings(_bookings_to_come(tx, actor, customer_id, email_key(shown["email"])))
+    address = email_key(customers.get(tx, actor, customer_id)["email"])
+    own = store.bookings_of(tx, organization_id, [customer_id])
+    legacy, _ = store.legacy_bookings(tx, organization_id, ends_after=actor.at)
+    own += [each for each in legacy if email_key(each.guest_email or "") == address]
+    _check_bookings(
+        [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
+    )
     refund_id = store.open_refund(tx, organization_id, customer_id)
     if refund_id is not None:
         raise Conflict(
@@ -45,14 +50,6 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
             f"The customer is still owed the refund {refund_id}: wait for the gateway, or settle it with"
             f" `booking refunds settle {refund_id} --note TEXT`.",
         )
-
-
-def _bookings_to_come(tx: Tx, actor: Actor, customer_id: str, address: str) -> list[str]:
-    """Return the names of bookings to come: those of the customer, and legacy bookings of the address."""
-    found = store.bookings_to_come(tx, actor.organization.id, customer_id, actor.at, _NAMED_MAX + 1)
-    names = [booking_id if number is None else f"#{number}" for number, booking_id in found]
-    legacy = store.legacy_bookings_to_come(tx, actor.organization.id, actor.at)
-    return names + [booking_id for booking_id, email in legacy if email_key(email) == address]
 
 
 def _check_bookings(names: Sequence[str]) -> None:
@@ -70,9 +67,9 @@ def begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at
 
 
 def _addresses(tx: Tx, organization_id: str, customer_ids: Sequence[str]) -> defaultdict[str, set[str]]:
-    """Return the keys of the e-mail addresses in the customers' bookings. One that another customer has now is that
-    customer's."""
-    found = [(each, email_key(email)) for each, email in store.guest_emails(tx, organization_id, customer_ids)]
+    """Return the keys of the e-mail addresses in the customers' bookings, without addresses of other customers."""
+    bookings = store.bookings_of(tx, organization_id, customer_ids)
+    found = [(str(each.customer_id), email_key(each.guest_email)) for each in bookings if each.guest_email]
     holders = store.holders(tx, organization_id, (key for _, key in found))
     own: defaultdict[str, set[str]] = defaultdict(set)
     for customer_id, key in found:
@@ -89,14 +86,14 @@ def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
     """
     customers.get(tx, actor, customer_id)
     requested_at, finished_at = store.get(tx, actor.organization.id, customer_id) or (None, None)
-    bookings, last_ends_at = store.count_bookings(tx, actor.organization.id, customer_id)
+    ends = [each.ends_at for each in store.bookings_of(tx, actor.organization.id, [customer_id])]
     return {
         "id": customer_id,
         "status": _status(requested_at, finished_at),
         "requested_at": _shown(actor, requested_at),
         "finished_at": _shown(actor, finished_at),
-        "bookings": bookings,
-        "last_booking_ends_at": _shown(actor, last_ends_at),
+        "bookings": len(ends),
+        "last_booking_ends_at": _shown(actor, max(ends, default=None)),
     }
 
 

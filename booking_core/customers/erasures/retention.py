@@ -29,15 +29,7 @@ _RECENT_BOOKING = exists(
 )
 _OPEN_REFUND = exists(
     select(literal_column("1"))
-    .select_from(
-        tables.timeline.join(
-            tables.refunds,
-            and_(
-                tables.refunds.c.organization_id == _timeline.organization_id,
-                tables.refunds.c.booking_id == _timeline.booking_id,
-            ),
-        )
-    )
+    .join_from(tables.timeline, tables.refunds, store.OF_ENTRY)
     .where(*_OWN, store.IS_OPEN_REFUND)
     .correlate(tables.customers)
 )

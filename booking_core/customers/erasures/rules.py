@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from booking_core.customers.rules import ANONYMOUS
 from booking_core.models.base import email_key, is_id
 
-ANONYMOUS = "Anonymized"
-"""Replaces a text that must stay one."""
 GUEST = {"name": ANONYMOUS, "email": None, "phone": None}
 """The guest of a booking, as it is shown. Without an address no mail is written."""
 BOOKING: dict[str, Any] = {"customer": GUEST, "note": None, "external_reference": None, "metadata": {}}
@@ -37,12 +36,6 @@ class Step(StrEnum):
         """Return True if the step reads all rows of the organization, for many customers at once."""
         return self in (Step.GIFT_CARDS, Step.MAILS, Step.STORED_ANSWERS)
 
-    @property
-    def following(self) -> "Step | None":
-        """Return the next step; None after the last."""
-        steps = list(Step)
-        return next(iter(steps[steps.index(self) + 1 :]), None)
-
 
 class Erasure(NamedTuple):
     """An unfinished erasure."""
@@ -53,6 +46,7 @@ class Erasure(NamedTuple):
     step: Step
     position: tuple[Any, ...] = ()
     """The key of the last row that the step has processed; empty at its beginning."""
+    is_finished: bool = False
 
 
 class Progress(NamedTuple):
@@ -64,12 +58,12 @@ class Progress(NamedTuple):
     """Rows that were read, which is what a transaction is bounded by."""
 
 
-def advanced(erasure: Erasure, progress: Progress) -> Erasure | None:
-    """Return the erasure after a page; None when it is finished."""
+def advanced(erasure: Erasure, progress: Progress) -> Erasure:
+    """Return the erasure after a page."""
     if progress.position is not None:
         return erasure._replace(position=progress.position)
-    following = erasure.step.following
-    return None if following is None else erasure._replace(step=following, position=())
+    following = list(Step)[list(Step).index(erasure.step) + 1 :]
+    return erasure._replace(step=[*following, erasure.step][0], position=(), is_finished=not following)
 
 
 def next_group(erasures: list[Erasure]) -> list[Erasure]:

@@ -1,4 +1,8 @@
-"""The error of a backup or a restoration that was not done."""
+"""The error of a backup or a restoration that was not done, and the content of a file that was read."""
+
+from dataclasses import dataclass, field
+
+from booking_core.upkeep.secret_keys import Kind
 
 
 class BackupError(Exception):
@@ -18,3 +22,11 @@ class BackupError(Exception):
 def damaged(file: object, problem: str) -> BackupError:
     """Return the error for a file that cannot be restored."""
     return BackupError(f"{file} is damaged or no backup: {problem}", code="bad_backup", hint="take another backup")
+
+
+@dataclass(slots=True)
+class Content:
+    """The content of a whole file: the revision of its schema, and the secret keys that its sealed values name."""
+
+    revision: str | None = None
+    key_ids: dict[Kind, set[str]] = field(default_factory=dict)

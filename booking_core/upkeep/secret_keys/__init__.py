@@ -18,7 +18,7 @@ from booking_core.upkeep.secret_keys.service import (
     unopened,
     with_link_keys,
 )
-from booking_core.upkeep.secret_keys.verification import Problem, find_problem, find_problem_of_values
+from booking_core.upkeep.secret_keys.verification import Problem, find_problem, find_problem_of_key_ids
 
 __all__ = [
     "KINDS",
@@ -30,7 +30,7 @@ __all__ = [
     "Unopened",
     "count_to_reseal",
     "find_problem",
-    "find_problem_of_values",
+    "find_problem_of_key_ids",
     "holds_anything",
     "make_new_links",
     "reseal",

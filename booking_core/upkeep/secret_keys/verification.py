@@ -1,6 +1,6 @@
 """Checks at start that the secret keys open what the database holds."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from booking_core.base.settings import Settings
@@ -10,10 +10,8 @@ from booking_core.upkeep.secret_keys.service import (
     Unopened,
     holds_anything,
     unopened,
-    unopened_of,
     with_stored_link_keys,
 )
-from booking_core.upkeep.secret_keys.store import Row
 
 _HINT = (
     "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
@@ -52,17 +50,13 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
     return _problem(settings, found)
 
 
-def find_problem_of_values(settings: Settings, values: Iterable[tuple[Kind, Row]]) -> Problem | None:
-    """Open these values, as `find_problem` does with those of a database, and name each kind of which one does not.
-
-    Args:
-        values: rows of the kinds' tables, with the columns that a value is bound to.
-    """
-    keys = settings.secret_keys()
-    by_kind: dict[Kind, dict[tuple[str, ...], str]] = {}
-    for kind, row in values:
-        by_kind.setdefault(kind, {})[tuple(row[name] for name in kind.row)] = row[kind.column]
-    return _problem(settings, [each for kind, texts in by_kind.items() for each in unopened_of(keys, kind, texts)])
+def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collection[str]]) -> Problem | None:
+    """Return the problem of a database whose sealed values name these keys: no value of a kind names a live one."""
+    if settings.is_sqlite and not settings.has_secret_key:
+        return _missing_key(settings) if any(key_ids.values()) else None
+    live = settings.secret_keys().ids
+    wrong = {kind: ids for kind, ids in key_ids.items() if not any(key_id in live for key_id in ids)}
+    return _problem(settings, [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)])
 
 
 def _problem(settings: Settings, found: list[Unopened]) -> Problem | None:

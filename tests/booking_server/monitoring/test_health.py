@@ -23,7 +23,8 @@ from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
-from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status
+from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Health, Part, Parts, Status, failed
+from booking_server.monitoring.polled import Polled
 from booking_server.monitoring.shutdown import announcing
 from booking_server.worker.heartbeat import Heartbeat
 from booking_server.worker.loops import FailureLog, Turns
@@ -128,44 +129,45 @@ def set_revision(database: Database, revision: str) -> None:
 # Bounds ------------------------------------------------------------------------------------------------------------
 
 
+def polled(function: Callable[[], dict[str, Part]], elapsed: Elapsed, timeout_s: float) -> Polled[Parts]:
+    on_failure = failed("database", Status.FAILED, timeout_s)
+    return Polled("database", function, on_failure, timeout_s=timeout_s, kept_s=KEPT_S, clock=elapsed)
+
+
 def test_a_check_that_hangs_fails_in_time_and_is_not_begun_again() -> None:
-    free, calls = threading.Event(), []
-    elapsed = Elapsed()
+    free, calls, elapsed = threading.Event(), [], Elapsed()
 
     def hang() -> dict[str, Part]:
         calls.append(1)
         free.wait()
         return {"database": OK}
 
-    async def ask() -> list[str]:
-        check = Check("database", hang, timeout_s=0.001, clock=elapsed)
-        first = await check.parts()
-        elapsed.now_s += KEPT_S
-        second = await check.parts()
-        free.set()
-        check.close()
-        return [first["database"].status, second["database"].status]
+    async def ask() -> list[Part]:
+        with closing(polled(hang, elapsed, 0.001)) as check:
+            first = await check.result()
+            elapsed.now_s += KEPT_S
+            second = await check.result()
+            free.set()
+        return [first["database"], second["database"]]
 
-    assert asyncio.run(ask()) == ["failed", "failed"]
+    assert asyncio.run(ask()) == [Part(Status.FAILED, "no answer within 0.001 s")] * 2
     assert calls == [1]
 
 
 def test_many_probes_cost_one_check_a_second() -> None:
-    calls: list[int] = []
-    elapsed = Elapsed()
+    calls, elapsed = list[int](), Elapsed()
 
     def check_once() -> dict[str, Part]:
         calls.append(1)
         return {"database": OK}
 
     async def ask() -> None:
-        check = Check("database", check_once, clock=elapsed)
-        for _ in range(100):
-            await check.parts()
-        assert len(calls) == 1
-        elapsed.now_s += KEPT_S
-        await check.parts()
-        check.close()
+        with closing(polled(check_once, elapsed, 1.0)) as check:
+            for _ in range(100):
+                await check.result()
+            assert len(calls) == 1
+            elapsed.now_s += KEPT_S
+            await check.result()
 
     asyncio.run(ask())
     assert len(calls) == 2

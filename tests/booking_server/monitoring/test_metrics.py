@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,9 +23,9 @@ from booking_core.db.tallies import OTHER, Tallies
 from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
-from booking_server.monitoring.exposition import Processes, merged, render
+from booking_server.monitoring.exposition import Processes, render
 from booking_server.monitoring.installation import Installation
-from booking_server.monitoring.metrics import Batches, Metrics, batch_families
+from booking_server.monitoring.metrics import Metrics
 
 TOKEN = "a-token-of-the-metrics"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -85,11 +86,12 @@ def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_da
         assert client.get("/metrics").json()["code"] == "not_found"
 
 
-def test_batches_are_counted_by_their_size_and_by_the_wait_of_their_first_job() -> None:
-    batches = Batches()
+def test_batches_are_counted_by_their_size_and_by_the_wait_of_their_first_job(database: Database) -> None:
+    metrics, lane = Metrics(database), SimpleNamespace(name="book", waiting_jobs=0, busy_threads=0, threads=1)
+    metrics.observe_executors([cast(Any, lane)], lambda: 0)
     for size, waited_s in ((1, 0.0005), (2, 0.001), (3, 0.3), (40, 11.0)):
-        batches.observe(size, waited_s)
-    samples = parsed(render(batch_families({"book": batches})).decode())
+        lane.observe(size, waited_s)
+    samples = parsed(render(metrics.registry.collect()).decode())
     sizes = {each: value(samples, "booking_lane_batch_size_bucket", lane="book", le=each) for each in ("1.0", "4.0")}
     assert sizes == {"1.0": 1, "4.0": 3}
     assert value(samples, "booking_lane_batch_size_bucket", lane="book", le="+Inf") == 4
@@ -144,27 +146,25 @@ def test_organizations_beyond_the_bound_are_counted_together() -> None:
 
 
 def test_the_process_that_is_asked_answers_for_all(database: Database, tmp_path: Path) -> None:
-    async def ask() -> dict[str, Any]:
+    async def ask() -> bytes:
         one, other = (Processes(Metrics(database).registry, tmp_path) for _ in range(2))
         async with one.answering():
             async with other.answering():
                 assert (one.name, other.name) == ("0", "1")
-                both = await one.families()
+                both = await one.exposition([])
             successor = Processes(Metrics(database).registry, tmp_path)
             async with successor.answering():
                 assert successor.name == "1"
         return both
 
-    both = asyncio.run(ask())
-    samples = parsed(render(merged(both)).decode())
-    sizes = {labels: size for (name, labels), size in samples.items() if name == "booking_pool_size"}
-    assert len({dict(labels)["process"] for labels in sizes}) == 2
+    samples = parsed(asyncio.run(ask()).decode())
+    assert {dict(labels)["process"] for name, labels in samples if name == "booking_pool_size"} == {"0", "1"}
 
 
 def test_a_process_that_is_gone_is_left_out(database: Database, tmp_path: Path) -> None:
     (tmp_path / "7.sock").touch()
-    found = asyncio.run(Processes(Metrics(database).registry, tmp_path).families())
-    assert list(found) == ["0"]
+    samples = parsed(asyncio.run(Processes(Metrics(database).registry, tmp_path).exposition([])).decode())
+    assert {dict(labels)["process"] for name, labels in samples if name == "booking_pool_size"} == {"0"}
 
 
 # The installation --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Traces from a request through its batch and its SQL to the delivery, with nothing of a client or a guest in them."""
+"""Traces from a request through its batch to the delivery, with nothing of a client or a guest in them."""
 
 import asyncio
 import re
@@ -20,16 +20,13 @@ from support.world import SECRET, FixedClock, make_world
 
 import webhook_verify
 from booking_core.base.clock import HOUR, system_clock
-from booking_core.base.errors import Unavailable
 from booking_core.base.settings import SettingError, Settings
-from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_server.adapters.webhook_client import Sent
 from booking_server.app import create_app
 from booking_server.tracing import setup
 from booking_server.tracing.deliveries import TracedSender
-from booking_server.tracing.statements import summary_of
 from booking_server.tracing.tracing import Tracing
 from booking_server.worker.signing import signed_headers
 
@@ -98,11 +95,10 @@ def traced(running: Traced) -> Traced:
 # Requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_trace_goes_from_the_callers_span_through_the_batch_to_the_statements(traced: Traced) -> None:
+def test_a_trace_goes_from_the_callers_span_to_the_batch(traced: Traced) -> None:
     answer = traced.book(traceparent=CALLERS)
     assert answer.status_code == 201
     request, batch = traced.named("POST /api/v1/bookings"), traced.named("batch book")
-    transaction = traced.named(f"transaction {'writers' if traced.database.is_sqlite else 'bookings'}")
     assert request.parent is not None
     assert (f"{request.parent.trace_id:032x}", f"{request.parent.span_id:016x}") == (TRACE_ID, SPAN_ID)
     assert request.kind is trace.SpanKind.SERVER
@@ -115,23 +111,16 @@ def test_a_trace_goes_from_the_callers_span_through_the_batch_to_the_statements(
         "booking.request_id": answer.headers["x-request-id"],
     }
     assert traced.children(request)[-1] == batch.name
-    assert transaction.name in traced.children(batch)
-    assert (transaction.attributes or {})["booking.transaction.outcome"] == "committed"
-    statements = traced.children(transaction)
-    assert statements[-1].endswith("COMMIT")
-    assert "INSERT bookings" in "; ".join(statements)
     assert {each.context.trace_id for each in traced.spans} == {int(TRACE_ID, 16)}
 
 
-def test_a_read_has_the_span_of_its_batch_and_of_its_statement(traced: Traced) -> None:
+def test_a_read_has_the_span_of_its_batch(traced: Traced) -> None:
     traced.api.get("/me")
     traced.forget()
     traced.api.get("/me")
-    request, batch, statement = traced.spans[2], traced.spans[1], traced.spans[0]
+    batch, request = traced.spans
     assert (request.name, batch.name) == ("GET /api/v1/me", "batch key")
     assert traced.children(request) == [batch.name]
-    assert traced.children(batch) == [statement.name]
-    assert statement.name.startswith("SELECT api_keys")
     assert request.parent is None
 
 
@@ -191,26 +180,6 @@ def test_the_requests_of_a_batch_and_the_batch_have_links_to_each_other() -> Non
     assert [link.context for link in batch.links] == [each.context for each in others]
     assert not first.links
     assert [link.context for each in others for link in each.links] == [batch.context] * 2
-
-
-def test_an_error_of_a_statement_is_reported_by_its_class(traced: Traced) -> None:
-    tracing: Any = traced.database.tracer
-    statement = traced.world.organization
-    with tracing.span("test"), pytest.raises(Exception) as raised, traced.database.writing() as tx:
-        tx.insert(tables.organizations, id=statement.id, slug="canary")
-    assert not isinstance(raised.value, Unavailable)
-    transaction = traced.named("transaction writers")
-    assert (transaction.attributes or {})["booking.transaction.outcome"] == "rolled_back"
-    failed = next(each for each in traced.spans if "INSERT organizations" in each.name)
-    assert failed.status.status_code is trace.StatusCode.ERROR
-    assert "canary" not in "".join(each.to_json() for each in traced.spans)
-
-
-def test_statements_are_named_by_what_they_do_with_which_tables() -> None:
-    text = "WITH w0 AS (INSERT INTO events (id) SELECT id FROM json_to_recordset($1) AS x(id uuid)), w1 AS ("
-    text += "UPDATE counters SET last_event_sequence = 'FROM keys' RETURNING 1) SELECT 1 FROM bookings JOIN bookings b"
-    assert summary_of(text) == "INSERT events, UPDATE counters, SELECT bookings"
-    assert summary_of("SELECT 1") == "SELECT"
 
 
 # Deliveries --------------------------------------------------------------------------------------------------------
@@ -355,7 +324,7 @@ def test_a_delivery_is_traced_to_the_receiver_and_no_span_has_what_was_sent(fres
     hidden += ["127.0.0.1", "testserver", "Canary", "manage_token"]
     assert not [each for each in hidden if each in found]
     assert not re.search(rf"(?<![0-9a-f]){receiver.port}(?![0-9a-f])", found)  # in an id its digits mean nothing
-    assert {each.name.partition(" ")[0] for each in traced.spans} >= {"GET", "POST", "batch", "transaction", "deliver"}
+    assert {each.name.partition(" ")[0] for each in traced.spans} >= {"GET", "POST", "batch", "deliver"}
 
 
 # Setting it up -----------------------------------------------------------------------------------------------------

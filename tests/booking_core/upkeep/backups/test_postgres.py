@@ -1,14 +1,33 @@
-"""A backup is restored by programs that are newer than the server."""
+"""The programs of PostgreSQL are found by their version, and their scripts are read."""
 
 import io
+from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
+from booking_core.upkeep.backups import BackupError, postgres
 from booking_core.upkeep.backups.postgres import copy_script
 
 HEAD = b"SET statement_timeout = 0;\nSET lock_timeout = 0;\n"
 NEWER = b"SET transaction_timeout = 0;\n"
 REST = b"SELECT pg_catalog.set_config('search_path', '', false);\nCOPY t (a) FROM stdin;\n" + NEWER + b"\\.\n"
+SCRIPT = b"""SET standard_conforming_strings = on;
+
+COPY public.alembic_version (version_num) FROM stdin;
+0012
+\\.
+
+
+COPY "of ""a"" tenant".idempotency (organization_id, key, "order") FROM stdin;
+1\tv2.abcdefgh.x
+2\tCOPY public.other (a) FROM stdin;
+3\tv2.01234567.y
+\\.
+COPY public.bookings (note) FROM stdin;
+v2.aaaaaaaa.x
+\\.
+"""
 
 
 @pytest.mark.parametrize(("server_major", "sent"), [(16, HEAD + REST), (17, HEAD + NEWER + REST)])
@@ -16,3 +35,43 @@ def test_a_setting_that_the_server_does_not_have_is_left_out_of_the_head_alone(s
     to = io.BytesIO()
     copy_script(io.BytesIO(HEAD + NEWER + REST), to, server_major)
     assert to.getvalue() == sent
+
+
+def test_a_script_has_schemas_a_revision_and_the_key_ids_of_sealed_values() -> None:
+    schemas, content = postgres._read(SCRIPT.splitlines(keepends=True))
+    assert (schemas, content.revision) == ({"public", 'of "a" tenant'}, "0012")
+    assert {kind.name: ids for kind, ids in content.key_ids.items()} == {"stored_answer": {"abcdefgh", "01234567"}}
+
+
+def install(folder: Path) -> str:
+    folder.mkdir()
+    (folder / "pg_dump").write_text("")
+    (folder / "pg_dump").chmod(0o755)
+    return str(folder)
+
+
+def test_programs_beside_the_server_are_taken_before_those_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", install(tmp_path / "path"))
+    beside = str(tmp_path / "server")
+    assert postgres.find_programs(beside) == tmp_path / "path"
+    install(tmp_path / "server")
+    assert postgres.find_programs(beside) == tmp_path / "server"
+
+
+def test_missing_programs_are_named_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BackupError, match="pg_dump, pg_restore and psql were not found") as refused:
+        postgres.find_programs("")
+    assert "postgresql-client" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://ada:hunter2@db:5433/booking", "postgresql://ada@db:5433/booking?password=hunter2"]
+)
+def test_the_password_is_an_environment_variable_and_no_argument(url: str) -> None:
+    shown, environment = postgres.connection(url)
+    assert conninfo_to_dict(shown) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
+    assert environment["PGPASSWORD"] == "hunter2"
