@@ -447,9 +447,6 @@ stripe_accounts = _table(
     Column("credentials_sealed", Text, nullable=False),
     Column("publishable_key", Text),
     *_dates(),
-    Column("look_at", At, nullable=False, server_default=text("0")),  # then Stripe is asked for refunds and disputes
-    # Refunds before it are known; 0: from the start.
-    Column("seen_until", At, nullable=False, server_default=text("0")),
 )
 
 # The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status

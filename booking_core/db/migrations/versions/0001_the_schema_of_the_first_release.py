@@ -428,8 +428,6 @@ def upgrade() -> None:
         sa.Column("publishable_key", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.Column("look_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.Column("seen_until", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_stripe_accounts")),
     )
     op.create_table(

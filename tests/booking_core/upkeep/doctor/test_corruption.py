@@ -794,7 +794,6 @@ PAYMENT_STATES = (
     *corrupt(
         INTENT_CHECK,
         "UPDATE payment_intents SET check_at = 1",
-        "UPDATE stripe_accounts SET look_at = 1, created_at = 1",
     ),
     *corrupt(
         TIMELINE_MONEY,
