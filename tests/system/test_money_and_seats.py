@@ -372,7 +372,6 @@ def test_money_seats_cards_and_events_agree_whatever_happens(api: Api, ledger: L
 def of_one_run(ledger: Ledger) -> Iterator[None]:
     ledger.next_faults.clear()
     ledger.refusals.clear()
-    ledger.disputes.clear()
     yield
 
 
