@@ -210,6 +210,7 @@ departures = _entity(
     *_dates(),
     Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled
     Column("minimum_checked_at", At),  # its participants were counted when booking closed
+    Column("announce_at", At),  # it may look different than in its last event; null: it does not, or nobody subscribes
     _own("experiences", "experience_id"),
     UniqueConstraint("organization_id", "experience_id", "starts_at"),
     CheckConstraint("status IN ('open', 'closed', 'cancelled')", name="status"),
@@ -218,6 +219,7 @@ departures = _entity(
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
     _partial("ix_departures_cancelling", "organization_id, starts_at, id", where="cancelling IS NOT NULL"),
+    _partial("ix_departures_announce_at", "organization_id, announce_at, id", where="announce_at IS NOT NULL"),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
@@ -505,22 +507,6 @@ events = _table(
 )
 events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
 
-# Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
-# noted the departures of their bookings. Apart from the counters, which every booking writes.
-departure_followers = _table(
-    "departure_followers",
-    Column("followed_sequence", BigInteger, nullable=False),
-)
-
-# Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
-departure_touches = _table(
-    "departure_touches",
-    Column("departure_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
-    Column("due_at", At, nullable=False),
-    Index("ix_departure_touches_due", "organization_id", "due_at", "departure_id"),
-)
-
 # Webhooks --------------------------------------------------------------------------------------------------------
 
 webhook_endpoints = _entity(
@@ -568,6 +554,11 @@ webhook_subscriptions = _table(
     Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("until_sequence", BigInteger),
     _own("webhook_endpoints", "endpoint_id"),
+    _partial(
+        "ix_webhook_subscriptions_departures",
+        "organization_id",
+        where="event_type = 'departure.updated' AND until_sequence IS NULL",
+    ),
 )
 
 # Events that a disabled endpoint missed: those of the type after from_sequence, up to until_sequence (null: it is

@@ -90,7 +90,6 @@ def test_every_table_with_a_guest_is_exported_or_known_not_to_be() -> None:
             "stripe_accounts",
         ),
         *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_ranges", "webhook_recoveries"),
-        *("departure_followers", "departure_touches"),
         *("webhook_secrets", "webhook_leases", "retention_clock", "audit", "workers", "erasures"),
     }
     repeating = {"idempotency", "effects"}

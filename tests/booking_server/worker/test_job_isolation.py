@@ -217,19 +217,12 @@ def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
 
 
 def touched_departures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    base = {"organization_id": world.org, "id": NIL_ID, "due_at": NOON - 1}
     found = _departures(world, count)
-    touches = [base | {"departure_id": row["id"], "due_at": NOON - count + n} for n, row in enumerate(found)]
-    follower = {"organization_id": world.org, "followed_sequence": 0}
-    return [
-        (tables.departures, found),
-        (tables.departure_followers, [follower]),
-        (tables.departure_touches, touches),
-    ]
+    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(found)])]
 
 
 SWEEPS = {
-    "announce_departures": Case("departure_touches", "departure_id", "true", touched_departures, "DELETE"),
+    "announce_departures": Case("departures", "id", "announce_at IS NOT NULL", touched_departures),
     "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
     "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
     "cancel_bookings": Case("departures", "id", "cancelling IS NOT NULL", cancelling),
@@ -250,8 +243,6 @@ PURGES = {
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
 }
-OF_ANNOUNCEMENTS = {"follow_bookings"}
-"""An organization is one row of this sweep, which has a test of its own."""
 OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
 """Purges of the delivery queue, which has tests of its own."""
 
@@ -342,7 +333,7 @@ def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
     kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
     assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
-    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS
+    assert set(sweeps_of(jobs)) == set(SWEEPS)
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
 
