@@ -447,10 +447,13 @@ def _defer(batch: Batch, locked: Collection[str]) -> None:
 
 
 def _write_seats(tx: Tx, batch: Batch) -> None:
-    at = max((accepted.draft.at for accepted in batch.accepted), default=0)
-    for (organization_id, departure_id), seats in batch.seats_sold.items():
+    at: dict[str, int] = {}
+    for accepted in batch.accepted:  # by organization: the clocks of sandboxes differ
+        owner = accepted.create.organization_id
+        at[owner] = max(at.get(owner, 0), accepted.draft.at)
+    for (owner, departure_id), seats in batch.seats_sold.items():
         if seats:
-            capacity.take_seats(tx, organization_id, departure_id, seats, at=at)
+            capacity.take_seats(tx, owner, departure_id, seats, at=at[owner])
 
 
 def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, links: ManageLinks) -> Answer:

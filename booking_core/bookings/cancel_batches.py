@@ -20,7 +20,6 @@ from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import CancelReason
 from booking_core.models.departures import DepartureStatus
-from booking_core.records import departure_touches
 
 BATCH = 50
 """Bookings of one departure that are cancelled in one transaction."""
@@ -151,8 +150,8 @@ def _cancel_batch(
         cancelling=reason if remaining else None,
         updated_at=write_instant(actor, locked),
         seats_taken=-seats,
+        announce_at=actor.at,
     )
-    departure_touches.touch(tx, organization_id, [row.id], at=actor.at)
     return rows, remaining
 
 

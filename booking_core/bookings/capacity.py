@@ -124,4 +124,5 @@ def take_seats(tx: Tx, organization_id: str, departure_id: str, seats: int, *, a
 
     The check of the table refuses more seats than its ceiling.
     """
-    tx.update(store.TAKE_SEATS, organization_id=organization_id, id=departure_id, updated_at=at, seats_taken=seats)
+    key = {"organization_id": organization_id, "id": departure_id}
+    tx.update(store.TAKE_SEATS, **key, updated_at=at, seats_taken=seats, announce_at=at)

@@ -227,6 +227,7 @@ departures = _entity(
     *_dates(),
     Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled
     Column("minimum_checked_at", At),  # its participants were counted when booking closed
+    Column("announce_at", At),  # it may look different than in its last event; null: it does not, or nobody subscribes
     _own("experiences", "experience_id"),
     UniqueConstraint("organization_id", "experience_id", "starts_at"),
     CheckConstraint("status IN ('open', 'closed', 'cancelled')", name="status"),
@@ -235,6 +236,7 @@ departures = _entity(
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
     _partial("ix_departures_cancelling", "organization_id, starts_at, id", where="cancelling IS NOT NULL"),
+    _partial("ix_departures_announce_at", "organization_id, announce_at, id", where="announce_at IS NOT NULL"),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
@@ -464,9 +466,6 @@ stripe_accounts = _table(
     Column("credentials_sealed", Text, nullable=False),
     Column("publishable_key", Text),
     *_dates(),
-    Column("look_at", At, nullable=False, server_default=text("0")),  # then Stripe is asked for refunds and disputes
-    # Refunds before it are known; 0: from the start.
-    Column("seen_until", At, nullable=False, server_default=text("0")),
 )
 
 # The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status
@@ -526,22 +525,6 @@ events = _table(
 )
 events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
 
-# Organizations for which departures are announced as departure.updated, and the sequence up to which a worker has
-# noted the departures of their bookings. Apart from the counters, which every booking writes.
-departure_followers = _table(
-    "departure_followers",
-    Column("followed_sequence", BigInteger, nullable=False),
-)
-
-# Departures that may look different than in their last event. Rows are inserted and deleted, and never changed.
-departure_touches = _table(
-    "departure_touches",
-    Column("departure_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
-    Column("due_at", At, nullable=False),
-    Index("ix_departure_touches_due", "organization_id", "due_at", "departure_id"),
-)
-
 # Webhooks --------------------------------------------------------------------------------------------------------
 
 webhook_endpoints = _entity(
@@ -589,6 +572,11 @@ webhook_subscriptions = _table(
     Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("until_sequence", BigInteger),
     _own("webhook_endpoints", "endpoint_id"),
+    _partial(
+        "ix_webhook_subscriptions_departures",
+        "organization_id",
+        where="event_type = 'departure.updated' AND until_sequence IS NULL",
+    ),
 )
 
 # Events that a disabled endpoint missed: those of the type after from_sequence, up to until_sequence (null: it is
@@ -859,7 +847,7 @@ OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})
 WITHOUT_PERSONAL_DATA = frozenset(
     {
         *("organizations", "counters", "api_keys", "experiences", "departures", "holds", "gift_card_entries"),
-        *("payments", "stripe_accounts", "payment_intents", "departure_followers", "departure_touches"),
+        *("payments", "stripe_accounts", "payment_intents"),
         *("webhook_endpoints", "webhook_cursors", "webhook_subscriptions", "webhook_ranges", "webhook_recoveries"),
         *("webhook_secrets", "webhook_leases", "deliveries", "effects", "parked_work", "audit", "link_keys"),
         *("retention_clock", "workers"),

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from sqlalchemy import ARRAY, Integer, Table, Text, bindparam, cast, insert, literal_column, select, update
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 from sqlalchemy.sql.elements import Grouping
@@ -19,21 +31,24 @@ from sqlalchemy.sql.elements import Grouping
 from booking_core.db.statements import POSTGRESQL, Statement, as_json, rows_from_json, rows_parameter
 
 Row = dict[str, Any]
+Merge = tuple[str, Callable[[ColumnElement[Any], ColumnElement[Any]], ColumnElement[Any]]]
+"""A column, and the function that returns its new value from the stored one and the given one."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """An update of rows found by their key: columns to set, and columns to add to (`seats_taken += n`)."""
+    """An update of rows found by their key: columns to set, to add to (`seats_taken += n`), and to merge."""
 
     name: str
     table: Table
     sets: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
+    merges: tuple[Merge, ...] = ()
     keys: tuple[str, ...] = ("organization_id", "id")
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.keys, *self.sets, *self.adds)
+        return (*self.keys, *self.sets, *self.adds, *(name for name, _ in self.merges))
 
     @cached_property
     def primary_key(self) -> tuple[str, ...]:
@@ -52,6 +67,7 @@ class Update:
         else:
             source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
+        changed |= {key: merge(table.c[key], source[key]) for key, merge in self.merges}
         return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
 
 

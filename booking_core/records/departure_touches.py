@@ -1,79 +1,76 @@
 """Departures that are to be announced as `departure.updated` (decisions/0056).
 
-A row says that a departure may have changed. Rows are only inserted and deleted, never changed: who writes one waits
-for no other transaction, and a worker deletes only rows that it has read before the departure. Nothing is written for
-organizations that nobody listens to.
+`departures.announce_at` is the instant at which a worker compares a departure with its last event; null: nothing has
+changed. A transaction that changes a departure sets it under the lock of the row. It stays null in organizations
+without a subscription to the event.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, exists, insert, select
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, exists, literal_column, or_, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import rows_parameter
-from booking_core.db.tables import Id, departure_followers, departure_touches
-from booking_core.db.unit_of_work import InsertFromSelect
+from booking_core.db.statements import Statement, rows_parameter
+from booking_core.db.tables import Id, departures, holds, webhook_subscriptions
+from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
 WINDOW = 5 * SECOND
 """A departure has at most one event in this time."""
 
-_followers, _touches = departure_followers.c, departure_touches.c
+_subscriptions = webhook_subscriptions.c
+IS_WANTED = exists().where(
+    _subscriptions.organization_id == departures.c.organization_id,
+    _subscriptions.event_type == literal_column("'departure.updated'"),  # as in the partial index
+    _subscriptions.until_sequence.is_(None),
+)
+"""The condition for departures whose organization has an endpoint that subscribes to the event."""
 
 
-def _follow(dialect: Dialect, name: str) -> dml.Insert:
-    of = rows_parameter(dialect, name, {"organization_id": Id, "followed_sequence": BigInteger}).c
-    known = exists().where(_followers.organization_id == of.organization_id)
-    values = {"organization_id": of.organization_id, "followed_sequence": of.followed_sequence}
-    return insert(departure_followers).from_select(list(values), select(*values.values()).where(~known))
+def _is_later(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition for departures that are not looked at soon, so that a rush writes the index once."""
+    return or_(stored.is_(None), stored > given + literal_column(str(WINDOW)))
 
 
-def _touch(dialect: Dialect, name: str) -> dml.Insert:
-    kinds: dict[str, Any] = {"organization_id": Id, "departure_id": Id, "id": Id, "due_at": BigInteger}
-    of = rows_parameter(dialect, name, kinds | {"at": BigInteger, "until": BigInteger}).c
-    is_followed = exists().where(_followers.organization_id == of.organization_id)
-    is_waiting = exists().where(
-        and_(
-            _touches.organization_id == of.organization_id,
-            _touches.departure_id == of.departure_id,
-            _touches.due_at > of.at,
-            _touches.due_at <= of.until,
-        )
+def _earlier(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((and_(_is_later(stored, given), IS_WANTED), given), else_=stored)
+
+
+ANNOUNCE: Merge = ("announce_at", _earlier)
+"""For updates of departures that integrators hear of: their rows give the instant of the change as `announce_at`."""
+
+
+def _touch(dialect: Dialect, name: str) -> dml.Update:
+    given = rows_parameter(dialect, name, {"organization_id": Id, "id": Id, "announce_at": BigInteger}).c
+    is_it = and_(departures.c.organization_id == given.organization_id, departures.c.id == given.id)
+    is_later = _is_later(departures.c.announce_at, given.announce_at)
+    return update(departures).where(is_it, is_later, IS_WANTED).values(announce_at=given.announce_at)
+
+
+_TOUCH = InsertFromSelect("touch_departure", _touch)
+_OF_HOLD = select(holds.c.departure_id).where(
+    holds.c.organization_id == bindparam("organization_id", type_=Id), holds.c.id == bindparam("hold_id", type_=Id)
+)
+_LOCK_OF_HOLD = Statement(
+    select(departures.c.id)
+    .where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.id == _OF_HOLD.scalar_subquery(),
+        IS_WANTED,
     )
-    values = {key: of[key] for key in kinds}
-    return insert(departure_touches).from_select(list(values), select(*values.values()).where(is_followed, ~is_waiting))
-
-
-_FOLLOW = InsertFromSelect("departure_follower", _follow)
-_TOUCH = InsertFromSelect("departure_touch", _touch)
-
-
-def follow(tx: Tx, organization_id: str, last: int) -> None:
-    """Have a worker follow the organization's log from behind that sequence. The caller has locked the sequences."""
-    tx.insert_from_select(_FOLLOW, organization_id=organization_id, followed_sequence=last)
+    .with_for_update(key_share=True)
+)
 
 
 def touch(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int) -> None:
-    """Have departures announced that this transaction changes, if a worker follows their organization."""
-    for departure_id in departure_ids:
-        _write(tx, organization_id, departure_id, due_at=at, at=at, until=at)
+    """Have departures announced whose rows this transaction has locked, and does not update itself."""
+    rows = [{"organization_id": organization_id, "id": each, "announce_at": at} for each in departure_ids]
+    tx.insert_all_from_select(_TOUCH, rows)
 
 
-def touch_committed(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int) -> None:
-    """Have departures announced whose change is committed already: a row that is due soon serves for it."""
-    for departure_id in departure_ids:
-        _write(tx, organization_id, departure_id, due_at=at, at=at, until=at + WINDOW)
-
-
-def touch_later(tx: Tx, organization_id: str, departure_id: str, *, due_at: int, at: int) -> None:
-    """Have a departure looked at again at an instant to come, unless it will be before."""
-    _write(tx, organization_id, departure_id, due_at=due_at, at=at, until=due_at)
-
-
-def _write(tx: Tx, organization_id: str, departure_id: str, *, due_at: int, at: int, until: int) -> None:
-    named = {"organization_id": organization_id, "departure_id": departure_id, "id": tokens.new_id()}
-    tx.insert_from_select(_TOUCH, **named, due_at=due_at, at=at, until=until)
+def lock_of_hold(tx: Tx, organization_id: str, hold_id: str) -> None:
+    """Lock the departure of a hold that is to be released, if `touch` will change it: before the hold itself."""
+    tx.first(_LOCK_OF_HOLD, organization_id=organization_id, hold_id=hold_id)

@@ -54,8 +54,8 @@ UNION ALL
 SELECT 'payment_check', count(*), min(check_at) FROM payment_intents
  WHERE check_at IS NOT NULL AND check_at <= CAST(:at AS BIGINT)
 UNION ALL
-SELECT 'departure_update', count(*), min(due_at) FROM departure_touches
- WHERE due_at <= CAST(:at AS BIGINT)
+SELECT 'departure_update', count(*), min(announce_at) FROM departures
+ WHERE announce_at IS NOT NULL AND announce_at <= CAST(:at AS BIGINT)
 
 -- name: endpoints
 -- Count the webhook endpoints by status, and those of each whose last attempts failed.

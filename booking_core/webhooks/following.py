@@ -30,8 +30,7 @@ from booking_core.db.tables import (
     webhook_subscriptions,
 )
 from booking_core.db.unit_of_work import InsertFromSelect, Update
-from booking_core.models.events import EventType
-from booking_core.records import departure_touches, events
+from booking_core.records import events
 
 _ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
 _ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}
@@ -91,8 +90,6 @@ def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str]
 
 def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
     """Subscribe the endpoint to the types from behind that sequence."""
-    if EventType.DEPARTURE_UPDATED in types:
-        departure_touches.follow(tx, organization_id, last)
     for kind in sorted(types):
         tx.insert(
             webhook_subscriptions,

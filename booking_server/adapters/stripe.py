@@ -12,12 +12,13 @@ import stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, to_gateway
 from booking_core.payments.refund_states import RefundReason
-from booking_server.adapters.refund_metadata import REFUND_ID, REOPENED
 
 log = logging.getLogger("booking.refunds")
 
 CONNECT_S, READ_S = 5.0, 10.0
 _PAGE = 100
+_REFUND_ID, _REOPENED = "refund_id", "reopened"
+"""The metadata by which a refund of this service is known at Stripe."""
 _GIVEN_UP = frozenset({"failed", "canceled"})
 
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
@@ -131,19 +132,19 @@ def _amount(claimed: ClaimedRefund) -> int:
 
 def _refund_id(refund: stripe.Refund) -> str | None:
     """Return the id of this service's refund from the metadata, or None for a refund made at the dashboard."""
-    return None if refund.metadata is None else refund.metadata.to_dict().get(REFUND_ID)
+    return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
 
 
 def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
-    reopened = {REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
-    return {REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
+    reopened = {_REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
+    return {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
 
 
 def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
     if _refund_id(refund) != claimed.id:
         return False
-    reopened = refund.metadata.to_dict().get(REOPENED) if refund.metadata is not None else None
+    reopened = refund.metadata.to_dict().get(_REOPENED) if refund.metadata is not None else None
     return refund.status not in _GIVEN_UP or reopened == (
         str(claimed.reopened_count) if claimed.reopened_count else None
     )

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from booking_core.base.errors import BookingError, Unavailable
-from booking_core.bookings.checkouts import DisputeUpdate, IntentUpdate
+from booking_core.bookings.checkouts import IntentUpdate
 from booking_core.payments import to_gateway
 from booking_server.adapters import stripe_events
-from booking_server.adapters.refund_metadata import REFUND_ID
 
 if TYPE_CHECKING:
     import stripe
@@ -26,7 +25,6 @@ TIMEOUT_S = 8.0
 _RETRY_AFTER_S = 5
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
 _REFUSED = frozenset({400, 402})
-_PAGE, _PAGES_MAX = 100, 5
 CARD_ONLY = ["card"]
 """Cards and wallets, which settle at once. What takes days does not fit a booking that expires in half an hour."""
 
@@ -55,15 +53,6 @@ class Intent:
 
     id: str
     client_secret: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Refunded:
-    """Payments that were refunded at Stripe."""
-
-    intent_ids: tuple[str, ...]
-    until_s: int
-    """They are all up to this instant."""
 
 
 class IntentRefused(Exception):
@@ -144,51 +133,6 @@ class StripeIntents:
             http, self._http = self._http, None
             await http.close_async()
 
-    async def refunded(self, api_key: str, since_s: int, until_s: int) -> Refunded:
-        """Return the payments that were refunded between two instants by somebody else than this service.
-
-        Where there are too many refunds, the second instant is brought forward.
-
-        Raises:
-            IntentRefused, Unavailable: as `look_up`.
-        """
-        while True:
-            found, has_more = await self._refunds(api_key, since_s, until_s)
-            if not has_more or until_s - since_s <= 1:
-                return Refunded(tuple(dict.fromkeys(found)), until_s)
-            until_s = (since_s + until_s) // 2
-
-    async def _refunds(self, api_key: str, since_s: int, until_s: int) -> tuple[list[str], bool]:
-        """Return the intents of refunds, the newest first, and whether there are more than are read at once."""
-        asked: Any = {"created": {"gte": since_s, "lt": until_s}, "limit": _PAGE}
-        found: list[str] = []
-        for _ in range(_PAGES_MAX):
-            page = await self._page(api_key, "refunds", asked)
-            found += [refund.payment_intent for refund in page.data if _is_of_others(refund)]
-            if not page.has_more:
-                return found, False
-            asked = {**asked, "starting_after": page.data[-1].id}
-        return found, True
-
-    async def disputes(self, api_key: str, since_s: int) -> list[DisputeUpdate]:
-        """Return the states of the disputes that were opened since an instant, the newest first.
-
-        Raises:
-            IntentRefused, Unavailable: as `look_up`.
-        """
-        asked: Any = {"created": {"gte": since_s}, "limit": _PAGE}
-        found: list[DisputeUpdate] = []
-        for _ in range(_PAGES_MAX):
-            page = await self._page(api_key, "disputes", asked)
-            found += [update for each in page.data if (update := _dispute(each)) is not None]
-            if not page.has_more:
-                break
-            asked = {**asked, "starting_after": page.data[-1].id}
-        return found
-
-    async def _page(self, api_key: str, service: str, asked: dict[str, Any]) -> Any:
-        return await self._call(api_key, lambda v1: getattr(v1, service).list_async(asked))
-
     async def _call(self, api_key: str, act: "Callable[[stripe.V1Services], Awaitable[Any]]") -> Any:
         http = await self._open()
         import stripe
@@ -233,18 +177,6 @@ def _open_http(timeout_s: float) -> Any:
 def _update(intent: Any) -> IntentUpdate:
     try:
         return stripe_events.intent_update(intent.to_dict(recursive=True))
-    except (KeyError, TypeError, AttributeError):
-        raise unavailable("unreadable_answer") from None
-
-
-def _is_of_others(refund: Any) -> bool:
-    metadata = refund.metadata.to_dict() if refund.metadata is not None else {}
-    return REFUND_ID not in metadata and bool(refund.payment_intent)
-
-
-def _dispute(dispute: Any) -> DisputeUpdate | None:
-    try:
-        return stripe_events.dispute_update(dispute.to_dict(recursive=True))
     except (KeyError, TypeError, AttributeError):
         raise unavailable("unreadable_answer") from None
 

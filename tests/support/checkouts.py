@@ -21,7 +21,6 @@ from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.payment_calls import PaymentCalls
 from booking_server.execution.service import Service
-from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.payment_checks import PaymentCheckJob
 from booking_server.worker.jobs.refunds import RefundJob
 from support.stripe_ledger import KEY, Ledger
@@ -173,17 +172,3 @@ def refund(world: World, ledger: Ledger) -> None:
 def align(ledger: Ledger, world: World) -> None:
     """Set the clock of the ledger to that of the service."""
     ledger.ahead_s = world.clock() / 1e6 - time.time()
-
-
-def look_at_accounts(world: World, ledger: Ledger) -> int:
-    """Run the worker's looks at accounts that are due, and return how many there were."""
-    align(ledger, world)
-
-    async def run() -> int:
-        job = AccountLookJob(world.database, world.installation, StripeIntents(ledger.base_url))
-        try:
-            return await job.run_once()
-        finally:
-            await job.close()
-
-    return asyncio.run(run())

@@ -88,8 +88,6 @@ class Ledger:
     charges: dict[str, Charge] = field(default_factory=dict)
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The PaymentIntents, by id, as Stripe shows them."""
-    disputes: list[dict[str, Any]] = field(default_factory=list)
-    """The disputes, the newest first, as Stripe shows them."""
     refusals: dict[str, str] = field(default_factory=dict)
     """By payment intent: the code that every refund of it is refused with."""
     born: str = "succeeded"
@@ -126,15 +124,9 @@ class Ledger:
     def dispute(self, payment_intent: str, status: str = "needs_response") -> dict[str, Any]:
         """Open or close the dispute of a payment at the cardholder's bank."""
         with self._lock:
-            known = next((each for each in self.disputes if each["payment_intent"] == payment_intent), None)
-            if known is None:
-                charge = self.shown_charge(payment_intent)
-                known = {name: charge[name] for name in ("payment_intent", "amount", "currency")}
-                known |= {"id": f"dp_{payment_intent}", "object": "dispute", "reason": "fraudulent"}
-                self.disputes.insert(0, known)
-                known["created"] = int(self.now_s)
-            known["status"] = status
-            return dict(known)
+            charge = self.shown_charge(payment_intent)
+            shown = {name: charge[name] for name in ("payment_intent", "amount", "currency")}
+            return shown | {"id": f"dp_{payment_intent}", "object": "dispute", "reason": "fraudulent", "status": status}
 
     def pay_out(self, status: str = "succeeded") -> None:
         """Set the status of every pending refund."""
@@ -298,27 +290,19 @@ class Ledger:
             return (200, dict(found[0])) if found else _refusal("resource_missing", 404)
 
     def find(self, asked: dict[str, str]) -> Reply:
-        """Return refunds of a payment, or of all of them that were made in a span of time, the newest first."""
+        """Return refunds of a payment, the newest first."""
         with self._lock:
-            intent = asked.get("payment_intent")
-            self.requests.append(("find", intent or "all"))
-            if intent is not None:
-                return _page("/v1/refunds", self.charges[intent].refunds if intent in self.charges else [], asked)
-            return _page("/v1/refunds", sorted(self._all(), key=lambda each: each["id"], reverse=True), asked)
-
-    def find_disputes(self, asked: dict[str, str]) -> Reply:
-        with self._lock:
-            self.requests.append(("disputes", "all"))
-            return _page("/v1/disputes", self.disputes, asked)
+            intent = asked["payment_intent"]
+            self.requests.append(("find", intent))
+            return _page("/v1/refunds", self.charges[intent].refunds if intent in self.charges else [], asked)
 
     def _all(self) -> Iterator[dict[str, Any]]:
         return (refund for charge in self.charges.values() for refund in charge.refunds)
 
 
 def _page(url: str, made: Sequence[dict[str, Any]], asked: dict[str, str]) -> Reply:
-    """Return a page of what was made in the span of time, as Stripe lists it."""
-    since, until = int(asked.get("created[gte]", "0")), int(asked.get("created[lt]", "99999999999"))
-    found = [dict(each) for each in made if since <= each["created"] < until]
+    """Return a page of a list, as Stripe shows it."""
+    found = [dict(each) for each in made]
     after, limit = asked.get("starting_after"), int(asked["limit"])
     start = 1 + [each["id"] for each in found].index(after) if after else 0
     page, more = found[start : start + limit], len(found) > start + limit
@@ -398,8 +382,6 @@ class _Handler(BaseHTTPRequestHandler):
         asked = {name: values[0] for name, values in parse_qs(address.query).items()}
         if address.path == "/v1/refunds":
             return self.ledger.find(asked)
-        if address.path == "/v1/disputes":
-            return self.ledger.find_disputes(asked)
         return self.ledger.read(address.path.rpartition("/")[2])
 
     def _intent(self, path: str, body: str, *, store_error: bool) -> Reply:

@@ -1,20 +1,14 @@
 """Checkouts with a payment at Stripe: a booking that waits, its payment intent, and what Stripe says of it later.
 
-`service` has the operations of the API, `applying` records what a webhook or a look-up has said, `checking` is the
-worker's for single payments and `looking` for whole accounts, `reviewing` is for staff, `sandbox_payments` is
-Stripe for sandboxes. No function of this package
-calls Stripe: the server does, while no transaction is open.
+`service` has the operations of the API, `applying` records what a webhook or a look-up has said, `checking` is for the
+worker, `reviewing` for staff, `sandbox_payments` is Stripe for sandboxes. No function of this package calls Stripe: the
+server does, while no transaction is open.
 """
 
 from booking_core.bookings.checkouts.applying import Applied, apply
 from booking_core.bookings.checkouts.checking import DUE, PaymentCheck, claim, settle
-from booking_core.bookings.checkouts.looking import LOOKS, AccountLook
-from booking_core.bookings.checkouts.looking import claim as claim_look
-from booking_core.bookings.checkouts.looking import record as record_look
-from booking_core.bookings.checkouts.looking import settle as settle_look
 from booking_core.bookings.checkouts.reviewing import find_intents, resolve
 from booking_core.bookings.checkouts.rules import (
-    DISPUTES_SINCE,
     SEALED_FOR,
     DisputeUpdate,
     IntentState,
@@ -38,11 +32,8 @@ from booking_core.bookings.checkouts.service import (
 )
 
 __all__ = [
-    "DISPUTES_SINCE",
     "DUE",
-    "LOOKS",
     "SEALED_FOR",
-    "AccountLook",
     "Applied",
     "DisputeUpdate",
     "IntentState",
@@ -54,7 +45,6 @@ __all__ = [
     "Update",
     "apply",
     "claim",
-    "claim_look",
     "create",
     "expired",
     "find_intents",
@@ -63,11 +53,9 @@ __all__ = [
     "prepare",
     "present",
     "record_intent",
-    "record_look",
     "refusal",
     "refuse_intent",
     "resolve",
     "sandbox_card_of",
     "settle",
-    "settle_look",
 ]

@@ -160,14 +160,6 @@ UNSETTLED = MINUTE
 DELAY_MAX = 6 * HOUR
 CHECKS_MAX = 120
 """About four weeks of a Stripe that does not answer; then only its webhooks are waited for."""
-LOOK_INTERVAL = HOUR
-"""Between two looks at an account. Stripe sends a webhook again for three days; behind that only a look finds it."""
-LOOK_LEASE = 15 * MINUTE
-"""Of a look, which may ask for some hundred payments."""
-LOOK_OVERLAP = 10 * MINUTE
-"""By which a look begins before the end of the one before: clocks differ."""
-DISPUTES_SINCE = 180 * 24 * HOUR
-"""The age of the disputes that a look asks for: cards may dispute for 120 days, and banks decide some months later."""
 
 
 def first_check(at: int, expires_at: int) -> int:

@@ -2,8 +2,9 @@
 
 from booking_core.db.tables import bookings, departures
 from booking_core.db.unit_of_work import Update
+from booking_core.records.departure_touches import ANNOUNCE
 
-TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
+TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",), merges=(ANNOUNCE,))
 """A negative number gives seats back. The check of the table refuses more seats than the ceiling."""
 CANCEL = Update(
     "cancel_booking",
@@ -35,7 +36,11 @@ CHANGE_PARTY = Update(
 )
 ATTEND = Update("attend_booking", bookings, sets=("checked_in_at", "no_show_at", "updated_at"))
 CANCEL_DEPARTURE = Update(
-    "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
+    "cancel_departure",
+    departures,
+    sets=("status", "cancelling", "updated_at"),
+    adds=("seats_taken",),
+    merges=(ANNOUNCE,),
 )
 """Includes the seats of the bookings that are cancelled with it, because a transaction writes a row once."""
 CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))

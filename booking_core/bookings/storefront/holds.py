@@ -59,6 +59,7 @@ def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
         NotFound: the organization has no such hold.
         Conflict: `hold_booked`.
     """
+    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
     hold = _found(holds.lock(tx, actor.organization.id, hold_id))
     if hold.booking_id is not None:
         raise Conflict("hold_booked", "A booking has taken over the hold.")

@@ -48,6 +48,7 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such hold.
     """
+    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
     row = _lock(tx, actor, hold_id)
     if row.ended_at is None:
         _end(tx, actor, row)

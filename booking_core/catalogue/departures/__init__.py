@@ -5,7 +5,7 @@ bookings share with availability, so that the two always agree. A departure is c
 bookings are cancelled with it.
 """
 
-from booking_core.catalogue.departures.announcing import FOLLOWING, TOUCHED, announce, follow
+from booking_core.catalogue.departures.announcing import TOUCHED, announce
 from booking_core.catalogue.departures.holds import SEATS_HELD, select_seats_held
 from booking_core.catalogue.departures.holds import is_live as hold_is_live
 from booking_core.catalogue.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
@@ -21,7 +21,6 @@ from booking_core.catalogue.departures.service import (
 )
 
 __all__ = [
-    "FOLLOWING",
     "SEATS_HELD",
     "TOUCHED",
     "DepartureRow",
@@ -30,7 +29,6 @@ __all__ = [
     "closes_at",
     "ends_at",
     "find_available",
-    "follow",
     "get",
     "hold_is_live",
     "lock",

@@ -101,8 +101,7 @@ def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus
     row = _lock_uncancelled(tx, actor, departure_id)
     if row.status != status:
         key = {"organization_id": actor.organization.id, "id": departure_id}
-        tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
-        departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
+        tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at, announce_at=actor.at)
     return render(actor, row._replace(status=str(status)))
 
 

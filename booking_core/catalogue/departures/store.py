@@ -11,8 +11,9 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
+from booking_core.records.departure_touches import ANNOUNCE
 
-SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"))
+SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"), merges=(ANNOUNCE,))
 
 _AT = bindparam("at", type_=BigInteger)
 

@@ -36,17 +36,9 @@ def validate_state(row: list[Any]) -> str | None:
 CHECKS = (
     Check(
         "a departure that changed is announced",
-        SQL.text("overdue_touches"),
+        SQL.text("overdue"),
         remedy="check that a worker is running",
         needs_worker=True,
-    ),
-    Check(
-        "the bookings of an organization are followed up to the end of its log",
-        SQL.text("followed_sequences"),
-    ),
-    Check(
-        "an organization with a subscription to departure.updated is followed",
-        SQL.text("subscriptions_without_follower"),
     ),
     RowScan(
         "the last departure.updated shows the departure as it is",

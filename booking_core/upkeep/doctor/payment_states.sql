@@ -117,13 +117,9 @@ SELECT i.organization_id, i.booking_id, 'the intent ' || i.intent_id || ' has pa
  WHERE [i] AND i.intent_id IS NOT NULL AND p.booking_id <> i.booking_id
 
 -- name: overdue_checks
--- Select payment intents whose check, and accounts whose look is due since before the limit.
--- Cost: a partial index holds the intents that are to be checked; one pass over the accounts.
+-- Select payment intents whose check is due since before the limit.
+-- Cost: a partial index holds the intents that are to be checked.
 SELECT i.organization_id, i.booking_id, 'the intent ' || coalesce(i.intent_id, 'without an id') || ' is ' || i.status
        || ', to be checked since ' || i.check_at
   FROM payment_intents i
  WHERE [i] AND i.check_at IS NOT NULL AND i.check_at < :overdue
-UNION ALL
-SELECT a.organization_id, a.organization_id, 'the account at Stripe is to be looked at since ' || a.look_at
-  FROM stripe_accounts a
- WHERE [a] AND a.created_at < :overdue AND a.look_at < :overdue

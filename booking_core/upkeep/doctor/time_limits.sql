@@ -9,8 +9,8 @@
 SELECT h.organization_id, h.id, 'in holds: holds its seats until ' || h.expires_at FROM holds h
  WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :hold_until
 UNION ALL
-SELECT t.organization_id, t.departure_id, 'in departure_touches: to be announced at ' || t.due_at
-  FROM departure_touches t WHERE [t] AND t.due_at > :hold_until
+SELECT d.organization_id, d.id, 'in departures: to be announced at ' || d.announce_at
+  FROM departures d WHERE [d] AND d.announce_at > :hold_until
 UNION ALL
 SELECT i.organization_id, i.booking_id, 'in payment_intents: Stripe is asked at ' || i.check_at
   FROM payment_intents i JOIN organizations o ON o.id = i.organization_id

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from booking_core.base.clock import SECOND, has_passed
 from booking_core.catalogue import departures
 from booking_core.db.engine import Database
-from booking_server.worker.jobs.isolation import FailureIsolation
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.sweep import Sweep
 
@@ -15,14 +14,13 @@ EVERY = SECOND
 
 
 class AnnouncementJob(Job):
-    """Follows the bookings of organizations that have `departure.updated` sent, and publishes what has changed."""
+    """Publishes the departures of organizations that have `departure.updated` sent."""
 
     name = "announcements"
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._ran_at = 0
-        self.following = Sweep("follow_bookings", database, departures.FOLLOWING, departures.follow)
         touched, announce = departures.TOUCHED, departures.announce
         self.announcing = Sweep("announce_departures", database, touched, announce, observe=self._count)
 
@@ -31,14 +29,10 @@ class AnnouncementJob(Job):
             self.results["published" if is_published else "unchanged"] += 1
 
     async def run_turn(self, stop: asyncio.Event) -> int:
-        now, total = self._database.clock(), 0
+        now = self._database.clock()
         if not has_passed(EVERY, self._ran_at, now):
             return 0
-        failures = FailureIsolation()
-        for sweep in (self.following, self.announcing):
-            with failures.isolated():
-                total += await sweep.run_turn(stop)
-        if not (self.following.has_more or self.announcing.has_more):
+        total = await self.announcing.run_turn(stop)
+        if not self.announcing.has_more:
             self._ran_at = now
-        failures.raise_last()
         return total

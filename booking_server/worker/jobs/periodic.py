@@ -4,7 +4,6 @@ from booking_core.base.clock import elapsed_s
 from booking_core.base.context import Installation
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
-from booking_server.worker.jobs.account_looks import account_look_job
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
@@ -21,7 +20,6 @@ def periodic_jobs(settings: Settings, database: Database, installation: Installa
         ExpiryJob(database, installation, elapsed_s=elapsed_s),
         refund_job(settings, database, installation),
         payment_check_job(settings, database, installation),
-        account_look_job(settings, database, installation),
         mail_job(settings, database, installation),
         RetentionJob(settings, database),
         AnnouncementJob(database),

@@ -77,9 +77,8 @@ class Stage:
         claimed = world.database.write(lambda tx: payments.claim(tx, org, self._refunds(), lease_s=30)).results
         answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id=f"re_{each.id}") for each in claimed]
         world.database.write(lambda tx: bookings.settle_refunds(tx, answers))
-        world.database.write(lambda tx: departures.follow(tx, org, [org]))
-        touched = {row["departure_id"] for row in world.rows(tables.departure_touches)}
-        world.database.write(lambda tx: departures.announce(tx, org, sorted(touched)))
+        touched = [row["id"] for row in world.rows(tables.departures) if row["announce_at"] is not None]
+        world.database.write(lambda tx: departures.announce(tx, org, touched))
 
     def _refunds(self) -> list[str]:
         return [row["id"] for row in self.world.rows(tables.refunds) if row["status"] == "requested"]

@@ -13,7 +13,7 @@ from support.api import Api
 from support.hooks import Hooks
 from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
-from booking_core.base.clock import MINUTE, SECOND
+from booking_core.base.clock import DAY, MINUTE, SECOND
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings
 from booking_core.base.tokens import new_id
@@ -220,12 +220,12 @@ def test_what_waits_for_an_endpoint_that_times_out_is_a_kind_of_its_own(
 def test_payments_to_look_up_and_departures_to_announce_are_counted_with_their_age(
     world: World, database: Database, clock: FixedClock
 ) -> None:
-    departure = world.departure(world.experience())
+    experience = world.experience()
     own = {"amount_minor": 500, "currency": "NOK", "created_at": clock.at, "updated_at": clock.at}
     for check_at in (None, clock.at, clock.at + 60 * MINUTE):
         world.insert(tables.payment_intents, booking_id=new_id(), status="open", check_at=check_at, **own)
-    for due_at in (clock.at, clock.at + MINUTE, clock.at + 60 * MINUTE):
-        world.insert(tables.departure_touches, departure_id=departure, due_at=due_at)
+    for days, announce_at in enumerate((None, clock.at, clock.at + MINUTE, clock.at + 60 * MINUTE), start=1):
+        world.departure(experience, starts_at=clock.at + days * DAY, announce_at=announce_at)
     clock.at += 10 * MINUTE
     samples = installation(database)
     for kind, rows in (("payment_check", 1), ("departure_update", 2)):

@@ -30,7 +30,6 @@ from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.records import retention_clock
 from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import Report
-from booking_server.worker.jobs.account_looks import AccountLookJob
 from booking_server.worker.jobs.announcements import AnnouncementJob
 from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
@@ -218,19 +217,12 @@ def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
 
 
 def touched_departures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    base = {"organization_id": world.org, "id": NIL_ID, "due_at": NOON - 1}
     found = _departures(world, count)
-    touches = [base | {"departure_id": row["id"], "due_at": NOON - count + n} for n, row in enumerate(found)]
-    follower = {"organization_id": world.org, "followed_sequence": 0}
-    return [
-        (tables.departures, found),
-        (tables.departure_followers, [follower]),
-        (tables.departure_touches, touches),
-    ]
+    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(found)])]
 
 
 SWEEPS = {
-    "announce_departures": Case("departure_touches", "departure_id", "true", touched_departures, "DELETE"),
+    "announce_departures": Case("departures", "id", "announce_at IS NOT NULL", touched_departures),
     "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
     "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
     "cancel_bookings": Case("departures", "id", "cancelling IS NOT NULL", cancelling),
@@ -251,10 +243,6 @@ PURGES = {
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
 }
-OF_ANNOUNCEMENTS = {"follow_bookings"}
-"""An organization is one row of this sweep, which has a test of its own."""
-OF_ACCOUNTS = {"look_at_accounts"}
-"""So it is of this one (test_account_looks.py)."""
 OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
 """Purges of the delivery queue, which has tests of its own."""
 
@@ -343,9 +331,9 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    kinds = {AccountLookJob, AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
+    kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
     assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
-    assert set(sweeps_of(jobs)) == set(SWEEPS) | OF_ANNOUNCEMENTS | OF_ACCOUNTS
+    assert set(sweeps_of(jobs)) == set(SWEEPS)
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
 
@@ -732,35 +720,24 @@ class HangingStripe:
             self.asked.set()
         raise Unavailable
 
-    look_up = cancel = refunded = disputes = _ask
+    look_up = cancel = _ask
 
     async def aclose(self) -> None:
         """Do nothing."""
-
-
-STRIPE_JOBS: dict[str, tuple[Callable[[Neighbours, HangingStripe], Job], int]] = {
-    "payments": (lambda of, stripe: PaymentCheckJob(of.database, of.small.installation, stripe), OF_ONE_MAX),
-    "accounts": (lambda of, stripe: AccountLookJob(of.database, of.small.installation, stripe), 1),
-}
 
 
 def _api_key(world: World) -> str:
     return f"sk_test_{world.org.replace('-', '')}"
 
 
-@pytest.mark.parametrize("name", STRIPE_JOBS)
-def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_another(
-    neighbours: Neighbours, name: str
-) -> None:
+def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
     neighbours.fill(SWEEPS["check_payments"], 20)
     for world in (neighbours.large, neighbours.small):
         configure(world, api_key=_api_key(world))
-    databases.run(neighbours.url, f"UPDATE stripe_accounts SET look_at = {NOON - 1}")
-    open_job, most = STRIPE_JOBS[name]
 
     async def work() -> int:
         stripe, stop = HangingStripe(_api_key(neighbours.large)), asyncio.Event()
-        job = open_job(neighbours, stripe)
+        job = PaymentCheckJob(neighbours.database, neighbours.small.installation, stripe)
         loop = asyncio.create_task(until_stopped(job, stop))
         await asyncio.wait_for(stripe.asked.wait(), 30)
         hangs = stripe.hangs
@@ -770,7 +747,7 @@ def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_anoth
         await job.close()
         return hangs
 
-    assert asyncio.run(work()) <= most
+    assert asyncio.run(work()) <= OF_ONE_MAX
 
 
 async def until_stopped(job: Job, stop: asyncio.Event) -> None:

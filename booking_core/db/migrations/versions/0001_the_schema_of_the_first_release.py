@@ -123,29 +123,6 @@ def upgrade() -> None:
         )
 
     op.create_table(
-        "departure_followers",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("followed_sequence", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_departure_followers")),
-    )
-    op.create_table(
-        "departure_touches",
-        sa.Column(
-            "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column(
-            "departure_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
-        ),
-        sa.Column("id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False),
-        sa.Column("due_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("organization_id", "departure_id", "id", name=op.f("pk_departure_touches")),
-    )
-    with op.batch_alter_table("departure_touches", schema=None) as batch_op:
-        batch_op.create_index("ix_departure_touches_due", ["organization_id", "due_at", "departure_id"], unique=False)
-
-    op.create_table(
         "effects",
         sa.Column(
             "organization_id", sa.String(length=36).with_variant(sa.UUID(as_uuid=False), "postgresql"), nullable=False
@@ -428,8 +405,6 @@ def upgrade() -> None:
         sa.Column("publishable_key", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
-        sa.Column("look_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.Column("seen_until", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("organization_id", name=op.f("pk_stripe_accounts")),
     )
     op.create_table(
@@ -785,6 +760,7 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.Column("cancelling", sa.Text(), nullable=True),
         sa.Column("minimum_checked_at", sa.BigInteger(), nullable=True),
+        sa.Column("announce_at", sa.BigInteger(), nullable=True),
         sa.CheckConstraint("status IN ('open', 'closed', 'cancelled')", name=op.f("ck_departures_status")),
         sa.CheckConstraint("ends_at >= starts_at", name=op.f("ck_departures_ends_after_start")),
         sa.CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name=op.f("ck_departures_seats_taken")),
@@ -803,6 +779,13 @@ def upgrade() -> None:
         ),
     )
     with op.batch_alter_table("departures", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_departures_announce_at",
+            ["organization_id", "announce_at", "id"],
+            unique=False,
+            postgresql_where=sa.text("announce_at IS NOT NULL"),
+            sqlite_where=sa.text("announce_at IS NOT NULL"),
+        )
         batch_op.create_index(
             "ix_departures_cancelling",
             ["organization_id", "starts_at", "id"],
@@ -862,6 +845,15 @@ def upgrade() -> None:
             "organization_id", "endpoint_id", "event_type", "from_sequence", name=op.f("pk_webhook_subscriptions")
         ),
     )
+    with op.batch_alter_table("webhook_subscriptions", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_webhook_subscriptions_departures",
+            ["organization_id"],
+            unique=False,
+            postgresql_where=sa.text("event_type = 'departure.updated' AND until_sequence IS NULL"),
+            sqlite_where=sa.text("event_type = 'departure.updated' AND until_sequence IS NULL"),
+        )
+
     op.create_table(
         "bookings",
         sa.Column(

@@ -6,6 +6,7 @@ from datetime import date
 import pytest
 from support import databases
 from support.creating import create, created
+from support.hooks import Hooks
 from support.operations import Operations
 from support.plans import explaining, plan_of
 from support.refusals import nothing_changes
@@ -19,6 +20,7 @@ from booking_core.bookings.storefront import store
 from booking_core.catalogue import departures, holds
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.models.events import EventType
 from booking_core.records.idempotency import Answer
 
 NEXT_WEEK = NOON + 7 * DAY
@@ -246,3 +248,15 @@ def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World)
     assert "ix_holds_organization_id_departure_id_expires_at" in of_others[0].indexes, str(of_others[0])
     assert not (of_others + counted)[0].scanned & {"holds"}, str(of_others[0])
     assert counted[0].indexes <= {"ix_holds_organization_id_created_at"}, str(counted[0])
+
+
+@pytest.mark.parametrize("release", [storefront.release, storefront.delete_hold])
+def test_a_release_that_is_announced_locks_the_departure_before_the_hold_as_bookings_do(
+    ops: Operations, world: World, departure: str, statements: list[str], release: Callable[..., object]
+) -> None:
+    Hooks(world).endpoint(EventType.DEPARTURE_UPDATED)
+    held = ops.hold(departure, 3)
+    statements.clear()
+    ops.act(lambda tx, actor: release(tx, actor, held))
+    locks = [each.split("FROM", 1)[1].split()[0] for each in statements if each.startswith("SELECT")]
+    assert locks.index("departures") < locks.index("holds")

@@ -794,7 +794,6 @@ PAYMENT_STATES = (
     *corrupt(
         INTENT_CHECK,
         "UPDATE payment_intents SET check_at = 1",
-        "UPDATE stripe_accounts SET look_at = 1, created_at = 1",
     ),
     *corrupt(
         TIMELINE_MONEY,
@@ -812,8 +811,7 @@ TIME_LIMITS = (
         f"UPDATE bookings SET expires_at = {IN_2100} WHERE status = 'pending'",
         f"UPDATE payment_intents SET check_at = {IN_2100}",
         f"UPDATE webhook_cursors SET next_send_at = {IN_2100}",
-        f"""INSERT INTO departure_touches (organization_id, departure_id, id, due_at)
-            SELECT organization_id, id, id, {IN_2100} FROM departures""",
+        f"UPDATE departures SET announce_at = {IN_2100}",
         f"UPDATE deliveries SET next_attempt_at = {IN_2100} WHERE status = 'queued'",
         f"UPDATE deliveries SET lease_until = {IN_2100}, lease_token = 'held' WHERE status = 'queued'",
         lease_of("'[]'", IN_2100),
