@@ -28,8 +28,7 @@ from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable, RouteTableMiddleware
 from booking_server.api.routers import ROUTERS
-from booking_server.execution import key_usage
-from booking_server.execution.authenticator import Credentials
+from booking_server.execution.authenticator import FLUSH_S, Credentials
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
@@ -68,7 +67,7 @@ def create_app(
     *,
     database: Database | None = None,
     worker: bool = False,
-    flush_s: float = key_usage.FLUSH_S,
+    flush_s: float = FLUSH_S,
     tracer_provider: "TracerProvider | None" = None,
 ) -> FastAPI:
     """Create the ASGI application; settings come from the environment unless they are passed in.
@@ -96,7 +95,6 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(service.authenticator.limiter.aclose)
             await stack.enter_async_context(of_service(service, monitor, tracing, worker=worker, flush_s=flush_s))
             await stack.enter_async_context(of_process(settings, monitor))
             await stack.enter_async_context(admitting.running())
@@ -155,7 +153,7 @@ async def of_service(
     tracing: "Tracing | None",
     *,
     worker: bool,
-    flush_s: float = key_usage.FLUSH_S,
+    flush_s: float = FLUSH_S,
 ) -> AsyncIterator[None]:
     """Run the parts that start and stop with a service."""
     async with contextlib.AsyncExitStack() as stack:

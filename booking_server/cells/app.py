@@ -33,7 +33,7 @@ from booking_server.app import (
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by
 from booking_server.cells.slots import Opened, Slot, running
-from booking_server.execution import key_usage
+from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
@@ -56,9 +56,7 @@ def create_app_with_worker() -> "CellsApp":
     return create_app(worker=True)
 
 
-def create_app(
-    settings: Settings | None = None, *, worker: bool = False, flush_s: float = key_usage.FLUSH_S
-) -> "CellsApp":
+def create_app(settings: Settings | None = None, *, worker: bool = False, flush_s: float = FLUSH_S) -> "CellsApp":
     """Create the ASGI application of all cells of the settings.
 
     Args:
@@ -72,15 +70,14 @@ def create_app(
     settings = settings or Settings.from_environment()
     limiter = open_limiter(settings.rate_limit_store)  # one for all, so that an address counts once
     open_slot = partial(open_cell, limiter=limiter, worker=worker, flush_s=flush_s)
-    return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)], limiter)
+    return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)])
 
 
 class CellsApp:
     """The application of several cells."""
 
-    def __init__(self, settings: Settings, slots: Sequence[Slot], limiter: Limiter) -> None:
+    def __init__(self, settings: Settings, slots: Sequence[Slot]) -> None:
         self._settings = settings
-        self._limiter = limiter
         self.slots = {slot.name: slot for slot in slots}
         self.monitor = CellsMonitor(settings, slots, processes_folder())
         self._monitoring = create_monitoring_app(self.monitor)
@@ -137,7 +134,6 @@ class CellsApp:
     @contextlib.asynccontextmanager
     async def _running(self, _: Any) -> AsyncIterator[dict[str, object]]:
         async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self._limiter.aclose)
             await stack.enter_async_context(running(list(self.slots.values())))
             await stack.enter_async_context(self.monitor.running())
             await stack.enter_async_context(of_process(self._settings, self.monitor))

@@ -20,8 +20,7 @@ from booking_core.db.engine import Tx
 from booking_core.records.idempotency import Answer
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.creation import Creation
-from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION
+from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION, Creation
 from booking_server.execution.executor import HandOver
 from booking_server.execution.queues import Place
 from booking_server.execution.service import Service
@@ -50,7 +49,7 @@ class Observed:
 
         def counted(*given: Any, **named: Any) -> Any:
             taken = take(*given, **named)
-            self.most = max(self.most, queue.threads_of(organization_id))
+            self.most = max(self.most, queue.threads[organization_id])
             return taken
 
         queue.take = counted  # type: ignore[method-assign]
@@ -165,7 +164,7 @@ def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
             client = Client(service, world)
             with departure_held(url_of(world), departure):
                 first = client.book(departure, "twin-key-1")
-                await until(lambda: service.creations.locked.threads_of(world.org) == 1)
+                await until(lambda: service.creations.locked.threads[world.org] == 1)
                 await until(lambda: waits_for_a_lock(url_of(world)))
                 (twin,) = await asyncio.to_thread(world.database.write, lambda tx: bookings.create_many(tx, [request]))
             assert isinstance(twin, IdempotencyInProgress)
@@ -301,9 +300,12 @@ def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_dat
             if for_all:
                 assert outcomes == [outage] * 3
                 return
-            together = HandOver(Place(world.org, (world.org, None)))
+            together, alone = (
+                HandOver(Place(world.org, creations._NUMBERS)),
+                [HandOver(Place(world.org, id(each))) for each in failing],
+            )
             assert outcomes == [together] * 3
-            assert await asyncio.to_thread(lanes._create_waiting, failing) == [HandOver(Place(world.org))] * 3
+            assert await asyncio.to_thread(lanes._create_waiting, failing) == alone
             for each in failing:
                 assert await asyncio.to_thread(lanes._create_waiting, [each]) == [outage]
 

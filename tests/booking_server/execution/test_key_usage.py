@@ -12,7 +12,7 @@ from booking_core.base.errors import Unavailable
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.organizations import keys
-from booking_server.execution.key_usage import KeyUsage
+from booking_server.execution.authenticator import KeyUsage
 
 Identify = Callable[[str], Caller]
 

@@ -8,7 +8,7 @@ from support.world import World
 
 from booking_core.base.errors import Unavailable
 from booking_server.adapters.stripe_intents import StripeIntents
-from booking_server.execution.payment_calls import PaymentCalls
+from booking_server.execution.service import PaymentCalls
 
 PLACES = 3
 

@@ -1,6 +1,5 @@
 """The rate limit: buckets that fill with time, in memory and in Redis (decision K5)."""
 
-import asyncio
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from support.servers import free_port
 
 from booking_core.base.settings import RateLimit
 from booking_server.execution import rate_limit
-from booking_server.execution.rate_limit import Ask, MemoryLimiter, Reading, RedisLimiter, open_limiter
+from booking_server.execution.rate_limit import Limiter, MemoryLimiter, Reading, RedisLimiter, open_limiter
 
 TEN = RateLimit(10, 60)
 START = 1_795_262_400.0
@@ -39,9 +38,14 @@ def limiter(clock: Clock) -> MemoryLimiter:
     return MemoryLimiter(clock)
 
 
-def taken(limiter: MemoryLimiter | RedisLimiter, count: int, name: str = "key:1", limit: RateLimit = TEN) -> list[bool]:
+def take(limiter: Limiter, name: str = "key:1", limit: RateLimit = TEN) -> Reading:
+    (reading,) = limiter.take_many([(name, limit)])
+    return reading
+
+
+def taken(limiter: Limiter, count: int, name: str = "key:1", limit: RateLimit = TEN) -> list[bool]:
     """Return for each of so many requests if it passes."""
-    return [not limiter.take(name, limit).retry_after_s for _ in range(count)]
+    return [not take(limiter, name, limit).retry_after_s for _ in range(count)]
 
 
 def test_a_burst_takes_what_the_bucket_holds_and_no_more(limiter: MemoryLimiter) -> None:
@@ -49,7 +53,7 @@ def test_a_burst_takes_what_the_bucket_holds_and_no_more(limiter: MemoryLimiter)
 
 
 def test_the_headers_count_down_and_tell_when_the_bucket_is_full_again(limiter: MemoryLimiter) -> None:
-    readings = [limiter.take("key:1", TEN) for _ in range(11)]
+    readings = [take(limiter, "key:1", TEN) for _ in range(11)]
     assert [reading.remaining for reading in readings] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0]
     assert {reading.limit for reading in readings} == {10}
     assert [reading.reset for reading in readings[:2]] == [START + 6, START + 12]
@@ -63,18 +67,18 @@ def test_the_headers_count_down_and_tell_when_the_bucket_is_full_again(limiter: 
 
 def test_a_refusal_says_after_how_many_seconds_the_next_will_pass(limiter: MemoryLimiter, clock: Clock) -> None:
     taken(limiter, 10)
-    refused = limiter.take("key:1", TEN)
+    refused = take(limiter, "key:1", TEN)
     assert refused.retry_after_s == 6
     clock.at += refused.retry_after_s - 1
-    assert limiter.take("key:1", TEN).retry_after_s == 1
+    assert take(limiter, "key:1", TEN).retry_after_s == 1
     clock.at += 1
-    assert limiter.take("key:1", TEN).retry_after_s == 0
+    assert take(limiter, "key:1", TEN).retry_after_s == 0
 
 
 def test_a_refusal_never_says_zero_seconds(limiter: MemoryLimiter) -> None:
     quick = RateLimit(1000, 1)
     taken(limiter, 1000, limit=quick)
-    assert limiter.take("key:1", quick).retry_after_s == 1
+    assert take(limiter, "key:1", quick).retry_after_s == 1
 
 
 def test_the_bucket_fills_evenly_and_never_above_its_brim(limiter: MemoryLimiter, clock: Clock) -> None:
@@ -126,8 +130,8 @@ def test_memory_stays_bounded_whoever_calls(
         taken(limiter, 1, f"address:{number}")
         assert len(limiter._buckets) <= 100
     assert taken(limiter, 1, "address:9999") == [True]
-    assert limiter.take("address:9999", TEN).remaining == 7  # the youngest are remembered
-    assert limiter.take("key:old", TEN).remaining == 9  # the oldest is forgotten, and so full
+    assert take(limiter, "address:9999", TEN).remaining == 7  # the youngest are remembered
+    assert take(limiter, "key:old", TEN).remaining == 9  # the oldest is forgotten, and so full
 
 
 def test_threads_share_one_bucket_without_losing_count(limiter: MemoryLimiter) -> None:
@@ -176,7 +180,7 @@ def test_processes_share_a_bucket_in_redis(redis_url: str) -> None:
 def test_redis_reads_like_memory(redis_url: str) -> None:
     hour = RateLimit(10, 3600)
     limiter = RedisLimiter(redis_url)
-    readings = [limiter.take("key:read", hour) for _ in range(11)]
+    readings = [take(limiter, "key:read", hour) for _ in range(11)]
     assert [reading.remaining for reading in readings] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0]
     assert 355 <= readings[-1].retry_after_s <= 360
     assert 3595 <= readings[-1].reset - time.time() <= 3601
@@ -206,160 +210,61 @@ def test_threads_share_one_bucket_in_redis_without_losing_count(redis_url: str) 
 def test_a_bucket_in_redis_is_forgotten_when_it_would_be_full(redis_url: str) -> None:
     import redis
 
-    RedisLimiter(redis_url).take("key:expires", TEN)
+    take(RedisLimiter(redis_url), "key:expires", TEN)
     with redis.Redis.from_url(redis_url) as client:
         assert 0 < client.ttl("booking:rate:key:expires") <= 61
 
 
-# A store that fails ----------------------------------------------------------------------------------------------
-
-
-def let_through(limiter: RedisLimiter) -> None:
-    readings = [limiter.take("key:1", RateLimit(1, 60)) for _ in range(3)]
-    assert [(reading.limit, reading.remaining, reading.retry_after_s) for reading in readings] == [(1, 1, 0)] * 3
-
-
-def test_a_store_that_is_away_lets_requests_through(caplog: pytest.LogCaptureFixture) -> None:
-    let_through(RedisLimiter(f"redis://:secret@127.0.0.1:{free_port()}"))
-    assert "the request goes through" in caplog.text
-    assert "secret" not in caplog.text
-
-
-def test_a_store_that_never_answers_lets_requests_through() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        let_through(RedisLimiter(f"redis://127.0.0.1:{listener.getsockname()[1]}"))
-
-
-def test_the_store_is_chosen_by_its_url() -> None:
-    assert isinstance(open_limiter("memory://"), MemoryLimiter)
-    assert isinstance(open_limiter("redis://127.0.0.1:1"), RedisLimiter)
-
-
 def test_a_batch_is_counted_by_one_call_and_in_its_order(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limiter, calls = RedisLimiter(redis_url), 0
+    limiter, calls = RedisLimiter(redis_url), []
     hour, two = RateLimit(3, 3600), RateLimit(2, 3600)
-    limiter.take("key:warm", hour)  # the server has the script now
-    answer = rate_limit._answer
-
-    def counted(connection: object, command: bytes) -> bytes:
-        nonlocal calls
-        calls += 1
-        return answer(connection, command)
-
-    monkeypatch.setattr(rate_limit, "_answer", counted)
+    script = limiter._script
+    monkeypatch.setattr(limiter, "_script", lambda names, values: calls.append(names) or script(names, values))
     readings = limiter.take_many([("key:batch", hour), ("key:two", two), *[("key:batch", hour)] * 3])
     assert [reading.remaining for reading in readings] == [2, 1, 1, 0, 0]
     assert [bool(reading.retry_after_s) for reading in readings] == [False] * 4 + [True]
     assert [reading.limit for reading in readings] == [3, 2, 3, 3, 3]
-    assert calls == 1
-
-
-def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_url: str) -> None:
-    import redis
-
-    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
-    limiter.take("key:forgotten", hour)
-    with redis.Redis.from_url(redis_url) as client:
-        client.script_flush()
-    assert limiter.take("key:forgotten", hour).remaining == 8
-    assert limiter.failed_open == 0
-
-
-def test_a_connection_that_the_store_has_closed_is_opened_again(redis_url: str) -> None:
-    import redis
-
-    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
-    limiter.take("key:closed", hour)
-    with redis.Redis.from_url(redis_url) as client:
-        client.client_kill_filter(_type="normal", skipme=True)
-    assert limiter.take("key:closed", hour).remaining == 8
-    assert limiter.failed_open == 0
-
-
-def test_requests_that_pass_uncounted_are_counted_as_such() -> None:
-    limiter = RedisLimiter(f"redis://127.0.0.1:{free_port()}")
-    limiter.take_many([("key:1", TEN), ("key:2", TEN)])
-    limiter.take("key:1", TEN)
-    assert limiter.failed_open == 3
-
-
-# On the event loop ------------------------------------------------------------------------------------------------
-
-
-def ahead(limiter: RedisLimiter, *asks: Ask) -> list[Reading]:
-    """Return the readings of requests that come together."""
-
-    async def take() -> list[Reading]:
-        readings = await asyncio.gather(*(limiter.take_ahead(ask) for ask in asks))
-        await limiter.aclose()
-        return readings
-
-    return asyncio.run(take())
-
-
-def test_requests_that_come_together_are_counted_by_one_call_and_in_their_order(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limiter, calls = RedisLimiter(redis_url), list[int]()
-    hour, two = RateLimit(3, 3600), RateLimit(2, 3600)
-    packed = rate_limit._packed
-    monkeypatch.setattr(rate_limit, "_packed", lambda parts: calls.append(int(parts[2])) or packed(parts))
-    readings = ahead(limiter, ("key:ahead", hour), ("key:ahead-two", two), *[("key:ahead", hour)] * 3)
-    assert [reading.remaining for reading in readings] == [2, 1, 1, 0, 0]
-    assert [bool(reading.retry_after_s) for reading in readings] == [False] * 4 + [True]
-    assert set(calls) == {5}
-    assert limiter.take("key:ahead", hour).retry_after_s  # a thread sees the same bucket
-
-
-def test_what_comes_while_a_call_is_running_is_counted_by_the_next_one(redis_url: str) -> None:
-    limiter, hour = RedisLimiter(redis_url), RateLimit(rate_limit._AHEAD_MAX * 2, 3600)
-    readings = ahead(limiter, *[("key:many", hour)] * (rate_limit._AHEAD_MAX + 5))
-    assert [reading.remaining for reading in readings] == [hour.requests - 1 - n for n in range(len(readings))]
-
-
-def test_another_event_loop_has_a_connection_of_its_own(redis_url: str) -> None:
-    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
-    assert [ahead(limiter, ("key:loops", hour))[0].remaining for _ in range(3)] == [9, 8, 7]
-    assert limiter.failed_open == 0
+    assert len(calls) == 1
 
 
 def test_a_store_that_forgets_the_script_or_closes_the_connection_loses_no_count(redis_url: str) -> None:
     import redis
 
     limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
-
-    async def take() -> list[int]:
-        found = [(await limiter.take_ahead(("key:lossless", hour))).remaining]
-        with redis.Redis.from_url(redis_url) as client:
-            client.script_flush()
-            found.append((await limiter.take_ahead(("key:lossless", hour))).remaining)
-            client.client_kill_filter(_type="normal", skipme=True)
-        found.append((await limiter.take_ahead(("key:lossless", hour))).remaining)
-        await limiter.aclose()
-        return found
-
-    assert asyncio.run(take()) == [9, 8, 7]
+    found = [take(limiter, "key:lossless", hour).remaining]
+    with redis.Redis.from_url(redis_url) as client:
+        client.script_flush()
+        found.append(take(limiter, "key:lossless", hour).remaining)
+        client.client_kill_filter(_type="normal", skipme=True)
+    found.append(take(limiter, "key:lossless", hour).remaining)
+    assert found == [9, 8, 7]
     assert limiter.failed_open == 0
 
 
-def test_a_store_that_is_away_lets_requests_through_on_the_event_loop_and_counts_them(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    limiter = RedisLimiter(f"redis://:secret@127.0.0.1:{free_port()}")
-    readings = ahead(limiter, *[("key:1", RateLimit(1, 60))] * 3)
-    assert [(reading.remaining, reading.retry_after_s) for reading in readings] == [(1, 0)] * 3
+# A store that fails ----------------------------------------------------------------------------------------------
+
+
+def let_through(limiter: RedisLimiter) -> None:
+    readings = [*limiter.take_many([("key:1", RateLimit(1, 60))] * 2), take(limiter, limit=RateLimit(1, 60))]
+    assert [(reading.limit, reading.remaining, reading.retry_after_s) for reading in readings] == [(1, 1, 0)] * 3
     assert limiter.failed_open == 3
+
+
+def test_a_store_that_is_away_lets_requests_through_and_counts_them(caplog: pytest.LogCaptureFixture) -> None:
+    let_through(RedisLimiter(f"redis://:secret@127.0.0.1:{free_port()}"))
     assert "the request goes through" in caplog.text
     assert "secret" not in caplog.text
 
 
 def test_a_store_that_never_answers_delays_one_batch_and_no_other_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        limiter = RedisLimiter(f"redis://127.0.0.1:{listener.getsockname()[1]}")
-        for _ in range(3):
-            assert ahead(limiter, ("key:1", RateLimit(1, 60)))[0].retry_after_s == 0
+        let_through(RedisLimiter(f"redis://127.0.0.1:{listener.getsockname()[1]}"))
         listener.settimeout(0.05)
         listener.accept()[0].close()
-        with pytest.raises(TimeoutError):  # the two later ones did not connect
+        with pytest.raises(TimeoutError):  # the later call did not connect
             listener.accept()
-    assert limiter.failed_open == 3
+
+
+def test_the_store_is_chosen_by_its_url() -> None:
+    assert isinstance(open_limiter("memory://"), MemoryLimiter)
+    assert isinstance(open_limiter("redis://127.0.0.1:1"), RedisLimiter)

@@ -14,7 +14,7 @@ from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db import postgres
 from booking_core.db.engine import Database, Tx
-from booking_server.execution.service import Service
+from booking_server.execution.service import WRITE_BATCH, Service
 
 
 def test_a_locked_row_holds_no_write_of_another_organization(
@@ -67,57 +67,33 @@ def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeyp
     database.close()
 
 
-class Writes:
-    """Writes of two organizations, of which each takes `COST_S` by a clock that only they move.
+def test_a_write_waits_for_the_transaction_in_hand_and_one_write_of_another_organization(
+    world: World, new_world: Any
+) -> None:
+    """With 40 writes of another organization: on SQLite a transaction has eight of them, and the next one has the
+    neighbour's in second place. On PostgreSQL it waits for none, since the other has two threads of six."""
+    neighbour, url = new_world(), world.database.url.render_as_string(hide_password=False)
+    is_sqlite, may_end, begun = world.database.is_sqlite, threading.Event(), threading.Semaphore(0)
+    done: list[tuple[str, Tx]] = []
 
-    Args:
-        until: the first writes of the offender end when it is set.
-    """
-
-    COST_S = 0.005
-
-    def __init__(self, until: threading.Event) -> None:
-        self.now_s = 0.0
-        self.begun = threading.Semaphore(0)
-        self.done: list[tuple[str, Tx]] = []
-        self._until = until
-
-    def of(self, name: str) -> Any:
+    def of(name: str) -> Any:
         def work(tx: Tx) -> str:
-            self.now_s += self.COST_S
-            self.begun.release()
-            assert name == "neighbour" or self._until.wait(30)
-            self.done.append((name, tx))
+            begun.release()
+            assert name == "neighbour" or may_end.wait(30)
+            done.append((name, tx))
             return name
 
         return work
 
-    def before_the_neighbour(self) -> tuple[int, int]:
-        """Return the number of the offender's writes that ended first, and of the transactions that had them."""
-        names = [name for name, _ in self.done]
-        before = self.done[: names.index("neighbour")]
-        return len(before), len({id(tx) for _, tx in before})
-
-
-def test_a_write_waits_for_the_transaction_in_hand_and_one_write_of_another_organization(
-    world: World, new_world: Any
-) -> None:
-    """With 40 heavy writes of another organization: on SQLite a transaction has time for two of them, and the next one
-    has the neighbour's in second place. On PostgreSQL it waits for none, since the other has two threads of six."""
-    neighbour, url = new_world(), world.database.url.render_as_string(hide_password=False)
-    is_sqlite, may_end = world.database.is_sqlite, threading.Event()
-    writes = Writes(may_end)
-
     async def scenario() -> None:
         settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-        service = Service(settings, Database(url, clock=world.clock), clock=lambda: writes.now_s)
+        service = Service(settings, Database(url, clock=world.clock))
 
         def submit(name: str, organization_id: str) -> "asyncio.Future[str]":
-            work = service.write(writes.of(name), organization_id=organization_id, is_once=False)
-            return asyncio.ensure_future(work)
+            return asyncio.ensure_future(service.write(of(name), organization_id=organization_id, is_once=False))
 
         offending = [submit("offender", world.org) for _ in range(40)]
-        await asyncio.to_thread(writes.begun.acquire, timeout=30)
+        await asyncio.to_thread(begun.acquire, timeout=30)
         waiting = submit("neighbour", neighbour.org)
         await asyncio.sleep(0)  # it is queued
         if is_sqlite:
@@ -128,11 +104,11 @@ def test_a_write_waits_for_the_transaction_in_hand_and_one_write_of_another_orga
         await asyncio.to_thread(service.close)
 
     asyncio.run(scenario())
-    count, transactions = writes.before_the_neighbour()
-    assert count <= (3 if is_sqlite else 0)
-    assert transactions <= (2 if is_sqlite else 0)
-    most = max(Counter(id(tx) for _, tx in writes.done).values())
-    assert most == (2 if is_sqlite else 1), "writes of a transaction"
+    before = done[: [name for name, _ in done].index("neighbour")]
+    assert len(before) <= (WRITE_BATCH + 1 if is_sqlite else 0)
+    assert len({id(tx) for _, tx in before}) <= (2 if is_sqlite else 0)
+    most = max(Counter(id(tx) for _, tx in done).values())
+    assert most == (WRITE_BATCH if is_sqlite else 1), "writes of a transaction"
 
 
 def test_the_worker_is_woken_once_for_requests_that_are_answered_together(world: World) -> None:

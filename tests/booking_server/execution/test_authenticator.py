@@ -3,7 +3,7 @@
 import pytest
 from support.connections import Connection, SteppedLoop, echo, stepped_loop
 
-from booking_server.execution.clients import SeenKeys, network_of, unmapped
+from booking_server.execution.authenticator import SeenKeys, network_of, unmapped
 
 
 @pytest.mark.parametrize(
