@@ -146,7 +146,7 @@ class Service:
         self.is_public_address = AddressGuard(settings).is_public_url
         self.running: set[Mark] = set()
         """The marks of the requests that run now."""
-        self.committed: Callable[[], None] = lambda: None
+        self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
         self._is_commit_noted = False
         self._tracer: Tracer | None = None
@@ -239,14 +239,15 @@ class Service:
         return answer
 
     def _note_commit(self) -> None:
-        """Call `committed` in the next turn of the event loop: once for a batch, as it wakes all the worker's loops."""
+        """Call `on_commit` in the next turn of the event loop: once for a batch, as it wakes all the worker's loops."""
         if not self._is_commit_noted:
             self._is_commit_noted = True
             asyncio.get_running_loop().call_soon(self._call_committed)
 
     def _call_committed(self) -> None:
         self._is_commit_noted = False
-        self.committed()
+        for call in self.on_commit:
+            call()
 
     @contextlib.contextmanager
     def marked(self, mark: Mark) -> Iterator[None]:
