@@ -1,10 +1,11 @@
-"""The application: the service's settings, its routes, and what starts and stops with it."""
+"""The application: the service of its settings, its routes, and everything that starts and stops with it."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,7 @@ from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable, RouteTableMiddleware
 from booking_server.api.routers import ROUTERS
-from booking_server.execution import key_usage
-from booking_server.execution.authenticator import Credentials
+from booking_server.execution.authenticator import FLUSH_S, Credentials
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
@@ -53,8 +53,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("booking.serve")
 
 HOPS = 32
-"""Threads beside those of the executors: for the worker and its periodic jobs, and a limiter that is asked over a
+"""Threads beside those of the executors: for the worker and its periodic jobs, and a limiter that is called over a
 network. A machine with two processors would have six, and a database that is silent would hold all of them."""
+
+
+# The application -----------------------------------------------------------------------------------------------------
 
 
 def create_app_with_worker() -> FastAPI:
@@ -67,7 +70,7 @@ def create_app(
     *,
     database: Database | None = None,
     worker: bool = False,
-    flush_s: float = key_usage.FLUSH_S,
+    flush_s: float = FLUSH_S,
     tracer_provider: "TracerProvider | None" = None,
 ) -> FastAPI:
     """Create the ASGI application; settings come from the environment unless they are passed in.
@@ -75,7 +78,7 @@ def create_app(
     Args:
         worker: whether this process also does the worker's part.
         flush_s: seconds between two writes of the last uses of keys.
-        tracer_provider: makes the spans of this application, in the place of the provider that the settings name.
+        tracer_provider: makes the spans of this application, instead of the provider that the settings name.
 
     Raises:
         SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
@@ -84,166 +87,29 @@ def create_app(
     if settings is None:
         settings = Settings.from_environment()
         if settings.cells and not settings.cell:
-            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app in the place of this one")
-    service = open_service(settings, database)
-    monitor = monitor_of(service, folder=processes_folder())
-    tracing = tracing_of(service, tracer_provider)
-    observer = observer_of(service, monitor, tracing)
-    admitting = admission_of(service, monitor)
+            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app instead of this one")
+    parts = open_parts(settings, database, folder=processes_folder(), tracer_provider=tracer_provider)
+    admitting = Admission(parts.organization_of)
+    admitting.observe = parts.monitor.metrics.observe_refusals
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(service.authenticator.limiter.aclose)
-            await stack.enter_async_context(of_service(service, monitor, tracing, worker=worker, flush_s=flush_s))
-            await stack.enter_async_context(of_process(settings, monitor))
-            await stack.enter_async_context(admitting.running())
-            stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield {STATE: observer, admission.STATE: admitting}
-            monitor.health.stop()
+        async with (
+            running(parts, worker=worker, flush_s=flush_s),
+            running_process(settings, parts.monitor, admitting),
+        ):
+            yield {STATE: parts.observer, admission.STATE: admitting}
 
-    app = compose(service, monitor, observer, lifespan)
-    app.state.admission = admitting
-    return app
+    return compose(parts, lifespan)
 
 
-def open_service(settings: Settings, database: Database | None = None, limiter: Limiter | None = None) -> Service:
-    """Check the database of the settings, and return its service.
-
-    Raises:
-        SettingError: as `create_app`.
-    """
-    database = database or Database(settings.database_url)
-    try:
-        _check_schema(database)
-        _verify_secret_keys(settings, database)
-    except BaseException:
-        database.close()
-        raise
-    return Service(settings, database, limiter)
-
-
-def compose(
-    service: Service, monitor: Monitor, observer: RequestObserver, lifespan: Lifespan[FastAPI] | None = None
-) -> FastAPI:
+def compose(parts: "Parts", lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """Return the application of a service."""
-    app = describe(lifespan, observer)
-    app.state.service = service
-    app.state.observer = observer
-    app.state.monitor = monitor
+    app = describe(lifespan, parts.observer)
+    app.state.service = parts.service
+    app.state.monitor = parts.monitor
     return app
-
-
-@contextlib.asynccontextmanager
-async def of_process(settings: Settings, monitor: ProcessMonitor) -> AsyncIterator[None]:
-    """Run the parts that a process has once, however many services it has."""
-    async with contextlib.AsyncExitStack() as stack:
-        if settings.metrics_address:
-            await stack.enter_async_context(serving(monitor, *settings.metrics_address))
-        stack.enter_context(gc_tuning.reduced_collection())
-        stack.enter_context(interpreter.frequent_switches())
-        yield
-
-
-@contextlib.asynccontextmanager
-async def of_service(
-    service: Service,
-    monitor: Monitor,
-    tracing: "Tracing | None",
-    *,
-    worker: bool,
-    flush_s: float = key_usage.FLUSH_S,
-) -> AsyncIterator[None]:
-    """Run the parts that start and stop with a service."""
-    async with contextlib.AsyncExitStack() as stack:
-        if tracing:
-            stack.push_async_callback(asyncio.to_thread, tracing.close)
-        stack.push_async_callback(asyncio.to_thread, service.close)
-        stack.push_async_callback(service.payment_calls.aclose)
-        if await asyncio.to_thread(_takes_cards, service):
-            await service.payment_calls.open()
-        await stack.enter_async_context(monitor.running())
-        await stack.enter_async_context(service.key_usage.flushing(flush_s))
-        if worker:
-            await stack.enter_async_context(_worker_of(service, monitor, tracing))
-        await stack.enter_async_context(_notifier_of(service))
-        yield
-
-
-def _takes_cards(service: Service) -> bool:
-    """Return whether calls of Stripe are to be expected. Their library is imported before the first request: later its
-    modules would take the interpreter from the requests of all organizations."""
-    if service.settings.stripe_api_key:
-        return True
-    try:
-        return service.database.read(stripe_accounts.has_any)
-    except BookingError:  # the database is away, and the first call will import it
-        return False
-
-
-def _check_schema(database: Database) -> None:
-    state = database.read(revisions.state)
-    if state is SchemaState.OLDER:
-        raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
-    if state is SchemaState.TOO_NEW:
-        raise SettingError("BOOKING_DATABASE_URL has the schema of a newer release: install that release")
-
-
-def _verify_secret_keys(settings: Settings, database: Database) -> None:
-    """Refuse a wrong secret key also under an ASGI server that is not started by `booking serve`.
-
-    `booking serve` has logged damaged values, once for all of its processes."""
-    problem = secret_keys.find_problem(settings, database)
-    if problem is None or problem.is_damage:
-        return
-    if problem.is_refused:
-        raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
-    log.warning("%s", problem.message)
-
-
-def monitor_of(service: Service, *, folder: Path | None = None) -> Monitor:
-    """Return the health and the metrics of a service.
-
-    Args:
-        folder: of the processes that share a port with this one.
-    """
-    limiter = service.authenticator.limiter
-    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
-    monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
-    return monitor
-
-
-def observer_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -> RequestObserver:
-    """Return the observer of the requests of a service."""
-    return RequestObserver(monitor.metrics, _request_log_of(service), tracing)
-
-
-def admission_of(service: Service, monitor: Monitor) -> Admission:
-    """Return the admission of requests to a service."""
-    admitting = Admission(lambda value: organization_of(service, value))
-    admitting.observe = monitor.metrics.observe_refusals
-    return admitting
-
-
-def organization_of(service: Service, authorization: bytes) -> str | None:
-    """Return the organization of an Authorization header's value whose key was valid when it was last looked up."""
-    return service.authenticator.known_organization(Credentials([(b"authorization", authorization)], ""))
-
-
-def tracing_of(service: Service, provider: "TracerProvider | None" = None) -> "Tracing | None":
-    """Return the tracing of a service, or None if it is off.
-
-    Args:
-        provider: makes the spans, in the place of the provider that the settings name.
-    """
-    tracing = open_tracing(service.settings, provider)
-    if tracing is None:
-        return None
-    service.trace(tracing)
-    known = service.authenticator.known_organization
-    tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
-    return tracing
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:
@@ -274,32 +140,154 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
     return app
 
 
+# The parts of a service ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The service of a database, and the objects that watch it and its requests."""
+
+    service: Service
+    monitor: Monitor
+    tracing: "Tracing | None"
+    observer: RequestObserver
+
+    def organization_of(self, authorization: bytes) -> str | None:
+        """Return the organization of an Authorization header's value whose key was valid when it was last looked
+        up."""
+        return self.service.authenticator.known_organization(Credentials([(b"authorization", authorization)], ""))
+
+
+def open_parts(
+    settings: Settings,
+    database: Database | None = None,
+    limiter: Limiter | None = None,
+    *,
+    check: Callable[[Database], None] = lambda _: None,
+    folder: Path | None = None,
+    tracer_provider: "TracerProvider | None" = None,
+) -> Parts:
+    """Check the database of the settings, and return its service with the objects that watch it.
+
+    Args:
+        limiter: as `Service`.
+        check: called with the database before anything of it is read.
+        folder: of the processes that share a port with this one.
+        tracer_provider: as `create_app`.
+
+    Raises:
+        SettingError: as `create_app`.
+    """
+    database = database or Database(settings.database_url)
+    try:
+        check(database)
+        _check_schema(database)
+        _verify_secret_keys(settings, database)
+    except BaseException:
+        database.close()
+        raise
+    service = Service(settings, database, limiter)
+    monitor = _monitor_of(service, folder)
+    tracing = _tracing_of(service, tracer_provider)
+    return Parts(service, monitor, tracing, RequestObserver(monitor.metrics, _request_log_of(service), tracing))
+
+
+def _check_schema(database: Database) -> None:
+    state = database.read(revisions.state)
+    if state is SchemaState.OLDER:
+        raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
+    if state is SchemaState.TOO_NEW:
+        raise SettingError("BOOKING_DATABASE_URL has the schema of a newer release: install that release")
+
+
+def _verify_secret_keys(settings: Settings, database: Database) -> None:
+    """Refuse a wrong secret key also under an ASGI server that is not started by `booking serve`.
+
+    `booking serve` has logged damaged values, once for all of its processes."""
+    problem = secret_keys.find_problem(settings, database)
+    if problem is None or problem.is_damage:
+        return
+    if problem.is_refused:
+        raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
+    log.warning("%s", problem.message)
+
+
+def _monitor_of(service: Service, folder: Path | None) -> Monitor:
+    limiter = service.authenticator.limiter
+    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
+    monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
+    return monitor
+
+
+def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing | None":
+    """Return the tracing of a service, or None if it is off."""
+    tracing = open_tracing(service.settings, provider)
+    if tracing is None:
+        return None
+    service.trace(tracing)
+    known = service.authenticator.known_organization
+    tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
+    return tracing
+
+
 def _request_log_of(service: Service) -> RequestLog | None:
     """Return the request log, unless the settings switch it off."""
     share = service.settings.request_log
     return None if share is None else RequestLog(share, service.authenticator.seen_keys.organization_of)
 
 
+# The lifespan --------------------------------------------------------------------------------------------------------
+
+
 @contextlib.asynccontextmanager
-async def _worker_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -> AsyncIterator[None]:
+async def running_process(settings: Settings, monitor: ProcessMonitor, admitting: Admission) -> AsyncIterator[None]:
+    """Run the parts that a process has once, however many services it has."""
+    async with contextlib.AsyncExitStack() as stack:
+        if settings.metrics_address:
+            await stack.enter_async_context(serving(monitor, *settings.metrics_address))
+        stack.enter_context(gc_tuning.reduced_collection())
+        stack.enter_context(interpreter.frequent_switches())
+        await stack.enter_async_context(admitting.running())
+        stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
+        yield
+        monitor.health.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> AsyncIterator[None]:
+    """Run the parts that start and stop with a service."""
+    service = parts.service
+    async with contextlib.AsyncExitStack() as stack:
+        if parts.tracing:
+            stack.push_async_callback(asyncio.to_thread, parts.tracing.close)
+        stack.push_async_callback(asyncio.to_thread, service.close)
+        stack.push_async_callback(service.payment_calls.aclose)
+        if await asyncio.to_thread(_takes_cards, service):
+            await service.payment_calls.open()
+        await stack.enter_async_context(parts.monitor.running())
+        await stack.enter_async_context(service.key_usage.flushing(flush_s))
+        if worker:
+            await stack.enter_async_context(_worker_of(parts))
+        service.on_commit.append(await stack.enter_async_context(open_notifier(service.database)))
+        yield
+
+
+def _takes_cards(service: Service) -> bool:
+    """Return whether calls of Stripe are to be expected. Their library is imported before the first request: later its
+    modules would take the interpreter from the requests of all organizations."""
+    if service.settings.stripe_api_key:
+        return True
+    try:
+        return service.database.read(stripe_accounts.has_any)
+    except BookingError:  # the database is away, and the first call will import it
+        return False
+
+
+@contextlib.asynccontextmanager
+async def _worker_of(parts: Parts) -> AsyncIterator[None]:
     """Run a worker in this process, which the commits of this process wake."""
-    async with running_worker(service.settings, service.database, service.installation, tracing) as worker:
-        monitor.watch_worker(worker)
-        service.committed = worker.wake
+    service = parts.service
+    async with running_worker(service.settings, service.database, service.installation, parts.tracing) as worker:
+        parts.monitor.watch_worker(worker)
+        service.on_commit.append(worker.wake)
         yield
-    service.committed = lambda: None
-
-
-@contextlib.asynccontextmanager
-async def _notifier_of(service: Service) -> AsyncIterator[None]:
-    """Workers of other processes are woken too by what this process commits."""
-    own = service.committed
-    async with open_notifier(service.database) as notify:
-
-        def committed() -> None:
-            own()
-            notify()
-
-        service.committed = committed
-        yield
-    service.committed = own

@@ -7,12 +7,11 @@ transaction by itself.
 
 import contextlib
 import logging
-import math
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -474,16 +473,6 @@ class _DryRun(Exception):
     """Rolls back the transaction of a dry run."""
 
 
-def _in_time(results: Iterable[T], limit_s: float, clock: Callable[[], float]) -> list[T]:
-    """Return the results that are produced before so many seconds have passed, at least one."""
-    begun_s, taken = clock(), []
-    for result in results:
-        taken.append(result)
-        if clock() - begun_s >= limit_s:
-            break
-    return taken
-
-
 class Database:
     """A database: connections for reads, and transactions that are run again after a conflict with another one."""
 
@@ -702,42 +691,24 @@ class Database:
             self.write(attempt)
         return results[-1]
 
-    def write_each(
-        self,
-        fns: Sequence[Callable[[Tx], T]],
-        *,
-        once: Sequence[bool] = (),
-        limit_s: float = math.inf,
-        clock: Callable[[], float] = time.thread_time,
-    ) -> list[T | Exception]:
-        """Return the result of each function, or its error; of fewer when the time is over before all have begun.
+    def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
+        """Return the result of each function, or its error.
 
         On SQLite they share one transaction and one fsync, each in a savepoint, so that a failure undoes only its own
         writes; on PostgreSQL each has a transaction of its own.
 
         Args:
             once: true for each function that `write_once` has to run; false for all by default.
-            limit_s: seconds after which no further function begins, from the beginning of the transaction. The first
-                one is run in any case.
-            clock: returns seconds, by default of the thread's processor time: the time of a busy machine would let
-                each transaction do less the more there is to do.
         """
         if len(fns) > 1 and self.is_sqlite:
             try:
-                with self.translating_errors():
-                    return self._write_in_savepoints(fns, limit_s, clock)
+                with self.translating_errors(), self._transaction() as tx:
+                    return [self._write_in_savepoint(tx, fn) for fn in fns]
             except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
                 if is_outage(error):  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
-        outcomes = (self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True))
-        return _in_time(outcomes, limit_s, clock)
-
-    def _write_in_savepoints(
-        self, fns: Sequence[Callable[[Tx], T]], limit_s: float, clock: Callable[[], float]
-    ) -> list[T | Exception]:
-        with self._transaction() as tx:
-            return _in_time((self._write_in_savepoint(tx, fn) for fn in fns), limit_s, clock)
+        return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]
 
     def _write_in_savepoint(self, tx: Tx, fn: Callable[[Tx], T]) -> T | Exception:
         outcome = self._outcome(tx.in_savepoint, fn)

@@ -439,8 +439,6 @@ class PostgresDriver:
     dialect: Dialect = POSTGRESQL
     readers = 2
     """Statements that a process reads with at once: more only compete for the interpreter."""
-    readers_max = 6
-    """The same, with those that have waited for the server for a while."""
     writers = 8
 
     def __init__(self, url: URL) -> None:

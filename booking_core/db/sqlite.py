@@ -193,8 +193,6 @@ class SqliteDriver:
     dialect: Dialect = SQLITE
     readers = 2
     """Statements that a process reads with at once: more only compete for the interpreter."""
-    readers_max = 4
-    """The same, with those that have run for a while. They need no interpreter, but a processor each."""
     writers = 1
 
     def __init__(self, url: URL) -> None:

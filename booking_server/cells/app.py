@@ -7,48 +7,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from booking_core.base.errors import Unavailable
 from booking_core.base.languages import choose, language
 from booking_core.base.settings import Settings
-from booking_core.db.engine import Database
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.api.observer import STATE
-from booking_server.app import (
-    compose,
-    monitor_of,
-    observer_of,
-    of_process,
-    of_service,
-    open_service,
-    organization_of,
-    tracing_of,
-)
+from booking_server.app import compose, open_parts, running_process
+from booking_server.app import running as running_parts
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by
 from booking_server.cells.slots import Opened, Slot, running
-from booking_server.execution import key_usage
+from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter, open_limiter
-from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.links import language_of_stranger
 from booking_server.http import admission
 from booking_server.http.admission import Admission
-from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import create_monitoring_app
 from booking_server.monitoring.exposition import processes_folder
-from booking_server.monitoring.monitor import Monitor
 
-_AWAY = "The service is busy or its database is away; try again."
 _RETRY_AFTER_S = 2
 _PROBES = ("/healthz", "/readyz")
-_METRICS = "/metrics"
 
 
 def create_app_with_worker() -> "CellsApp":
@@ -56,9 +41,7 @@ def create_app_with_worker() -> "CellsApp":
     return create_app(worker=True)
 
 
-def create_app(
-    settings: Settings | None = None, *, worker: bool = False, flush_s: float = key_usage.FLUSH_S
-) -> "CellsApp":
+def create_app(settings: Settings | None = None, *, worker: bool = False, flush_s: float = FLUSH_S) -> "CellsApp":
     """Create the ASGI application of all cells of the settings.
 
     Args:
@@ -72,15 +55,14 @@ def create_app(
     settings = settings or Settings.from_environment()
     limiter = open_limiter(settings.rate_limit_store)  # one for all, so that an address counts once
     open_slot = partial(open_cell, limiter=limiter, worker=worker, flush_s=flush_s)
-    return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)], limiter)
+    return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)])
 
 
 class CellsApp:
     """The application of several cells."""
 
-    def __init__(self, settings: Settings, slots: Sequence[Slot], limiter: Limiter) -> None:
+    def __init__(self, settings: Settings, slots: Sequence[Slot]) -> None:
         self._settings = settings
-        self._limiter = limiter
         self.slots = {slot.name: slot for slot in slots}
         self.monitor = CellsMonitor(settings, slots, processes_folder())
         self._monitoring = create_monitoring_app(self.monitor)
@@ -93,7 +75,7 @@ class CellsApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._lifespan(scope, receive, send)
-        elif scope["path"] in _PROBES or (scope["path"] == _METRICS and self._settings.metrics_token):
+        elif scope["path"] in _PROBES or (scope["path"] == "/metrics" and self._settings.metrics_token):
             await self._monitoring(scope, receive, send)
         else:
             await self._dispatch(self._slot_of(scope), scope, receive, send)
@@ -103,15 +85,14 @@ class CellsApp:
 
         Without a name there is no key, or one of the first cell: only for a request without a key any cell will do.
         """
-        path = _path_of(scope)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
         named = self.slots.get(cell_named_by(path, scope["headers"]))
         if named:
             return named
-        first, *others = self.slots.values()
-        has_caller = path.startswith(NAMED_BY_PATH) or any(name == b"authorization" for name, _ in scope["headers"])
-        if first.opened or has_caller:
+        first, *_ = self.slots.values()
+        if path.startswith(NAMED_BY_PATH) or any(name == b"authorization" for name, _ in scope["headers"]):
             return first
-        return next((slot for slot in others if slot.opened), first)
+        return next((slot for slot in self.slots.values() if slot.opened), first)
 
     async def _dispatch(self, slot: Slot, scope: Scope, receive: Receive, send: Send) -> None:
         opened = slot.opened
@@ -119,14 +100,12 @@ class CellsApp:
             await self._unavailable(scope, receive, send)
             return
         with slot.entered():
-            own = {**scope, "state": {**scope.get("state", {}), **opened.state}}
-            await opened.app(own, receive, send)
+            await opened.app(scope, receive, send)
 
     def _organization_of(self, authorization: bytes) -> str | None:
         """Return the organization of a key that was valid in one of the cells when it was last looked up."""
-        opened = (slot.opened for slot in self.slots.values() if slot.opened)
-        services = (each.app.state.service for each in opened if isinstance(each.app, FastAPI))
-        return next(filter(None, (organization_of(service, authorization) for service in services)), None)
+        found = (slot.opened.organization_of(authorization) for slot in self.slots.values() if slot.opened)
+        return next(filter(None, found), None)
 
     def _observe_refusals(self, reason: str, count: int) -> None:
         """Count refusals before a cell was looked for, with the first one that is open."""
@@ -136,20 +115,12 @@ class CellsApp:
 
     @contextlib.asynccontextmanager
     async def _running(self, _: Any) -> AsyncIterator[dict[str, object]]:
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(self._limiter.aclose)
-            await stack.enter_async_context(running(list(self.slots.values())))
-            await stack.enter_async_context(self.monitor.running())
-            await stack.enter_async_context(of_process(self._settings, self.monitor))
-            await stack.enter_async_context(self.admission.running())
-            stack.enter_context(shutdown.announced(self.monitor.health.stop, self._settings.shutdown_delay_s))
+        async with (
+            running(list(self.slots.values())),
+            self.monitor.running(),
+            running_process(self._settings, self.monitor, self.admission),
+        ):
             yield {admission.STATE: self.admission}
-            self.monitor.health.stop()
-
-
-def _path_of(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 @contextlib.asynccontextmanager
@@ -160,27 +131,16 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
         SettingError, CellError: the database is not at this release's schema, or not that of the cell.
         Unavailable: it cannot be reached.
     """
-    service, monitor = await asyncio.to_thread(_open, cell, limiter)
-    tracing = tracing_of(service)
-    observer = observer_of(service, monitor, tracing)
-    async with of_service(service, monitor, tracing, worker=worker, flush_s=flush_s):
-        yield Opened(monitor, service.database, compose(service, monitor, observer), {STATE: observer})
-
-
-def _open(cell: Cell, limiter: Limiter) -> tuple[Service, Monitor]:
     # The metrics and the shutdown of the process are those of the application.
     settings = replace(cell.settings, metrics_address=None, metrics_token=None, shutdown_delay_s=0.0)
-    with contextlib.ExitStack() as stack:
-        database = stack.enter_context(contextlib.closing(Database(settings.database_url)))
-        cells.require_own(cell, database)
-        service = open_service(settings, database, limiter)
-        stack.pop_all()
-    return service, monitor_of(service)
+    parts = await asyncio.to_thread(open_parts, settings, limiter=limiter, check=partial(cells.require_own, cell))
+    async with running_parts(parts, worker=worker, flush_s=flush_s):
+        yield Opened(parts.monitor, compose(parts), parts.organization_of)
 
 
 async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
     """Respond to a request of a cell that is not open."""
-    error = Unavailable(_AWAY, retry_after_s=_RETRY_AFTER_S, reason="cell")
+    error = Unavailable(retry_after_s=_RETRY_AFTER_S, reason="cell")
     if scope["path"].startswith(GUEST_PAGES):
         wording = language(choose(language_of_stranger(Request(scope, receive))))
         response: Any = pages.error_page(error, scope["method"], wording)

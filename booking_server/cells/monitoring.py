@@ -5,7 +5,7 @@ for none. Metrics have the label `cell`, one value for each cell of the settings
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
@@ -15,7 +15,7 @@ from booking_server.cells.slots import Slot
 from booking_server.monitoring.exposition import Families, labelled
 from booking_server.monitoring.health import OK, Part, Report, Status
 from booking_server.monitoring.metrics import gauge
-from booking_server.monitoring.monitor import ProcessMonitor
+from booking_server.monitoring.monitor import Monitor, ProcessMonitor
 
 _OF_PROCESS = ("process_", "python_")
 """Metrics that all cells of a process have in common."""
@@ -34,33 +34,39 @@ class CellsHealth:
 
     def liveness(self) -> Report:
         """Report whether the process works. The state of a cell does not tell."""
-        parts = {"process": OK}
-        for slot in self._slots:
-            if slot.opened:
-                found = slot.opened.monitor.health.liveness().parts
-                parts |= {f"{slot.name}.{name}": part for name, part in found.items() if name != "process"}
-        return Report(parts)
+        reports = {name: monitor.health.liveness() for name, monitor in _opened(self._slots)}
+        return Report({"process": OK} | _named(reports))
 
     async def readiness(self) -> Report:
         """Report whether the process should get requests: while it is not stopping and one cell works."""
         process = Part(Status.FAILED, "the process is stopping") if self._is_stopping else OK
-        reports = await asyncio.gather(*map(_readiness_of, self._slots))
-        works = any(report.status is not Status.FAILED for report in reports)
-        parts = {"process": process}
-        for slot, report in zip(self._slots, reports, strict=True):
-            parts |= {f"{slot.name}.{name}": _softened(part, works) for name, part in report.parts.items()}
-        return Report(parts)
+        found = await asyncio.gather(*map(_readiness_of, self._slots))
+        parts = _named({slot.name: report for slot, report in zip(self._slots, found, strict=True)})
+        if any(report.status is not Status.FAILED for report in found):
+            failed = {name: part.message for name, part in parts.items() if part.status is Status.FAILED}
+            parts |= {name: Part(Status.DEGRADED, message) for name, message in failed.items()}
+        return Report({"process": process} | parts)
+
+
+def _opened(slots: Iterable[Slot]) -> list[tuple[str, Monitor]]:
+    """Return the names and monitors of the cells that are open."""
+    return [(slot.name, slot.opened.monitor) for slot in slots if slot.opened]
+
+
+def _named(reports: dict[str, Report]) -> dict[str, Part]:
+    """Return the parts of all cells, except those of the process."""
+    return {
+        f"{cell}.{name}": part
+        for cell, report in reports.items()
+        for name, part in report.parts.items()
+        if name != "process"
+    }
 
 
 async def _readiness_of(slot: Slot) -> Report:
-    if slot.opened is None:
-        return Report({"cell": Part(Status.FAILED, f"cannot be opened: {type(slot.error).__name__}")})
-    parts = (await slot.opened.monitor.health.readiness()).parts
-    return Report({name: part for name, part in parts.items() if name != "process"})
-
-
-def _softened(part: Part, works: bool) -> Part:
-    return Part(Status.DEGRADED, part.message) if works and part.status is Status.FAILED else part
+    if slot.opened:
+        return await slot.opened.monitor.health.readiness()
+    return Report({"cell": Part(Status.FAILED, f"cannot be opened: {type(slot.error).__name__}")})
 
 
 class CellsMonitor(ProcessMonitor):
@@ -78,14 +84,13 @@ class CellsMonitor(ProcessMonitor):
 
     async def _installations(self) -> Iterator[Metric]:
         """Return the metrics of the cells' databases."""
-        opened = [(slot.name, slot.opened) for slot in self._slots if slot.opened]
-        found = await asyncio.gather(*(each.monitor.installation.families() for _, each in opened))
+        opened = _opened(self._slots)
+        found = await asyncio.gather(*(monitor.installation.families() for _, monitor in opened))
         return labelled("cell", zip((name for name, _ in opened), found, strict=True))
 
     def _families(self) -> Iterator[Metric]:
         """Return the metrics of this process by cell."""
         text = "1 if this process has opened the cell."
         yield gauge("booking_cell_open", text, "cell", {slot.name: bool(slot.opened) for slot in self._slots})
-        opened = [(slot.name, slot.opened) for slot in self._slots if slot.opened]
-        found = ((name, each.monitor.metrics.registry.collect()) for name, each in opened)
+        found = ((name, monitor.metrics.registry.collect()) for name, monitor in _opened(self._slots))
         yield from labelled("cell", found, shared=_OF_PROCESS)

@@ -14,20 +14,17 @@ NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
 
 
 def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the cell that the path, or the key, names; empty for none."""
-    if path.startswith(NAMED_BY_PATH):
-        named = _named_by_path(path)
-        return named[1] if named else ""
-    try:
-        return tokens.cell_of_api_key(bearer_token(headers))
-    except BookingError:
-        return ""
+    """Return the cell that the path, or the key, names; empty for none.
 
-
-def _named_by_path(path: str) -> tuple[str, str] | None:
-    """Return the organization and the cell of a guest's link, whose token is followed by the name of a page, or of the
-    address of Stripe's webhooks."""
+    A path is the address of Stripe's webhooks, or a guest's link, whose token is followed by the name of a page.
+    """
     if path.startswith(STRIPE_WEBHOOKS):
-        return stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
-    _, _, token, *_ = path.split("/")
-    return guest_links.organization_and_cell(token)
+        named = stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
+    elif path.startswith(GUEST_PAGES):
+        named = guest_links.organization_and_cell(path.split("/")[2])
+    else:
+        try:
+            return tokens.cell_of_api_key(bearer_token(headers))
+        except BookingError:
+            return ""
+    return named[1] if named else ""

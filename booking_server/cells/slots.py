@@ -1,24 +1,22 @@
 """The cells of a process: each is opened, tried again while it cannot be, and closed with the process.
 
-A cell that is away delays no other: it has threads, connections and periodic jobs of its own, and the functions that it
-runs in threads of the event loop run in a pool of its own.
+A cell that is away delays no other: it has separate threads, connections and periodic jobs, and a separate pool for the
+functions that it runs in threads of the event loop.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import SettingError
-from booking_core.db.engine import Database
 from booking_core.upkeep.cells import Cell
 from booking_server.app import HOPS
 from booking_server.monitoring.monitor import Monitor
@@ -32,16 +30,14 @@ RETRY_S = 2.0
 _current: ContextVar[str] = ContextVar("cell", default="")
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """The parts of a cell that runs in this process."""
 
     monitor: Monitor
-    database: Database
-    app: ASGIApp | None = None
+    app: FastAPI | None = None
     """None in a worker."""
-    state: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the state in the scope of each request."""
+    organization_of: Callable[[bytes], str | None] = lambda _: None
+    """Returns the organization of an Authorization header's value whose key was valid when it was last looked up."""
 
 
 Open = Callable[[Cell], AbstractAsyncContextManager[Opened]]
@@ -60,9 +56,10 @@ class Slot:
         self.opened: Opened | None = None
         self.error: Exception | None = None
         """The failure of the last attempt to open it."""
+        self.tried = asyncio.Event()
+        """Set after the first attempt to open it."""
         self._open_cell = open_cell
         self._retry_s = retry_s
-        self._tried = asyncio.Event()
         self._failures = RepeatedLog(log)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -72,11 +69,11 @@ class Slot:
             try:
                 async with self._open_cell(self.cell) as self.opened:
                     self.error = None
-                    self._tried.set()
+                    self.tried.set()
                     await stop.wait()
             except Exception as error:  # noqa: BLE001 - the other cells go on, whatever it is
                 self._note(error)
-                self._tried.set()
+                self.tried.set()
                 await loops.sleep(stop, self._retry_s)
             finally:
                 self.opened = None
@@ -86,12 +83,8 @@ class Slot:
         text = f"the cell {self.name} cannot be opened: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         self._failures.note(logging.ERROR, f"{self.name} {type(error).__name__}", text)
 
-    async def tried(self) -> None:
-        """Wait for the first attempt to open it."""
-        await self._tried.wait()
-
     @contextlib.contextmanager
-    def entered(self) -> Any:
+    def entered(self) -> Iterator[None]:
         """Run the functions that the body leaves to threads in the pool of this cell."""
         token = _current.set(self.name)
         try:
@@ -105,16 +98,15 @@ async def running(slots: Sequence[Slot]) -> AsyncIterator[None]:
     """Run the cells while the body runs.
 
     Raises:
-        Exception: that of the first cell, if none could be opened.
+        SettingError: none could be opened.
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().set_default_executor(_Pools([slot.name for slot in slots]))
     tasks = [asyncio.create_task(slot.run(stop)) for slot in slots]
     try:
-        await asyncio.gather(*(slot.tried() for slot in slots))
-        errors = [slot.error for slot in slots if slot.error]
-        if len(errors) == len(slots):
-            raise SettingError(f"no cell can be opened: {errors[0]}") from errors[0]
+        await asyncio.gather(*(slot.tried.wait() for slot in slots))
+        if all(slot.error for slot in slots):
+            raise SettingError(f"no cell can be opened: {slots[0].error}") from slots[0].error
         yield
     finally:
         stop.set()
@@ -129,8 +121,8 @@ class _Pools(ThreadPoolExecutor):
         self._pools = {name: ThreadPoolExecutor(HOPS, f"hop-{name}") for name in names}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        pool = self._pools.get(_current.get())
-        return pool.submit(fn, *args, **kwargs) if pool else super().submit(fn, *args, **kwargs)
+        submit = self._pools[_current.get()].submit if _current.get() else super().submit
+        return submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for pool in self._pools.values():

@@ -1,4 +1,4 @@
-"""The worker of several cells, as a process of its own: a worker for each, all of them on one event loop."""
+"""The worker of several cells in one process: a worker for each, all of them on one event loop."""
 
 import contextlib
 import logging
@@ -11,6 +11,7 @@ from booking_core.upkeep.cells import Cell
 from booking_server import gc_tuning
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.slots import Opened, Slot, running
+from booking_server.monitoring.app import serving
 from booking_server.worker.process import stop_on_signal, working
 
 log = logging.getLogger("booking.worker")
@@ -25,12 +26,15 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
     stop = stop_on_signal()
     slots = [Slot(cell, open_worker) for cell in cells.every(settings)]
     monitor = CellsMonitor(settings, slots)
-    with gc_tuning.reduced_collection():
-        async with running(slots), _served(monitor, health_address):
-            log.info("the workers of %d cells run", len(slots))
-            await stop.wait()
-            monitor.health.stop()
-            log.info("the workers stop")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(gc_tuning.reduced_collection())
+        await stack.enter_async_context(running(slots))
+        if health_address:
+            await stack.enter_async_context(serving(monitor, *health_address))
+        log.info("the workers of %d cells run", len(slots))
+        await stop.wait()
+        monitor.health.stop()
+        log.info("the workers stop")
 
 
 @contextlib.asynccontextmanager
@@ -41,18 +45,5 @@ async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
         CellError: the database is not that of the cell.
         Unavailable: it cannot be reached.
     """
-    async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, database):
-        yield Opened(monitor, database)
-
-
-@contextlib.asynccontextmanager
-async def _served(monitor: CellsMonitor, address: tuple[str, int] | None) -> AsyncIterator[None]:
-    """Serve the state of the process where an address is given."""
-    if address is None:
-        yield
-        return
-    # A worker without such a port does not pay for importing a web server.
-    from booking_server.monitoring.app import serving
-
-    async with serving(monitor, *address):
-        yield
+    async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, _):
+        yield Opened(monitor)

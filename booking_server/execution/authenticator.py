@@ -1,12 +1,16 @@
 """Authentication of API keys and their rate limit: all keys that wait are looked up with one statement."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from booking_core.base import tokens
+from booking_core.base.clock import HOUR, MINUTE
 from booking_core.base.context import Caller, Installation
 from booking_core.base.errors import (
     ApiKeyInvalid,
@@ -15,26 +19,32 @@ from booking_core.base.errors import (
     BookingError,
     PlanUpgradeRequired,
     RateLimited,
+    Unavailable,
 )
+from booking_core.base.repeated_log import RepeatedLog
 from booking_core.base.settings import RateLimit
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Database, Tx
 from booking_core.organizations import keys
-from booking_server.execution.clients import SeenKeys
-from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import (
     ANONYMOUS,
     LOOK_UPS,
     LOOK_UPS_RESERVED,
+    Ask,
     Limiter,
     MemoryLimiter,
     Reading,
-    anonymous_bucket,
 )
-from booking_server.execution.shared_look_ups import SharedLookUps
 
-T = TypeVar("T")
+log = logging.getLogger("booking.key_usage")
 
+FLUSH_S = 15.0
+"""The interval between two writes of the uses of keys, and so the most that a killed process loses."""
 _SCHEME = b"bearer"
+_KEYS_MAX = 20_000
+_NO_ADDRESS = "unknown"
+_HOST_BITS = 64
+
+# Requests ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -45,10 +55,6 @@ class Credentials:
     address: str
     reading: Reading | None = None
     """The state of the rate limit that goes on the answer; set by the authenticator."""
-    counted: str | None = None
-    """The bucket of the reading, where the request was counted before its key was looked up."""
-    arrived_s: float = field(default_factory=time.monotonic)
-    """Monotonic seconds at which the request had arrived."""
     _key: str | None = None
 
     def key(self) -> str:
@@ -61,211 +67,13 @@ class Credentials:
             self._key = bearer_token(self.headers)
         return self._key
 
-
-class Authenticator:
-    """Finds the caller behind an API key, counts the request, and checks the organization's access to the API.
-
-    The order is that of decision R1: key, rate limit, access. A request without a valid key counts against its address
-    (decision K5); an address that is over its limit costs no statement.
-    """
-
-    def __init__(
-        self,
-        installation: Installation,
-        limiter: Limiter,
-        key_usage: KeyUsage,
-        rate_limit: RateLimit | None,
-    ) -> None:
-        self._installation = installation
-        self.limiter = limiter
-        self._key_usage = key_usage
-        self._rate_limit = rate_limit
-        self.seen_keys = SeenKeys()
-        self._shared = SharedLookUps()
-        self.look_ups = MemoryLimiter()
-        """Counts look-ups of keys from addresses over their limit, in this process alone."""
-
-    def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
-        """Return the caller of each request, or its refusal."""
-        found = self._look_up(tx, requests)
-        self._count(requests, found)
-        return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
-
-    def known_organization(self, credentials: Credentials) -> str | None:
-        """Return the organization of a key that was valid when it was last looked up; none for any other key."""
-        try:
-            return self.seen_keys.organization_of(credentials.key())
-        except BookingError:
-            return None
-
-    def count_ahead(self, credentials: Credentials) -> "asyncio.Future[Reading] | None":
-        """Count a request on the event loop, before or while its key is looked up, and return the coming reading.
-
-        Only where the store is asked over a socket, and for a key that was valid when it was last looked up: any other
-        request is counted after its look-up, or refused for its address before. A key that turns out to be invalid
-        has no use for the token.
-        """
-        return self.take_ahead(credentials) if self.mark_counted(credentials) else None
-
-    def mark_counted(self, credentials: Credentials) -> bool:
-        """Let `take_ahead` count a request, and not its look-up; return False where the look-up counts it."""
-        if self._rate_limit is None or not self.limiter.is_remote:
-            return False
-        try:
-            key_id = self.seen_keys.id_of(credentials.key())
-        except BookingError:
-            return False
-        if key_id is not None:
-            credentials.counted = _key_bucket(key_id)
-        return key_id is not None
-
-    def take_ahead(self, credentials: Credentials) -> "asyncio.Future[Reading]":
-        """Count a request that is marked, and return the coming reading."""
-        assert credentials.counted is not None
-        assert self._rate_limit is not None
-        return self.limiter.take_ahead((credentials.counted, self._rate_limit))
-
-    def count_address(self, credentials: Credentials, kind: str = "address") -> None:
-        """Count a request without a valid key against its address.
+    def bucket(self, kind: str = "address") -> str:
+        """Return the name of the bucket of clients without a valid key at the address.
 
         Args:
-            kind: as `anonymous_bucket`.
-
-        Raises:
-            RateLimited: the address is over its limit.
+            kind: requests with another kind have a separate bucket.
         """
-        self._take(credentials, anonymous_bucket(credentials.address, kind), ANONYMOUS if self._rate_limit else None)
-
-    def _token(self, credentials: Credentials) -> str | BookingError:
-        """Return the key that is to be looked up, or the reason why it is not."""
-        try:
-            token = credentials.key()
-            if token not in self.seen_keys:
-                self._refuse_address_over_limit(credentials)
-            return token
-        except BookingError as error:
-            return error
-
-    def _look_up(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | BookingError]:
-        """Return the caller of each request, or the refusal of its key, by at most one statement."""
-        begun_s = time.monotonic()
-        found: list[Caller | BookingError | None] = []
-        unknown: list[str] = []
-        for credentials in requests:
-            key = self._token(credentials)
-            if isinstance(key, BookingError):
-                found.append(key)
-                continue
-            shared = self._shared.find(key, credentials.arrived_s, begun_s)
-            found.append(shared)
-            if shared is None:
-                unknown.append(key)
-        callers = iter(self._identify(tx, unknown, begun_s) if unknown else ())
-        return [next(callers) if each is None else each for each in found]
-
-    def _identify(self, tx: Tx, texts: Sequence[str], begun_s: float) -> list[Caller | BookingError]:
-        """Look up keys with one statement, and remember which of them are valid."""
-        callers = keys.identify_many(tx, texts, self._installation)
-        for text, caller in zip(texts, callers, strict=True):
-            self._remember(text, caller, begun_s)
-        return callers
-
-    def _remember(self, text: str, caller: Caller | BookingError, begun_s: float) -> None:
-        if isinstance(caller, Caller):
-            self.seen_keys.note(text, caller.organization.id, caller.key.id)
-            self._shared.note(text, caller, begun_s)
-        else:
-            self.seen_keys.note(text, None)
-
-    def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
-        """Count all requests of a batch at once, except those that their address was refused for, and those that were
-        counted ahead."""
-        buckets = [self._bucket(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
-        readings = iter(self.limiter.take_many([bucket for bucket in buckets if bucket]))
-        for credentials, bucket in zip(requests, buckets, strict=True):
-            if bucket:
-                credentials.reading = next(readings)
-
-    def _bucket(self, credentials: Credentials, caller: Caller | BookingError) -> tuple[str, RateLimit] | None:
-        if self._rate_limit is None or isinstance(caller, RateLimited):
-            return None
-        if isinstance(caller, BookingError):
-            return anonymous_bucket(credentials.address), ANONYMOUS
-        bucket = _key_bucket(caller.key.id)
-        return None if credentials.counted == bucket else (bucket, self._rate_limit)
-
-    def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
-        try:
-            reading = credentials.reading
-            if reading and reading.retry_after_s:
-                raise reading.refusal(of_address=not isinstance(caller, Caller))
-            if isinstance(caller, Caller):
-                self._key_usage.note(caller)
-                check_access(caller)
-        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-            return error
-        return caller
-
-    def _refuse_address_over_limit(self, credentials: Credentials) -> None:
-        if self._rate_limit is None:
-            return
-        reading = self.limiter.peek(anonymous_bucket(credentials.address), ANONYMOUS)
-        if reading.retry_after_s and not self._may_look_up(credentials):
-            credentials.reading = reading
-            raise reading.refusal(of_address=True)
-
-    def _may_look_up(self, credentials: Credentials) -> bool:
-        """Return whether a key from an address over its limit is looked up all the same: strangers behind the same
-        address must not shut a valid key out."""
-        key, name = credentials.key(), anonymous_bucket(credentials.address)
-        if not tokens.is_api_key(key):
-            return False
-        if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:
-            return False
-        return not self.look_ups.take(name, LOOK_UPS).retry_after_s
-
-    def _take(self, credentials: Credentials, bucket: str, limit: RateLimit | None) -> None:
-        if limit is None:
-            return
-        credentials.reading = self.limiter.take(bucket, limit)
-        if credentials.reading.retry_after_s:
-            raise RateLimited(credentials.reading.retry_after_s)
-
-
-async def counted(credentials: Credentials, coming: "asyncio.Future[Reading]") -> None:
-    """Wait for the reading of a request.
-
-    Raises:
-        RateLimited: it is one too many.
-    """
-    credentials.reading = await coming
-    if credentials.reading.retry_after_s:
-        raise credentials.reading.refusal()
-
-
-async def joined(credentials: Credentials, coming: "asyncio.Future[Reading]", result: Awaitable[T]) -> T:
-    """Return the result of a request that was counted meanwhile.
-
-    Raises:
-        RateLimited: it is one too many, and its key is valid: this comes before any other refusal.
-    """
-    reading = await coming
-    try:
-        found = await result
-    except Exception:
-        if credentials.reading is None:  # else its key is invalid, and it was counted against its address
-            credentials.reading = reading
-            if reading.retry_after_s:
-                raise reading.refusal() from None
-        raise
-    credentials.reading = reading
-    if reading.retry_after_s:
-        raise reading.refusal()
-    return found
-
-
-def _key_bucket(key_id: str) -> str:
-    return f"key:{key_id}"
+        return f"{kind}:{network_of(self.address)}"
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -288,9 +96,259 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
         raise ApiKeyInvalid from None
 
 
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.strip())
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def unmapped(text: str) -> str:
+    """Return an IPv4-mapped IPv6 address as the IPv4 address that it is, and any other text unchanged."""
+    return str(_parsed(text) or text) if text.lower().startswith("::ffff:") else text
+
+
+@lru_cache(maxsize=4096)
+def network_of(text: str) -> str:
+    """Return what counts as one client (decision K5): an IPv4 address, or the /64 of an IPv6 address.
+
+    A provider gives each customer at least a /64, which has 2^64 addresses. All texts that are no address, as a proxy
+    may pass on, count as one client.
+    """
+    address = _parsed(text)
+    if address is None:
+        return _NO_ADDRESS
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return f"{IPv6Address(int(address) >> _HOST_BITS << _HOST_BITS)}/{_HOST_BITS}"
+
+
+# Callers -------------------------------------------------------------------------------------------------------------
+
+
+class SeenKeys:
+    """The latest API keys that were valid when this process last looked, as numbers that do not show them.
+
+    The database decides for each request whether its key is valid. This only tells whether a look-up is worth a
+    statement, and in which queue the request waits.
+    """
+
+    def __init__(self, size: int = _KEYS_MAX) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._seen: dict[int, str] = {}
+        """The organization of each key."""
+
+    def __contains__(self, key: str) -> bool:
+        return hash(key) in self._seen
+
+    def organization_of(self, key: str) -> str | None:
+        """Return the organization that the key belonged to, or None for a key that was not seen."""
+        return self._seen.get(hash(key))
+
+    def note(self, key: str, organization_id: str | None) -> None:
+        """Remember the organization of a valid key, and forget a key that is not valid, which has none."""
+        number = hash(key)
+        if organization_id is None:
+            self._seen.pop(number, None)
+        elif number not in self._seen:
+            with self._lock:
+                if len(self._seen) >= self._size:
+                    self._seen = dict(list(self._seen.items())[self._size // 2 :])
+                self._seen[number] = organization_id
+
+
+class Authenticator:
+    """Finds the caller behind an API key, counts the request, and checks the organization's access to the API.
+
+    The order is that of decision R1: key, rate limit, access. A request without a valid key counts against its address
+    (decision K5); an address that is over its limit costs no statement.
+    """
+
+    def __init__(
+        self,
+        installation: Installation,
+        limiter: Limiter,
+        key_usage: "KeyUsage",
+        rate_limit: RateLimit | None,
+    ) -> None:
+        self._installation = installation
+        self.limiter = limiter
+        self._key_usage = key_usage
+        self._rate_limit = rate_limit
+        self.seen_keys = SeenKeys()
+        self.look_ups = MemoryLimiter()
+        """Counts look-ups of keys from addresses over their limit, in this process alone."""
+
+    def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
+        """Return the caller of each request, or its refusal."""
+        found = self._look_up(tx, requests)
+        self._count(requests, found)
+        return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
+
+    def known_organization(self, credentials: Credentials) -> str | None:
+        """Return the organization of a key that was valid when it was last looked up, or None for any other key."""
+        try:
+            return self.seen_keys.organization_of(credentials.key())
+        except BookingError:
+            return None
+
+    def count_address(self, credentials: Credentials, kind: str = "address") -> None:
+        """Count a request without a valid key against its address.
+
+        Args:
+            kind: as `Credentials.bucket`.
+
+        Raises:
+            RateLimited: the address is over its limit.
+        """
+        if self._rate_limit is None:
+            return
+        (credentials.reading,) = self.limiter.take_many([(credentials.bucket(kind), ANONYMOUS)])
+        if credentials.reading.retry_after_s:
+            raise RateLimited(credentials.reading.retry_after_s)
+
+    def _look_up(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | BookingError]:
+        """Return the caller of each request, or the refusal of its key, by at most one statement."""
+        found = [self._key(credentials) for credentials in requests]
+        texts = [key for key in found if isinstance(key, str)]
+        callers = iter(self._identify(tx, texts) if texts else ())
+        return [next(callers) if isinstance(key, str) else key for key in found]
+
+    def _key(self, credentials: Credentials) -> str | BookingError:
+        """Return the key that is to be looked up, or the reason why it is not."""
+        try:
+            key = credentials.key()
+            if key not in self.seen_keys:
+                self._refuse_address_over_limit(credentials)
+            return key
+        except BookingError as error:
+            return error
+
+    def _identify(self, tx: Tx, texts: Sequence[str]) -> list[Caller | BookingError]:
+        """Look up keys with one statement, and remember which of them are valid."""
+        callers = keys.identify_many(tx, texts, self._installation)
+        for text, caller in zip(texts, callers, strict=True):
+            self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
+        return callers
+
+    def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
+        """Count all requests of a batch at once, except those that their address was refused for."""
+        asks = [self._ask(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
+        readings = iter(self.limiter.take_many([ask for ask in asks if ask]))
+        for credentials, ask in zip(requests, asks, strict=True):
+            if ask:
+                credentials.reading = next(readings)
+
+    def _ask(self, credentials: Credentials, caller: Caller | BookingError) -> Ask | None:
+        if self._rate_limit is None or isinstance(caller, RateLimited):
+            return None
+        if isinstance(caller, BookingError):
+            return credentials.bucket(), ANONYMOUS
+        return f"key:{caller.key.id}", self._rate_limit
+
+    def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
+        try:
+            reading = credentials.reading
+            if reading and reading.retry_after_s:
+                raise reading.refusal(of_address=not isinstance(caller, Caller))
+            if isinstance(caller, Caller):
+                self._key_usage.note(caller)
+                check_access(caller)
+        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
+            return error
+        return caller
+
+    def _refuse_address_over_limit(self, credentials: Credentials) -> None:
+        if self._rate_limit is None:
+            return
+        reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
+        if reading.retry_after_s and not self._may_look_up(credentials):
+            credentials.reading = reading
+            raise reading.refusal(of_address=True)
+
+    def _may_look_up(self, credentials: Credentials) -> bool:
+        """Return whether a key from an address over its limit is looked up all the same: strangers behind the same
+        address must not shut a valid key out."""
+        key, name = credentials.key(), credentials.bucket()
+        if not tokens.is_api_key(key):
+            return False
+        if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:
+            return False
+        return not self.look_ups.take(name, LOOK_UPS).retry_after_s
+
+
 def check_access(caller: Caller) -> None:
     """Refuse an organization whose API app is off, or whose plan has no API."""
     if not caller.organization.api_app:
         raise AppNotEnabled
     if not caller.organization.plan_api:
         raise PlanUpgradeRequired
+
+
+# The last use of each key --------------------------------------------------------------------------------------------
+
+
+class KeyUsage:
+    """The uses of keys that this process has seen and not yet written to the database.
+
+    They are exact to the minute, and cost no write for each request (decision K4).
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failures = RepeatedLog(log)
+        self._lock = threading.Lock()
+        self._unwritten: dict[tuple[str, str], int] = {}
+        """The minute of the last use, by organization and key."""
+
+    def note(self, caller: Caller) -> None:
+        """Remember that the key is used now, unless the database already has a use in this minute."""
+        minute = caller.at - caller.at % MINUTE
+        last = caller.key.last_used_at or 0
+        # A last use more than an hour ahead was written by a clock that has been set back since.
+        if not minute <= last <= minute + HOUR:
+            with self._lock:
+                self._unwritten[caller.organization.id, caller.key.id] = minute
+
+    def flush(self) -> None:
+        """Write the remembered uses to the database; keep them when that fails.
+
+        Raises:
+            Unavailable: the database is away or too busy.
+        """
+        with self._lock:
+            uses, self._unwritten = self._unwritten, {}
+        if not uses:
+            return
+        try:
+            self._database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(uses.items())]))
+        except BaseException:
+            with self._lock:
+                self._unwritten = uses | self._unwritten  # a use that was noted meanwhile is newer
+            raise
+
+    @contextlib.asynccontextmanager
+    async def flushing(self, every_s: float = FLUSH_S) -> AsyncIterator[None]:
+        """Flush at an interval while the body runs, and once more at its end."""
+        task = asyncio.create_task(self._flush_forever(every_s))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await self._try_flush()
+
+    async def _flush_forever(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            await self._try_flush()
+
+    async def _try_flush(self) -> None:
+        try:
+            await asyncio.to_thread(self.flush)
+        except Exception as error:  # noqa: BLE001 - the time of a use is worth no outage, and is tried again
+            if isinstance(error, Unavailable) and error.fault:
+                return  # the database logs such a fault itself, once for all callers
+            text = f"the last uses of keys could not be written and are kept: {error}"
+            self._failures.note(logging.WARNING, type(error).__name__, text)

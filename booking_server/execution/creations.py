@@ -1,15 +1,16 @@
 """The lanes of bookings: a batch that waits for no lock, and threads that may wait.
 
-One thread books everything that waits in one transaction, for all organizations, and so it waits for nothing. While one
-organization rushes, a second thread books for the others. Requests whose departure or numbers
-another transaction has locked go to the second lane, where a batch has requests of one organization that wait for the
-same lock, and where one organization has a part of the threads. A lock that is not free after three seconds is refused
-(decision R4), with nothing done.
+One thread books all waiting requests in one transaction, for all organizations, and so it waits for nothing. While one
+organization rushes, a second thread books for the others. Requests whose departure or numbers another transaction has
+locked go to the lane that may wait. A batch there has requests of one organization that wait for the same lock, and an
+organization has a part of the threads. A lock that is not free after three seconds is refused (decision R4), with
+nothing done.
 """
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from booking_core import bookings
@@ -19,9 +20,8 @@ from booking_core.bookings import CreateRequest, Deferred, LockWait
 from booking_core.db.engine import Database
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
-from booking_server.execution.creation import Creation
 from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
-from booking_server.execution.queues import Place, SeparateQueue
+from booking_server.execution.queues import OwnerQueue, Place
 
 log = logging.getLogger("booking.http")
 
@@ -40,8 +40,41 @@ _TRIES = 3
 """Batches with others that try a request: a lock of another process's batch is free after milliseconds."""
 _ALMOST_S = 0.05
 """Requests whose wait ends so soon are refused together."""
+_NUMBERS = "numbers"
+"""The group of requests that wait for the counters of their organization."""
 
 Result = Answer | Exception | Retry | HandOver
+
+
+@dataclass(slots=True)
+class Creation:
+    """A request to create a booking that waits for its batch."""
+
+    credentials: Credentials
+    prepare: Callable[[Caller], CreateRequest]
+    """Makes the booking of a request, after the checks that come after its key."""
+    size: int = 0
+    """The bytes of the request's body."""
+    traceparent: str | None = None
+    """The trace context (W3C) of the request."""
+    caller: Caller | Exception | None = None
+    """The caller or its refusal; None while its key is not looked up."""
+    create: CreateRequest | None = None
+    """The prepared booking; None before its first batch."""
+    tries: int = 0
+    locked_since_s: float = 0.0
+    """The time of its handing over to the lane that may wait."""
+
+    def make(self) -> Exception | None:
+        """Prepare the booking of the caller; return the refusal of a request that becomes none."""
+        if not isinstance(self.caller, Caller):
+            return self.caller
+        try:
+            create = self.prepare(self.caller)
+            self.create = replace(create, traceparent=self.traceparent) if self.traceparent else create
+        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
+            return error
+        return None
 
 
 class Creations:
@@ -63,7 +96,7 @@ class Creations:
         # The second connection is for bookings beside a rush.
         self._batch_lane = database.open_lane(2, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads, name="locked_bookings")
-        self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
+        self.locked: OwnerQueue[QueuedJob[Creation, Answer]] = OwnerQueue(WAITING_THREADS_PER_ORGANIZATION)
         """The requests that wait for locks."""
         self.waiting: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book-locked",
@@ -115,32 +148,32 @@ class Creations:
 
     # In the thread of the batch --------------------------------------------------------------------------------------
 
-    def _create_batch(self, creations: Sequence[Creation]) -> list[Result]:
-        creations = _within_bytes(creations)
-        self._prepare([each for each in creations if each.create is None])
+    def _create_batch(self, waiting: Sequence[Creation]) -> list[Result]:
+        creations = _within_bytes(waiting)
+        self._look_up([each for each in creations if each.caller is None])
         decided = [self._decided(each) for each in creations]
         chosen = [creation for creation, result in zip(creations, decided, strict=True) if result is None]
         results = iter(self._create_all(chosen) if chosen else ())
-        return [next(results) if result is None else result for result in decided]
+        ended = [next(results) if result is None else result for result in decided]
+        return ended + [RETRY] * (len(waiting) - len(creations))
 
-    def _prepare(self, creations: Sequence[Creation]) -> None:
-        """Prepare the bookings of new requests, checked before their transaction begins, or their refusals."""
-        unknown = [each for each in creations if each.caller is None]
-        if unknown:
-            with self._key_readers.reading() as tx:
-                callers = self._authenticator.authenticate(tx, [each.credentials for each in unknown])
-            for creation, caller in zip(unknown, callers, strict=True):
-                creation.caller = caller
-        for each in creations:
-            each.make()
+    def _look_up(self, creations: Sequence[Creation]) -> None:
+        """Look up the callers of requests, before the transaction of their bookings begins."""
+        if not creations:
+            return
+        with self._key_readers.reading() as tx:
+            callers = self._authenticator.authenticate(tx, [each.credentials for each in creations])
+        for creation, caller in zip(creations, callers, strict=True):
+            creation.caller = caller
 
     def _decided(self, creation: Creation) -> Exception | HandOver | None:
-        """Return the result of a request without a booking, or the place of one behind a lock that others wait for."""
+        """Return the refusal of a request that becomes no booking, or the place of one whose lock others wait for."""
+        refusal = creation.make() if creation.create is None else None
         create = creation.create
         if create is None:
-            return creation.refusal
+            return refusal
         for departure_id in (None, create.request.departure_id):
-            if _group(create, departure_id) in self.locked:
+            if _place(create, departure_id) in self.locked:
                 return self._hand_over(creation, departure_id)
         return None
 
@@ -171,7 +204,7 @@ class Creations:
     def _hand_over(self, creation: Creation, departure_id: str | None = None) -> HandOver:
         creation.locked_since_s = self._clock()
         assert creation.create is not None
-        return HandOver(Place(creation.create.organization_id, _group(creation.create, departure_id)))
+        return HandOver(_place(creation.create, departure_id))
 
     # In a thread that may wait ---------------------------------------------------------------------------------------
 
@@ -189,7 +222,7 @@ class Creations:
                 return [self._timed_out(each, error) for each in creations]
             if is_outage(error) or len(creations) == 1:
                 return [error] * len(creations)
-            return [HandOver(Place(each.organization_id)) for each in creates]
+            return [HandOver(Place(each.create.organization_id, id(each))) for each in creations if each.create]
         return [RETRY if isinstance(outcome, Deferred) else outcome for outcome in outcomes]
 
     def _timed_out(self, creation: Creation, error: Exception) -> Exception | Retry:
@@ -208,9 +241,9 @@ def _requests(creations: Sequence[Creation]) -> list[CreateRequest]:
     return [each.create for each in creations if each.create]
 
 
-def _group(create: CreateRequest, departure_id: str | None) -> Hashable:
-    """Return the group of requests that wait for a departure, or for what all bookings of the organization need."""
-    return create.organization_id, departure_id
+def _place(create: CreateRequest, departure_id: str | None) -> Place:
+    """Return the place of requests that wait for a departure, or for the counters of the organization."""
+    return Place(create.organization_id, departure_id or _NUMBERS)
 
 
 def _is_locked(error: Exception) -> bool:

@@ -1,10 +1,11 @@
 """Queues of jobs that are fair between owners: the organizations whose requests wait.
 
-Each owner's jobs stay in their order, and the owners take turns, so that a job waits for at most one job of each other
-owner before it, however many those have. The queues are not locked; their executor does that.
+Each owner's jobs stay in their order, and the owners take turns. A job waits for at most one job, or one batch, of each
+other owner before it, however many jobs they have. The queues are not locked; their executor does that.
 """
 
-from collections import Counter, deque
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -13,9 +14,9 @@ class Place(NamedTuple):
     """The place of a job in a queue."""
 
     owner: Hashable = None
-    """The organization, or the client as long as that is unknown. None for jobs that are not told apart."""
+    """The organization, or the client as long as that is unknown."""
     group: Hashable = None
-    """Jobs that wait for the same lock, and can be run together. None for a job that is run alone."""
+    """The lock that a job waits for. Jobs of a group run together."""
 
 
 class Placed(Protocol):
@@ -28,94 +29,79 @@ class Placed(Protocol):
 JobT = TypeVar("JobT", bound=Placed)
 
 
-class JobQueue(Protocol[JobT]):
-    """The waiting jobs of an executor."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def is_ready(self) -> bool:
-        """Return True if `take` would return a batch."""
-        ...
-
-    def put(self, job: JobT) -> None: ...
-
-    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
-        """Return the next batch, empty when none is ready.
-
-        Args:
-            batch: the largest number of jobs.
-            first: jobs that were taken before and not done. The batch begins with them.
-            threads: that share the queue.
-        """
-        ...
-
-    def put_back(self, jobs: Sequence[JobT]) -> None:
-        """Return jobs that were taken and not begun to their places, before `leave`."""
-        ...
-
-    def done(self, jobs: Sequence[JobT]) -> None:
-        """Note that jobs which were taken have ended."""
-        ...
-
-    def leave(self, job: JobT) -> None:
-        """Note that the thread which ran the job goes on to others."""
-        ...
-
-    @property
-    def owners(self) -> int:
-        """Return the number of owners with jobs, waiting or running."""
-        ...
-
-    @property
-    def of_only_owner(self) -> int:
-        """Return the number of all jobs, waiting and running, where one owner has all of them, and else 0."""
-        ...
-
-    def count(self, owner: Hashable) -> int:
-        """Return the number of the owner's jobs, waiting and running."""
-        ...
-
-    def ahead_of(self, owner: Hashable) -> int:
-        """Return the largest number of jobs that would be taken before a new one of the owner."""
-        ...
-
-
-class _ByOwner(Generic[JobT]):
-    """Counts of the jobs of each owner."""
+class JobQueue(ABC, Generic[JobT]):
+    """The jobs of an executor."""
 
     def __init__(self) -> None:
         self._length = 0
+        """The number of waiting jobs."""
         self._held: dict[Hashable, int] = {}
-        """The jobs of each owner, waiting and running."""
+        """The number of jobs of each owner, waiting and running."""
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def owners(self) -> int:
+        """Return the number of owners with jobs, waiting or running."""
         return len(self._held)
 
     @property
     def of_only_owner(self) -> int:
+        """Return the number of all jobs, waiting and running, where one owner has all of them, and else 0."""
         return next(iter(self._held.values())) if len(self._held) == 1 else 0
 
     def count(self, owner: Hashable) -> int:
+        """Return the number of the owner's jobs, waiting and running."""
         return self._held.get(owner, 0)
 
-    def done(self, jobs: Sequence[JobT]) -> None:
-        for job in jobs:
-            _decrease(self._held, job.place.owner)
-
-    def _hold(self, owner: Hashable) -> None:
-        """Count a job that is put into the queue."""
+    def put(self, job: JobT) -> None:
+        """Queue a job."""
         self._length += 1
-        self._held[owner] = self._held.get(owner, 0) + 1
+        self._held[job.place.owner] = self.count(job.place.owner) + 1
+        self._append(job)
 
-    def _ahead(self, own: int, owners: int) -> int:
-        """Return the largest number of jobs ahead of a new one, when its owner has so many and so many owners wait."""
-        others = owners - (own > 0)
-        return min(self._length, own + others * (own + 1))
+    def take(self, batch: int, threads: int = 1) -> list[JobT]:
+        """Return the next batch, empty when none is ready.
+
+        Args:
+            batch: the largest number of jobs.
+            threads: that share the queue.
+        """
+        taken = self._take(batch, threads) if self.is_ready else []
+        self._length -= len(taken)
+        return taken
+
+    def end(self, taken: Sequence[JobT], again: Sequence[JobT] = ()) -> None:
+        """Note that a batch has ended.
+
+        Args:
+            again: jobs of the batch that return to their places.
+        """
+        for job in taken:
+            _decrease(self._held, job.place.owner)
+        for job in reversed(again):
+            self._length += 1
+            self._held[job.place.owner] = self.count(job.place.owner) + 1
+            self._append_left(job)
+        self._leave(taken[0].place)
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Return whether `take` would return a batch."""
+
+    @abstractmethod
+    def _append(self, job: JobT) -> None: ...
+
+    @abstractmethod
+    def _append_left(self, job: JobT) -> None: ...
+
+    @abstractmethod
+    def _take(self, batch: int, threads: int) -> list[JobT]: ...
+
+    def _leave(self, place: Place) -> None:
+        """Note that the thread whose batch began with that place goes on to others."""
 
 
 def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
@@ -126,228 +112,112 @@ def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
         del counts[key]
 
 
-class _InOrder(_ByOwner[JobT]):
-    """The waiting jobs of each owner, in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._jobs: dict[Hashable, deque[JobT]] = {}
-
-    def ahead_of(self, owner: Hashable) -> int:
-        return self._ahead(len(self._jobs.get(owner, ())), len(self._jobs))
-
-    def put_back(self, jobs: Sequence[JobT]) -> None:
-        self._length += len(jobs)
-        for job in reversed(jobs):
-            self._jobs.setdefault(job.place.owner, deque()).appendleft(job)
-
-
-class MixedQueue(_InOrder[JobT]):
+class MixedQueue(JobQueue[JobT]):
     """A queue whose batches have jobs of many owners, one of each in turn."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns: deque[Hashable] = deque()
+        self._jobs: OrderedDict[Hashable, deque[JobT]] = OrderedDict()
+        """The waiting jobs by owner, in the order of the owners' turns."""
 
     @property
     def is_ready(self) -> bool:
-        return bool(self._turns)
+        return bool(self._jobs)
 
-    def put(self, job: JobT) -> None:
-        owner = job.place.owner
-        self._hold(owner)
-        jobs = self._jobs.get(owner)
+    def _append(self, job: JobT) -> None:
+        jobs = self._jobs.get(job.place.owner)
         if jobs is None:
-            self._jobs[owner] = deque((job,))
-            self._turns.append(owner)
+            self._jobs[job.place.owner] = deque((job,))
         else:
             jobs.append(job)
 
-    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
-        """Return the next batch: with several threads this one's share, so that none is idle while one has all jobs."""
-        taken = list(first)
-        if not taken and self._turns:
-            taken.append(self._next())
-        share = min(batch - len(taken), -(-self._length // threads))
-        return taken + [self._next() for _ in range(share)]
+    def _append_left(self, job: JobT) -> None:
+        """Queue a job before all others: its owner has the next turn."""
+        self._jobs.setdefault(job.place.owner, deque()).appendleft(job)
+        self._jobs.move_to_end(job.place.owner, last=False)
+
+    def _take(self, batch: int, threads: int) -> list[JobT]:
+        """Return a thread's share of the queue: no thread is idle while another one has all jobs."""
+        return [self._next() for _ in range(min(batch, -(-self._length // threads)))]
 
     def _next(self) -> JobT:
-        owner = self._turns.popleft()
-        jobs = self._jobs[owner]
-        self._length -= 1
+        owner, jobs = next(iter(self._jobs.items()))
         job = jobs.popleft()
         if jobs:
-            self._turns.append(owner)
+            self._jobs.move_to_end(owner)
         else:
             del self._jobs[owner]
         return job
 
-    def put_back(self, jobs: Sequence[JobT]) -> None:
-        """Return jobs to their places: their owners have the next turns, in the order of the jobs."""
-        super().put_back(jobs)
-        owners = dict.fromkeys(job.place.owner for job in jobs)
-        self._turns = deque((*owners, *(each for each in self._turns if each not in owners)))
 
-    def leave(self, job: JobT) -> None:
-        """Do nothing: threads are not counted."""
+class OwnerQueue(JobQueue[JobT]):
+    """A queue whose batches have jobs of one owner each, for work that may take long or wait for locks.
 
-
-class OwnerQueue(_InOrder[JobT]):
-    """A queue whose batches have jobs of one owner each, of whom at most `threads_per_owner` run at a time."""
-
-    def __init__(self, threads_per_owner: int) -> None:
-        super().__init__()
-        self._threads_per_owner = threads_per_owner
-        self._turns: dict[Hashable, None] = {}
-        """The owners that have a waiting job and a thread left, in the order of their turns."""
-        self._threads: dict[Hashable, int] = {}
-
-    @property
-    def is_ready(self) -> bool:
-        return bool(self._turns)
-
-    def put(self, job: JobT) -> None:
-        owner = job.place.owner
-        self._hold(owner)
-        jobs = self._jobs.get(owner)
-        if jobs is None:
-            self._jobs[owner] = deque((job,))
-            self._give_turn(owner)
-        else:
-            jobs.append(job)
-
-    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
-        """Return the next batch: of an owner's jobs the share of one of its threads."""
-        taken = list(first)
-        if not taken and not self._turns:
-            return []
-        owner = taken[0].place.owner if taken else self._begin()
-        jobs = self._jobs.get(owner)
-        if not jobs:
-            return taken
-        share = min(batch - len(taken), -(-len(jobs) // min(threads, self._threads_per_owner)))
-        taken += [jobs.popleft() for _ in range(share)]
-        self._length -= share
-        if jobs:
-            self._give_turn(owner)
-        else:
-            del self._jobs[owner]
-            self._turns.pop(owner, None)
-        return taken
-
-    def _begin(self) -> Hashable:
-        """Return the owner whose turn it is, with one more thread."""
-        owner = next(iter(self._turns))
-        del self._turns[owner]
-        self._threads[owner] = self._threads.get(owner, 0) + 1
-        return owner
-
-    def _give_turn(self, owner: Hashable) -> None:
-        """Add the owner behind the others, unless it has its turn, no waiting job, or all its threads."""
-        if owner in self._jobs and self._threads.get(owner, 0) < self._threads_per_owner:
-            self._turns.setdefault(owner)
-
-    def leave(self, job: JobT) -> None:
-        _decrease(self._threads, job.place.owner)
-        self._give_turn(job.place.owner)
-
-
-class SeparateQueue(_ByOwner[JobT]):
-    """A queue whose batches have jobs of one group each, for work that may wait for locks.
-
-    A group is run by one thread at a time, and the groups of one owner by at most `threads_per_owner`: an owner whose
-    rows are locked cannot hold all threads.
+    An owner has at most `threads_per_owner` threads. A batch has jobs of one group, which one thread runs at a time.
+    Jobs without a group may be run by several threads.
     """
 
     def __init__(self, threads_per_owner: int) -> None:
         super().__init__()
+        self.threads: Counter[Hashable] = Counter()
+        """The number of threads that run jobs of each owner."""
         self._threads_per_owner = threads_per_owner
-        self._jobs: dict[Hashable, deque[JobT]] = {}
-        """The waiting jobs by group."""
-        self._ready: dict[Hashable, deque[Hashable]] = {}
-        """The groups of each owner that wait and do not run."""
-        self._turns: deque[Hashable] = deque()
-        """The owners that have a ready group and a thread left."""
-        self._waiting: dict[Hashable, int] = {}
-        """The number of waiting jobs of each owner."""
-        self._running: set[Hashable] = set()
-        self._threads: Counter[Hashable] = Counter()
+        self._jobs: dict[Place, deque[JobT]] = {}
+        """The waiting jobs."""
+        self._ready: dict[Hashable, dict[Place, None]] = {}
+        """The places of each owner with waiting jobs whose group does not run."""
+        self._turns: dict[Hashable, None] = {}
+        """The owners with a ready place and a thread left, in the order of their turns."""
+        self._running: set[Place] = set()
+        """The places whose group runs."""
 
-    def __contains__(self, group: Hashable) -> bool:
-        """Return True if jobs of the group wait or run."""
-        return group in self._running or group in self._jobs
+    def __contains__(self, place: Place) -> bool:
+        """Return whether jobs of the group wait or run."""
+        return place in self._running or place in self._jobs
 
     @property
     def is_ready(self) -> bool:
         return bool(self._turns)
 
-    def threads_of(self, owner: Hashable) -> int:
-        """Return the number of threads that run jobs of the owner."""
-        return self._threads[owner]
+    def _append(self, job: JobT) -> None:
+        self._jobs.setdefault(job.place, deque()).append(job)
+        self._offer(job.place)
 
-    def ahead_of(self, owner: Hashable) -> int:
-        return self._ahead(self._waiting.get(owner, 0), len(self._waiting))
+    def _append_left(self, job: JobT) -> None:
+        self._jobs.setdefault(job.place, deque()).appendleft(job)
 
-    def put(self, job: JobT) -> None:
-        owner, group = job.place.owner, _group_of(job)
-        self._hold(owner)
-        self._waiting[owner] = self._waiting.get(owner, 0) + 1
-        if group in self._jobs:
-            self._jobs[group].append(job)
-            return
-        self._jobs[group] = deque([job])
-        if group not in self._running:
-            self._make_ready(owner, group)
-
-    def _make_ready(self, owner: Hashable, group: Hashable) -> None:
-        groups = self._ready.setdefault(owner, deque())
-        groups.append(group)
-        if len(groups) == 1 and self._threads[owner] < self._threads_per_owner:
-            self._turns.append(owner)
-
-    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
-        taken = list(first)
-        if not taken and not self._turns:
-            return []
-        group = _group_of(taken[0]) if taken else self._begin(self._turns.popleft())
-        jobs = self._jobs.get(group, deque())
-        while jobs and len(taken) < batch:
-            taken.append(jobs.popleft())
-            self._length -= 1
-            _decrease(self._waiting, taken[-1].place.owner)
+    def _take(self, batch: int, threads: int) -> list[JobT]:
+        owner = next(iter(self._turns))
+        place = next(iter(self._ready[owner]))
+        self._withdraw(place)
+        self.threads[owner] += 1
+        jobs, sharing = self._jobs[place], 1
+        if place.group is None:
+            sharing = min(threads, self._threads_per_owner)
+        else:
+            self._running.add(place)
+        taken = [jobs.popleft() for _ in range(min(batch, -(-len(jobs) // sharing)))]
         if not jobs:
-            self._jobs.pop(group, None)
+            del self._jobs[place]
+        self._offer(place)
         return taken
 
-    def _begin(self, owner: Hashable) -> Hashable:
-        """Return the owner's next group, which runs now."""
-        groups = self._ready[owner]
-        group = groups.popleft()
-        self._running.add(group)
-        self._threads[owner] += 1
-        if not groups:
-            del self._ready[owner]
-        elif self._threads[owner] < self._threads_per_owner:
-            self._turns.append(owner)
-        return group
+    def _leave(self, place: Place) -> None:
+        _decrease(self.threads, place.owner)
+        self._running.discard(place)
+        self._offer(place)
 
-    def put_back(self, jobs: Sequence[JobT]) -> None:
-        self._length += len(jobs)
-        for job in reversed(jobs):
-            owner = job.place.owner
-            self._jobs.setdefault(_group_of(job), deque()).appendleft(job)
-            self._waiting[owner] = self._waiting.get(owner, 0) + 1
+    def _offer(self, place: Place) -> None:
+        """Let threads take jobs of a place, if it has some that may run."""
+        owner = place.owner
+        if place in self._jobs and place not in self._running:
+            self._ready.setdefault(owner, {})[place] = None
+        if owner in self._ready and self.threads[owner] < self._threads_per_owner:
+            self._turns.setdefault(owner)
 
-    def leave(self, job: JobT) -> None:
-        owner, group = job.place.owner, _group_of(job)
-        was_capped = self._threads[owner] == self._threads_per_owner
-        _decrease(self._threads, owner)
-        self._running.discard(group)
-        if was_capped and owner in self._ready:
-            self._turns.append(owner)
-        if group in self._jobs:
-            self._make_ready(owner, group)
-
-
-def _group_of(job: Placed) -> Hashable:
-    return id(job) if job.place.group is None else job.place.group
+    def _withdraw(self, place: Place) -> None:
+        """Take a place from those that threads may take, and its owner's turn."""
+        del self._turns[place.owner]
+        del self._ready[place.owner][place]
+        if not self._ready[place.owner]:
+            del self._ready[place.owner]

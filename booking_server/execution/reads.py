@@ -1,10 +1,10 @@
 """Run reads so that none of them waits for a slow one of another organization.
 
-Three executors, each with connections of its own, all of them fair between organizations. In the lanes of keys the
+Three executors, each with separate connections, all of them fair between organizations. In the lanes of keys the
 callers of requests are looked up, all that wait with one statement, and reads that cost one row are answered too: `GET
-/me`, one resource by its id. Lists run in lanes of their own, of which an organization has a part. Both know the
+/me`, one resource by its id. Lists run in separate lanes; an organization has at most half of them. Both know the
 organization of a key from when it was valid last; whether it is valid now is looked up on the connection of the read.
-A key that was never seen valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
+A key that was never seen valid is looked up in a lane apart: a flood of wrong ones delays no other caller.
 
 What is read for guests' pages, checkouts and webhooks of Stripe has no key of the API, and a place in the same lanes.
 """
@@ -21,11 +21,11 @@ from booking_core.base.context import Caller
 from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.db.engine import Database, Tx
 from booking_core.records.idempotency import Answer
-from booking_server.execution.authenticator import Authenticator, Credentials, counted, joined
-from booking_server.execution.clients import network_of
-from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver
+from booking_server.execution.authenticator import Authenticator, Credentials, network_of
+from booking_server.execution.executor import BatchExecutor, HandOver
 from booking_server.execution.queues import OwnerQueue, Place
-from booking_server.execution.rate_limit import Reading
+
+T = TypeVar("T")
 
 LIST_TIMEOUT_S = 2.0
 """Seconds that a statement of a list may take (decision R4)."""
@@ -34,6 +34,7 @@ _LIST_RETRY_AFTER_S = 2
 _KEY_THREADS = 2
 _KEY_BATCH = 32
 """Reads of keys that are answered together. Each costs one row at most, and one statement looks up all their keys."""
+LIST_THREADS = 4
 _LIST_BATCH = 4
 WRONG_KEY_PAUSE_S = 0.001
 """The pause of the lane for new keys after each request with a wrong one, or none. Guesses on many connections take the
@@ -45,17 +46,11 @@ class Read:
     """A read that waits for a connection, and for its caller where it has credentials."""
 
     credentials: Credentials | None
-    run: Callable[..., object] | None
-    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON, JSON bytes, or an
-    answer. Without it the caller itself is the result."""
-    place: Place | None = None
-    """The place of a read without credentials whose result is what its function returns."""
+    run: Callable[[Tx, Any], object]
+    """Returns the result; gets the caller where there are credentials, and else None."""
     is_list: bool = False
-    caller: Caller | None = None
-    """The caller, once its key was looked up."""
-
-
-T = TypeVar("T")
+    caller: Caller | Exception | None = None
+    """The caller or its refusal, once its key was looked up."""
 
 
 class Reads:
@@ -75,24 +70,16 @@ class Reads:
         self._pause = pause
         self._new_keys_free_s = 0.0
         """The time before which the lane for new keys pauses."""
-        driver = database.driver
-        threads = driver.readers_max
         self._keys = database.open_readers(_KEY_THREADS + 1, name="keys")
-        self._lists_connections = database.open_readers(threads, name="lists", statement_timeout_s=LIST_TIMEOUT_S)
+        self._lists_connections = database.open_readers(LIST_THREADS, name="lists", statement_timeout_s=LIST_TIMEOUT_S)
         self.lists: BatchExecutor[Read, Any] = BatchExecutor(
-            "list",
-            self._run_lists,
-            threads=threads,
-            lanes=driver.readers,
-            batch=_LIST_BATCH,
-            waiting=OwnerQueue(threads // 2),
-            clock=clock,
+            "list", self._run_lists, threads=LIST_THREADS, batch=_LIST_BATCH, waiting=OwnerQueue(LIST_THREADS // 2)
         )
         self._known_keys: BatchExecutor[Read, Any] = BatchExecutor(
-            "key", self._run_keyed, threads=_KEY_THREADS, batch=_KEY_BATCH, overflow=self.lists, clock=clock
+            "key", self._run_keyed, threads=_KEY_THREADS, batch=_KEY_BATCH, overflow=self.lists
         )
         self._new_keys: BatchExecutor[Read, Any] = BatchExecutor(
-            "new-key", self._run_new_keys, threads=1, batch=_KEY_BATCH, overflow=self.lists, clock=clock
+            "new-key", self._run_new_keys, threads=1, batch=_KEY_BATCH, overflow=self.lists
         )
 
     def close(self) -> None:
@@ -100,35 +87,37 @@ class Reads:
         for executor in (self._new_keys, self._known_keys, self.lists):
             executor.close()
 
+    @property
+    def executors(self) -> "Sequence[BatchExecutor[Read, Any]]":
+        """Return the executors, for metrics."""
+        return self._known_keys, self._new_keys, self.lists
+
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
-        caller: Caller = await self._submit_counted(credentials, Read(credentials, None))
+        caller: Caller = await self._submit(credentials, Read(credentials, lambda _, caller: caller))
         return caller
 
-    async def read(self, query: Callable[[Tx], object]) -> Answer:
-        """Run a query that needs no caller, and return its result with status 200."""
-        answer: Answer = await self.lists.submit(Read(None, query))
-        return answer
-
     def read_for(
-        self,
-        credentials: Credentials,
-        query: Callable[[Tx, Caller], object],
-        *,
-        is_list: bool,
+        self, credentials: Credentials, query: Callable[[Tx, Caller], object], *, is_list: bool
     ) -> Awaitable[Answer]:
         """Authenticate and run a query for the caller; its result, with status 200, is to be awaited.
 
         Args:
+            query: returns a dict for JSON, JSON bytes, or an answer.
             is_list: the query may cost more than the look-up of a row.
 
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        return self._submit_counted(credentials, Read(credentials, query, is_list=is_list))
+        return self._submit(credentials, Read(credentials, lambda tx, caller: _as_answer(query(tx, caller)), is_list))
+
+    async def read(self, query: Callable[[Tx], object]) -> Answer:
+        """Run a query that needs no caller, and return its result with status 200."""
+        return await self._submit_raw(self.lists, Place(), lambda tx: _as_answer(query(tx)))
 
     async def read_of(self, organization_id: str, query: Callable[[Tx], T], *, is_list: bool) -> T:
-        """Run a query of an organization that needs no API key, such as that of a guest's page, and return its result.
+        """Run a query of an organization that needs no API key, such as the query of a guest's page, and return its
+        result.
 
         Args:
             is_list: the query may cost more than the look-up of a row.
@@ -148,21 +137,8 @@ class Reads:
         return await self._submit_raw(self._new_keys, Place(network_of(address)), query)
 
     async def _submit_raw(self, executor: BatchExecutor[Read, Any], place: Place, query: Callable[[Tx], T]) -> T:
-        result: T = await executor.submit(Read(None, query, place), place)
+        result: T = await executor.submit(Read(None, lambda tx, _: query(tx)), place)
         return result
-
-    def _submit_counted(self, credentials: Credentials, read: Read) -> Awaitable[Any]:
-        """Run a read that is counted with its key; or before it; or beside it when it costs no more than its key."""
-        if read.is_list:
-            coming = self._authenticator.count_ahead(credentials)
-            return self._submit_after(credentials, coming, read) if coming else self._submit(credentials, read)
-        is_ahead = self._authenticator.mark_counted(credentials)  # before a thread can look the key up
-        result = self._submit(credentials, read)
-        return joined(credentials, self._authenticator.take_ahead(credentials), result) if is_ahead else result
-
-    async def _submit_after(self, credentials: Credentials, coming: "asyncio.Future[Reading]", read: Read) -> Any:
-        await counted(credentials, coming)
-        return await self._submit(credentials, read)
 
     def _submit(self, credentials: Credentials, read: Read) -> "asyncio.Future[Any]":
         organization_id = self._authenticator.known_organization(credentials)
@@ -171,17 +147,18 @@ class Reads:
         executor = self.lists if read.is_list else self._known_keys
         return executor.submit(read, Place(organization_id))
 
-    @property
-    def executors(self) -> "Sequence[BatchExecutor[Read, Any]]":
-        """Return the executors, for metrics."""
-        return self._known_keys, self._new_keys, self.lists
-
     # In the threads --------------------------------------------------------------------------------------------
 
     def _run_keyed(self, reads: Sequence[Read]) -> list[Any]:
         """Look up the callers of a batch, answer what costs one row, and hand the lists over."""
         with self._keys.reading() as tx:
-            return [self._answer(tx, each, caller) for each, caller in self._with_callers(tx, reads)]
+            self._look_up(tx, reads)
+            return [
+                HandOver(Place(read.caller.organization.id))
+                if read.is_list and isinstance(read.caller, Caller)
+                else self._result(tx, read)
+                for read in reads
+            ]
 
     def _run_new_keys(self, reads: Sequence[Read]) -> list[Any]:
         """Run reads as `_run_keyed`, after the pause for the wrong keys of the batch before."""
@@ -193,49 +170,27 @@ class Reads:
         self._new_keys_free_s = self._clock() + wrong * WRONG_KEY_PAUSE_S
         return results
 
-    def _with_callers(self, tx: Tx, reads: Sequence[Read]) -> list[tuple[Read, Exception | None]]:
-        """Look up the keys of a batch with one statement, and return each read with the refusal of its key."""
-        unknown = [(each, each.credentials) for each in reads if each.credentials and not each.caller]
-        found = self._authenticator.authenticate(tx, [sent for _, sent in unknown]) if unknown else []
-        refusals: dict[int, Exception] = {}
-        for (each, _), caller in zip(unknown, found, strict=True):
-            if isinstance(caller, Caller):
-                each.caller = caller
-            else:
-                refusals[id(each)] = caller
-        return [(each, refusals.get(id(each))) for each in reads]
-
-    def _answer(self, tx: Tx, read: Read, refusal: Exception | None) -> Any:
-        if read.place:
-            return self._result(tx, read)
-        if refusal or not read.caller:
-            return refusal or AssertionError("a read without credentials")
-        if read.run is None:
-            return read.caller
-        return HandOver(Place(read.caller.organization.id)) if read.is_list else self._result(tx, read)
-
     def _run_lists(self, reads: Sequence[Read]) -> list[Any]:
-        """Run lists of one organization; when one is slow, those after it are queued again for another thread."""
-        results: list[Any] = []
-        begun_s = self._clock()
         with self._lists_connections.reading() as tx:
-            for read, refusal in self._with_callers(tx, reads):
-                is_late = bool(results) and self._clock() - begun_s > SLOW_S
-                place = Place(read.caller.organization.id) if read.caller else read.place
-                if is_late and place:
-                    results.append(HandOver(place))
-                else:
-                    results.append(refusal or self._result(tx, read))
-        return results
+            self._look_up(tx, reads)
+            return [self._result(tx, read) for read in reads]
+
+    def _look_up(self, tx: Tx, reads: Sequence[Read]) -> None:
+        """Look up the keys of a batch with one statement."""
+        unknown = [(each, each.credentials) for each in reads if each.credentials and not each.caller]
+        if unknown:
+            callers = self._authenticator.authenticate(tx, [credentials for _, credentials in unknown])
+            for (read, _), caller in zip(unknown, callers, strict=True):
+                read.caller = caller
 
     def _result(self, tx: Tx, read: Read) -> Any:
-        """Return the result of a read or its error: an answer, or what its function returns."""
-        assert read.run is not None
+        """Return the result of a read or its error."""
+        if isinstance(read.caller, Exception):
+            return read.caller
         tx.instant = _own_instant(read.caller)
         try:
             with self._database.translating_errors():
-                found = read.run(tx, read.caller) if read.credentials else read.run(tx)
-                return found if read.place else _as_answer(found)
+                return read.run(tx, read.caller)
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
             if is_too_long:

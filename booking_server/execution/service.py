@@ -1,12 +1,14 @@
 """The shared parts of one process: the database, the limiter, and the executors that carry out requests in threads."""
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from booking_core.base.context import Caller
+from booking_core.base.context import Caller, Organization
+from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.bookings import CreateRequest
 from booking_core.db.engine import Database, Tx
@@ -14,13 +16,12 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.records.idempotency import Answer
 from booking_core.upkeep import secret_keys
 from booking_server.adapters.address_guard import AddressGuard
-from booking_server.adapters.stripe_intents import StripeIntents
-from booking_server.execution.authenticator import Authenticator, Credentials, counted
+from booking_server.adapters.sandbox import SandboxIntents
+from booking_server.adapters.stripe_intents import Intent, IntentRequest, StripeIntents
+from booking_server.execution.authenticator import Authenticator, Credentials, KeyUsage
 from booking_server.execution.creations import Creations
 from booking_server.execution.executor import BatchExecutor, BatchTracer
-from booking_server.execution.key_usage import KeyUsage
-from booking_server.execution.payment_calls import PaymentCalls
-from booking_server.execution.queues import MixedQueue, OwnerQueue, Place, SeparateQueue
+from booking_server.execution.queues import MixedQueue, OwnerQueue, Place
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 
@@ -28,17 +29,21 @@ T = TypeVar("T")
 Mark = tuple[bytes | None, bytes | None]
 """API key and idempotency key of a request, as sent."""
 
-_BATCH = 32
-WRITE_S = 0.008
-"""Seconds of processor time after which a transaction of several writes begins no further one, on SQLite, where a write
-waits for all that share its transaction: eighty notes take as long as twelve changes of a party. What all of them cost
-together, the commit with its fsync, takes one or two milliseconds."""
+WRITE_BATCH = 8
+"""Writes of one transaction on SQLite, where a write waits for all that share its transaction. Twelve changes of a
+party take 8 ms; the commit with its fsync, which all of them share, takes one or two."""
 _LOOK_UP_THREADS = 4
 _LOOK_UPS_PER_ORGANIZATION = 2
 _WORKER_CONNECTIONS = 2
 """Connections for writes that are left to the worker when all threads of the API wait for locks."""
 _WRITERS_PER_ORGANIZATION = 2
 """Threads that may write for one organization at a time: its locked rows must not hold all threads."""
+CALLS_OF_ONE_MAX = 16
+"""Requests at once for one organization that may call Stripe. Stripe answers in half a second: thirty checkouts a
+second."""
+CALLS_MAX = 1_024
+"""These requests at once altogether, which bounds the connections of a process."""
+_CALLS_RETRY_AFTER_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +70,62 @@ class Tracer(BatchTracer, Protocol):
     def traceparent(self) -> str | None: ...
 
 
-class _Marked:
-    """The time for which a mark is in use."""
+class PaymentCalls:
+    """The requests of this process that may call Stripe, and their calls.
 
-    __slots__ = ("_mark", "_running")
+    A request has its place before it writes anything. Otherwise requests that come together would write more bookings
+    than may wait for Stripe: their seats would be kept for guests who cannot pay yet.
 
-    def __init__(self, running: set[Mark], mark: Mark) -> None:
-        self._running = running
-        self._mark = mark
+    A call holds neither a thread nor a connection of the database, only a task of the event loop. When Stripe does not
+    answer for one organization, only this organization's requests wait.
+    """
 
-    def __enter__(self) -> None:
-        self._running.add(self._mark)
+    def __init__(self, intents: StripeIntents, *, of_one_max: int = CALLS_OF_ONE_MAX) -> None:
+        self._intents = intents
+        self._of_sandboxes = SandboxIntents()
+        self._of_one_max = of_one_max
+        self._in_flight: Counter[str] = Counter()
 
-    def __exit__(self, *_: object) -> None:
-        self._running.discard(self._mark)
+    async def create(self, request: IntentRequest) -> Intent:
+        """Make an intent, for a request that has a place.
+
+        Raises:
+            IntentRefused: Stripe will never make it.
+            Unavailable: Stripe does not answer.
+        """
+        intents = self._of_sandboxes if request.api_key is None else self._intents
+        return await intents.create(request)
+
+    @contextlib.contextmanager
+    def place(self, organization: Organization) -> Iterator[None]:
+        """Count a request that may call Stripe; a sandbox never does.
+
+        Raises:
+            Unavailable: too many requests of the organization, or of all, are under way already.
+        """
+        if organization.is_sandbox:
+            yield
+            return
+        organization_id = organization.id
+        if self._in_flight[organization_id] >= self._of_one_max or self._in_flight.total() >= CALLS_MAX:
+            message = "Too many checkouts wait for Stripe at the moment; send the same request again."
+            # As a queue refuses, so that the admission answers the next ones itself while the places are taken.
+            raise Unavailable(message, retry_after_s=_CALLS_RETRY_AFTER_S, reason="queue")
+        self._in_flight[organization_id] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[organization_id] -= 1
+            if not self._in_flight[organization_id]:
+                del self._in_flight[organization_id]
+
+    async def open(self) -> None:
+        """Prepare for calls, as the first one does otherwise."""
+        await self._intents.open()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._intents.aclose()
 
 
 class Service:
@@ -88,26 +135,17 @@ class Service:
     transaction half way.
 
     Args:
-        limiter: counts the requests, for services that share their clients; by default that of the settings.
-        clock: returns the seconds by which transactions of several writes are limited: of the thread's processor time.
+        limiter: counts the requests, for services that share their clients; by default the one of the settings.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        limiter: Limiter | None = None,
-        *,
-        clock: Callable[[], float] = time.thread_time,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, settings: Settings, database: Database, limiter: Limiter | None = None) -> None:
         self.settings = settings
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
         self.running: set[Mark] = set()
         """The marks of the requests that run now."""
-        self.committed: Callable[[], None] = lambda: None
+        self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
         self._is_commit_noted = False
         self._tracer: Tracer | None = None
@@ -123,8 +161,8 @@ class Service:
             "write",
             self._write_batch,
             threads=1 if database.is_sqlite else driver.writers - _WORKER_CONNECTIONS,
-            batch=_BATCH if database.is_sqlite else 1,
-            waiting=MixedQueue() if database.is_sqlite else SeparateQueue(_WRITERS_PER_ORGANIZATION),
+            batch=WRITE_BATCH if database.is_sqlite else 1,
+            waiting=MixedQueue() if database.is_sqlite else OwnerQueue(_WRITERS_PER_ORGANIZATION),
         )
         self.creations = Creations(database, self.authenticator)
         # Apart from the writes, which on SQLite all wait for one thread: a write must not wait for another one's DNS.
@@ -188,8 +226,6 @@ class Service:
         if organization_id is None:
             caller = await self.authenticate(credentials)
             organization_id = caller.organization.id
-        elif coming := self.authenticator.count_ahead(credentials):
-            await counted(credentials, coming)
         answer = await self.creations.create(
             credentials,
             prepare,
@@ -202,18 +238,24 @@ class Service:
         return answer
 
     def _note_commit(self) -> None:
-        """Call `committed` in the next turn of the event loop: once for a batch, as it wakes all the worker's loops."""
+        """Call `on_commit` in the next turn of the event loop: once for a batch, as it wakes all the worker's loops."""
         if not self._is_commit_noted:
             self._is_commit_noted = True
             asyncio.get_running_loop().call_soon(self._call_committed)
 
     def _call_committed(self) -> None:
         self._is_commit_noted = False
-        self.committed()
+        for call in self.on_commit:
+            call()
 
-    def marked(self, mark: Mark) -> "_Marked":
+    @contextlib.contextmanager
+    def marked(self, mark: Mark) -> Iterator[None]:
         """Mark an idempotency key as in use while its request runs in this process."""
-        return _Marked(self.running, mark)
+        self.running.add(mark)
+        try:
+            yield
+        finally:
+            self.running.discard(mark)
 
     async def look_up(self, function: Callable[[], T], *, organization_id: str) -> T:
         """Run a function that waits for DNS, for one request of the organization."""
@@ -224,7 +266,7 @@ class Service:
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
         once = [each.is_once for each in writes]
-        return self.database.write_each([each.run for each in writes], once=once, limit_s=WRITE_S, clock=self._clock)
+        return self.database.write_each([each.run for each in writes], once=once)
 
 
 def _call_each(functions: Sequence[Callable[[], Any]]) -> list[Any]:

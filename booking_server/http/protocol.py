@@ -21,7 +21,7 @@ from booking_core.base.errors import BookingError, Malformed, RateLimited
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_server.api.observer import REFUSALS, WITHDRAWN
 from booking_server.cells.routing import GUEST_PAGES
-from booking_server.execution.clients import unmapped
+from booking_server.execution.authenticator import unmapped
 from booking_server.http.admission import STATE, Admission, Client, Owner
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 from booking_server.http.refusals import PreparedRefusals, Refusal, refusing, refusing_unobserved

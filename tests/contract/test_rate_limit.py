@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -45,17 +44,11 @@ def limited_app(shared_database_url: str, session_database: Database) -> Iterato
         yield running
 
 
-class AheadLimiter(MemoryLimiter):
-    """Counts known keys on the event loop, as a store behind a socket does."""
-
-    is_remote = True
-
-
-@pytest.fixture(params=[MemoryLimiter, AheadLimiter])
-def passing(limited_app: TestClient, request: pytest.FixtureRequest) -> Ticking:
+@pytest.fixture
+def passing(limited_app: TestClient) -> Ticking:
     """The time by which the limiter fills its buckets, which are all full."""
     ticking = Ticking()
-    limited_app.app.state.service.authenticator.limiter = request.param(ticking)  # type: ignore[attr-defined]
+    limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
     return ticking
 
 
@@ -98,22 +91,6 @@ def test_a_clock_that_steps_back_takes_nothing_away(limited: Api, passing: Ticki
     assert limited.get("/me").status_code == 200
     passing.at -= 3_600
     assert [limited.get("/me").status_code for _ in range(3)] == [200, 200, 429]
-
-
-def test_a_look_up_that_is_over_before_the_count_counts_no_request_twice(
-    limited: Api, limited_app: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads = limited_app.app.state.service.reads  # type: ignore[attr-defined]
-    submit = reads._submit
-
-    def look_up_first(credentials: Any, read: Any) -> Any:
-        submitted, until_s = submit(credentials, read), time.monotonic() + 60
-        while read.caller is None and time.monotonic() < until_s:
-            time.sleep(0)
-        return submitted
-
-    monkeypatch.setattr(reads, "_submit", look_up_first)
-    assert [reading(limited.get("/me"))[1] for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_rate_limited_request_is_not_executed_and_its_idempotency_key_stays_unused(
@@ -266,7 +243,6 @@ def test_a_key_that_was_revoked_is_looked_up_as_keys_that_were_never_seen(
         ("no address", "unix:", True),
     ],
 )
-@pytest.mark.parametrize("passing", [MemoryLimiter], indirect=True)
 @pytest.mark.parametrize("target", ["/api/v1/me", "/api/v1/nothing", "/manage/nothing", "/api/v1/openapi.json"])
 def test_an_ipv6_client_is_its_64_and_a_mapped_address_its_ipv4(
     limited: Api, target: str, first: str, second: str, are_one: bool

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,37 @@ class Client:
             )
         except Exception as error:  # noqa: BLE001 - compared by the test
             return error
+
+
+class Held:
+    """Work that runs in threads until it is released, and counts how many run at once."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.running = self.most = 0
+        self._begun = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def __call__(self, *_: object) -> dict[str, object]:
+        with self.counted():
+            assert self.free.wait(timeout=60)
+        return {}
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a thread while its body runs."""
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self._begun.release()
+        yield
+        with self._lock:
+            self.running -= 1
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until so many have begun."""
+        for _ in range(count):
+            assert await asyncio.to_thread(self._begun.acquire, timeout=60)
 
 
 @asynccontextmanager

@@ -121,24 +121,6 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
     assert number(world.database, world.org) == 2
 
 
-def test_of_many_those_are_left_out_that_do_not_begin_in_time(world: World) -> None:
-    seconds = 0.0
-
-    def work(tx: Tx) -> float:
-        nonlocal seconds
-        bump(tx, world)
-        seconds += 3
-        return seconds
-
-    def write(count: int, limit_s: float) -> list[float | Exception]:
-        return world.database.write_each([work] * count, limit_s=limit_s, clock=lambda: seconds)
-
-    assert write(5, limit_s=7) == [3, 6, 9], "the one that is running when the time is over is finished"
-    assert write(5, limit_s=1) == [12], "the first is run in any case"
-    assert write(1, limit_s=1) == [15]
-    assert number(world.database, world.org) == 5, "what was not begun has written nothing"
-
-
 def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Callable[[str], str]) -> None:
     """PostgreSQL keeps a plan, and on a new installation the best is to read tables whole, since nothing is in them."""
     connection = postgres.PostgresDriver(make_url(new_database_url("postgresql"))).connect(True)

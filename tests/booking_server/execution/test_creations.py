@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,11 +21,9 @@ from booking_core.db.engine import Tx
 from booking_core.records.idempotency import Answer
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.creation import Creation
-from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION
+from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION, Creation
 from booking_server.execution.executor import HandOver
 from booking_server.execution.queues import Place
-from booking_server.execution.service import Service
 
 LONG_S, SHORT_S = 60.0, 0.2
 
@@ -36,48 +35,53 @@ def neighbour(new_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=99)
+
+
+@pytest.fixture
+def elsewhere(neighbour: World) -> str:
+    """A departure of the neighbour."""
+    return neighbour.departure(neighbour.experience(), seats=99)
+
+
+@pytest.fixture
 def no_sqlite(world: World) -> None:
     if world.database.is_sqlite:
         pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
 
 
-class Observed:
-    """The largest number of threads that ran for one organization while a test looked."""
-
-    def __init__(self, service: Service, organization_id: str) -> None:
-        self.most = 0
-        queue, take = service.creations.locked, service.creations.locked.take
-
-        def counted(*given: Any, **named: Any) -> Any:
-            taken = take(*given, **named)
-            self.most = max(self.most, queue.threads_of(organization_id))
-            return taken
-
-        queue.take = counted  # type: ignore[method-assign]
+@contextmanager
+def held(world: World, rows: str, value: object) -> Iterator[None]:
+    """Lock rows in one transaction, as an import does."""
+    with connect(url_of(world)) as connection:
+        connection.autocommit = False
+        connection.execute(f"SELECT 1 FROM {rows} FOR UPDATE", [value])
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
 
 
 @pytest.mark.usefixtures("no_sqlite")
 def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
-    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+    world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
     locked = [world.departure(world.experience(), seats=99) for _ in range(4)]
-    free, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
 
     async def scenario() -> None:
         async with running(world) as service:
             hostile, quiet = Client(service, world), Client(service, neighbour)
-            observed = Observed(service, world.org)
-            with held(url_of(world), locked):
+            with held(world, "departures WHERE id = ANY(%s::uuid[])", locked):
                 waiting = [hostile.book(locked[n % 4], f"waiting-{n:03}") for n in range(40)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
-                same_shop = await hostile.book(free, "same-shop-01")
+                same_shop = await hostile.book(departure, "same-shop-01")
                 await until(lambda: service.creations.locked.count(world.org) == 40)
+                await until(lambda: service.creations.locked.threads[world.org] >= WAITING_THREADS_PER_ORGANIZATION)
+                assert service.creations.locked.threads[world.org] == WAITING_THREADS_PER_ORGANIZATION
                 assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
-            assert statuses(answers) == [201] * 50
-            assert statuses([same_shop]) == [201]
-            assert statuses(await asyncio.gather(*waiting)) == [201] * 40
-            assert observed.most == WAITING_THREADS_PER_ORGANIZATION
+            assert statuses([*answers, same_shop, *await asyncio.gather(*waiting)]) == [201] * 91
 
     asyncio.run(scenario())
     assert [world.row(tables.departures, each)["seats_taken"] for each in locked] == [10] * 4
@@ -85,11 +89,31 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
 
 
 @pytest.mark.usefixtures("no_sqlite")
+def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wait(
+    world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A customer's row, as a transaction that changes the address has it, is locked by the foreign key of a booking."""
+    monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            hostile, quiet = Client(service, world), Client(service, neighbour)
+            assert statuses([await hostile.book(departure, "customer-01")]) == [201]
+            with held(world, "customers WHERE organization_id = %s", world.org):
+                waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
+                answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
+                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+            assert statuses([*answers, *await asyncio.gather(*waiting)]) == [201] * 70
+
+    asyncio.run(scenario())
+    assert world.examine() == neighbour.examine() == []
+
+
+@pytest.mark.usefixtures("no_sqlite")
 def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
-    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+    world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first batch of the rush does not end before the neighbour has its answer."""
-    rushed, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
     create_many, is_answered = bookings.create_many, threading.Event()
 
     def slowly(tx: Tx, creates: Sequence[CreateRequest], **options: Any) -> Any:
@@ -102,7 +126,7 @@ def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
     async def scenario() -> None:
         async with running(world) as service:
             rush, quiet = Client(service, world), Client(service, neighbour)
-            waiting = [rush.book(rushed, f"rush-{n:03}") for n in range(40)]
+            waiting = [rush.book(departure, f"rush-{n:03}") for n in range(40)]
             await until(lambda: service.creations.batches.is_rushed_by_another(neighbour.org))
             answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(5)]
             assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
@@ -114,25 +138,12 @@ def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
     assert world.examine() == neighbour.examine() == []
 
 
-@contextmanager
-def held(url: str, departure_ids: Sequence[str]) -> Iterator[None]:
-    """Lock departures in one transaction, as an import does."""
-    with connect(url) as connection:
-        connection.autocommit = False
-        connection.execute("SELECT id FROM departures WHERE id = ANY(%s::uuid[]) FOR UPDATE", [list(departure_ids)])
-        try:
-            yield
-        finally:
-            connection.execute("ROLLBACK")
-
-
 @pytest.mark.usefixtures("no_sqlite")
 @pytest.mark.parametrize("holding", [departure_held, numbers_held], ids=["departure", "numbers"])
 def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, holding: Any
+    world: World, departure: str, monkeypatch: pytest.MonkeyPatch, holding: Any
 ) -> None:
     monkeypatch.setattr(creations, "LOCK_WAIT_S", SHORT_S)
-    departure = world.departure(world.experience(), seats=99)
 
     async def scenario() -> None:
         async with running(world) as service:
@@ -153,11 +164,10 @@ def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
 
 @pytest.mark.usefixtures("no_sqlite")
 def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin came through another process, which does not know of the first."""
     monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
-    departure = world.departure(world.experience(), seats=9)
     request = create(world, departure, "twin-key-1")
 
     async def scenario() -> None:
@@ -165,7 +175,7 @@ def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
             client = Client(service, world)
             with departure_held(url_of(world), departure):
                 first = client.book(departure, "twin-key-1")
-                await until(lambda: service.creations.locked.threads_of(world.org) == 1)
+                await until(lambda: service.creations.locked.threads[world.org] == 1)
                 await until(lambda: waits_for_a_lock(url_of(world)))
                 (twin,) = await asyncio.to_thread(world.database.write, lambda tx: bookings.create_many(tx, [request]))
             assert isinstance(twin, IdempotencyInProgress)
@@ -183,56 +193,26 @@ def waits_for_a_lock(url: str) -> bool:
     return bool(found)
 
 
-@pytest.mark.usefixtures("no_sqlite")
-def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wait(
-    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A customer's row, as a transaction that changes the address has it, is locked by the foreign key of a booking."""
-    monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
-    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+class Batches:
+    """Records the idempotency keys of each transaction; one with the poisoned key fails."""
 
-    async def scenario() -> None:
-        async with running(world) as service:
-            hostile, quiet = Client(service, world), Client(service, neighbour)
-            assert statuses([await hostile.book(departure, "customer-01")]) == [201]
-            with connect(url_of(world)) as connection:
-                connection.autocommit = False
-                connection.execute("SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", [world.org])
-                waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
-                answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
-                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
-                connection.execute("ROLLBACK")
-            assert statuses(answers) == [201] * 50
-            assert statuses(await asyncio.gather(*waiting)) == [201] * 20
-
-    asyncio.run(scenario())
-    assert world.examine() == neighbour.examine() == []
-
-
-class Poison:
-    """Makes every transaction fail that has one of these keys, and counts the transactions of each key."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
-        self.tried: dict[str, int] = {}
-        self._keys = set(keys)
-        self._lock = threading.Lock()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, poison: str = "") -> None:
+        self.keys: list[list[str]] = []
+        self._poison = poison
         self._create_many = bookings.create_many
         monkeypatch.setattr(bookings, "create_many", self)
 
     def __call__(self, tx: Tx, creates: Sequence[CreateRequest], **named: Any) -> Any:
-        with self._lock:
-            for each in creates:
-                self.tried[each.once.key] = self.tried.get(each.once.key, 0) + 1
-        if self._keys.intersection(each.once.key for each in creates):
+        self.keys.append([each.once.key for each in creates])
+        if self._poison in self.keys[-1]:
             raise ZeroDivisionError
         return self._create_many(tx, creates, **named)
 
 
 def test_a_request_that_fails_its_batch_hurts_only_itself(
-    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+    world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison = Poison(monkeypatch, "hostile-007")
-    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+    batches = Batches(monkeypatch, poison="hostile-007")
 
     async def scenario() -> list[Any]:
         async with running(world) as service:
@@ -245,23 +225,16 @@ def test_a_request_that_fails_its_batch_hurts_only_itself(
     assert [type(each) for each in results[:10]] == [Answer] * 7 + [ZeroDivisionError] + [Answer] * 2
     assert statuses(results) == [201] * 19
     # With all, with those of its organization, and alone; another organization's are never tried alone.
-    assert max(times for key, times in poison.tried.items() if key.startswith("hostile")) <= 3
-    assert max(times for key, times in poison.tried.items() if key.startswith("quiet")) <= 2
+    tried = Counter(key for batch in batches.keys for key in batch)
+    assert max(times for key, times in tried.items() if key.startswith("hostile")) <= 3
+    assert max(times for key, times in tried.items() if key.startswith("quiet")) <= 2
     assert world.examine() == neighbour.examine() == []
 
 
 def test_long_notes_leave_a_neighbour_in_a_short_batch(
-    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+    world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches: list[list[str]] = []
-    create_many = bookings.create_many
-
-    def recorded(tx: Tx, creates: Sequence[CreateRequest], **named: Any) -> Any:
-        batches.append([each.organization_id for each in creates])
-        return create_many(tx, creates, **named)
-
-    monkeypatch.setattr(bookings, "create_many", recorded)
-    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+    batches = Batches(monkeypatch)
     note = "n" * 2000
     most = 1 + BATCH_BYTES_MAX // len(note)
 
@@ -272,13 +245,13 @@ def test_long_notes_leave_a_neighbour_in_a_short_batch(
             return await asyncio.gather(*results, quiet.book(elsewhere, "quiet-01"))
 
     assert statuses(asyncio.run(scenario())) == [201] * 61
-    assert max(map(len, batches)) <= most < BATCH
-    assert any(neighbour.org in batch for batch in batches[:2])
+    assert max(map(len, batches.keys)) <= most < BATCH
+    assert any("quiet-01" in batch for batch in batches.keys[:2])
 
 
 @pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 5)])
 def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_database_is_unavailable(
-    world: World, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
+    world: World, departure: str, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
 ) -> None:
     tried: list[int] = []
     outage = Unavailable(for_all=for_all)
@@ -288,7 +261,6 @@ def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_dat
         raise outage
 
     monkeypatch.setattr(bookings, "create_many", fail)
-    departure = world.departure(world.experience())
     failing = [
         Creation(Credentials((), ""), fail, create=create(world, departure, f"fails-{n:03}"))  # type: ignore[arg-type]
         for n in range(3)
@@ -301,9 +273,12 @@ def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_dat
             if for_all:
                 assert outcomes == [outage] * 3
                 return
-            together = HandOver(Place(world.org, (world.org, None)))
+            together, alone = (
+                HandOver(Place(world.org, creations._NUMBERS)),
+                [HandOver(Place(world.org, id(each))) for each in failing],
+            )
             assert outcomes == [together] * 3
-            assert await asyncio.to_thread(lanes._create_waiting, failing) == [HandOver(Place(world.org))] * 3
+            assert await asyncio.to_thread(lanes._create_waiting, failing) == alone
             for each in failing:
                 assert await asyncio.to_thread(lanes._create_waiting, [each]) == [outage]
 
@@ -312,12 +287,12 @@ def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_dat
 
 
 def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not world.database.is_sqlite:
         pytest.skip("PostgreSQL has no lock for all")
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", SHORT_S)
-    departure, begun = world.departure(world.experience(), seats=99), 0
+    begun = 0
     begin = sqlite.SqliteConnection.begin
 
     def counted(connection: sqlite.SqliteConnection) -> None:
@@ -342,9 +317,10 @@ def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
 
 
 @pytest.mark.usefixtures("no_sqlite")
-def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(world: World, neighbour: World) -> None:
+def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(
+    world: World, neighbour: World, departure: str, elsewhere: str
+) -> None:
     """PostgreSQL ends a transaction that pauses before a request that waits for it would be refused."""
-    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
     ended: list[BaseException] = []
     frozen, thaw = threading.Event(), threading.Event()
 
@@ -363,8 +339,7 @@ def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(world: Wo
             await asyncio.to_thread(frozen.wait, 60)
             waiting = [client.book(departure, f"waiting-{n:03}") for n in range(5)]
             answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(20)]
-            assert statuses(answers) == [201] * 20
-            assert statuses(await asyncio.gather(*waiting)) == [201] * 5
+            assert statuses([*answers, *await asyncio.gather(*waiting)]) == [201] * 25
             thaw.set()
             await sibling  # it was rolled back, and is run again when the process goes on
 

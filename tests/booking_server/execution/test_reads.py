@@ -1,7 +1,6 @@
 """One organization's slow lists, and a flood of wrong keys, hold no other caller."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 from support.api import Api
 from support.guest_pages import Guest
+from support.lanes import Held, running
 from support.refusals import refused
 from support.resources import LISTINGS
 from support.world import SECRET, World
@@ -29,8 +29,10 @@ from booking_server.execution.authenticator import Credentials
 from booking_server.execution.reads import Reads
 from booking_server.execution.service import Service
 
+PART = reads_module.LIST_THREADS // 2
+"""The lanes that one organization may hold."""
 MANY = 12
-"""More lists than an organization has lanes, on both databases."""
+"""More lists than an organization has lanes."""
 
 MISSING = "0193a000-0000-7000-8000-000000000000"
 """An id that nothing has; the same in every process of a run."""
@@ -50,6 +52,14 @@ def service(shared_database_url: str, database: Database) -> Iterator[Service]:
     made.close()
 
 
+QUERIES: dict[str, tuple[Any, bool]] = {
+    "me": (lambda client: lambda _, caller: {"id": caller.organization.id}, False),
+    "get": (lambda client: lambda tx, caller: experiences.get(tx, caller, client.experience), False),
+    "list": (lambda client: lambda tx, caller: customers.find(tx, caller, PageRequest()), True),
+}
+"""The reads of a client, and whether they are lists."""
+
+
 class Client:
     """Sends reads with a key of one organization."""
 
@@ -58,70 +68,24 @@ class Client:
         self.key = world.key()
         self.experience = world.experience()
 
-    def credentials(self) -> Credentials:
-        return credentials(self.key)
+    async def ask(self, name: str) -> Any:
+        query, is_list = QUERIES[name]
+        return orjson.loads((await self.read(query(self), is_list=is_list)).body)
 
-    async def list_slowly(self, run: Callable[[Tx, Caller], object]) -> Answer:
-        return await self.service.reads.read_for(self.credentials(), run, is_list=True)
-
-    async def me(self) -> Any:
-        answer = await self.service.reads.read_for(
-            self.credentials(), lambda _, caller: {"id": caller.organization.id}, is_list=False
-        )
-        return orjson.loads(answer.body)
-
-    async def get(self) -> Any:
-        answer = await self.service.reads.read_for(
-            self.credentials(), lambda tx, caller: experiences.get(tx, caller, self.experience), is_list=False
-        )
-        return orjson.loads(answer.body)
-
-    async def list(self) -> Any:
-        answer = await self.service.reads.read_for(
-            self.credentials(), lambda tx, caller: customers.find(tx, caller, PageRequest()), is_list=True
-        )
-        return orjson.loads(answer.body)
+    async def read(self, run: Callable[[Tx, Caller], object], *, is_list: bool = True) -> Answer:
+        return await self.service.reads.read_for(credentials(self.key), run, is_list=is_list)
 
 
 def credentials(key: str, address: str = "192.0.2.1") -> Credentials:
     return Credentials([(b"authorization", f"Bearer {key}".encode())], address)
 
 
-class Held:
-    """A list that runs until it is released, and counts how many run at once."""
-
-    def __init__(self) -> None:
-        self.free = threading.Event()
-        self.running = 0
-        self.begun = threading.Semaphore(0)
-        self._lock = threading.Lock()
-
-    def __call__(self, tx: Tx, caller: Caller) -> object:
-        with self._lock:
-            self.running += 1
-        self.begun.release()
-        assert self.free.wait(timeout=60)
-        with self._lock:
-            self.running -= 1
-        return {}
-
-    async def wait_for(self, count: int) -> None:
-        """Wait until so many have begun."""
-        for _ in range(count):
-            assert await asyncio.to_thread(self.begun.acquire, timeout=60)
-
-
-def part(service: Service) -> int:
-    """Return the number of lanes that one organization may hold."""
-    return service.database.driver.readers_max // 2
-
-
-async def with_held_lanes(service: Service, slow: Client, act: Callable[[Held], Awaitable[Any]]) -> Any:
+async def with_held_lanes(slow: Client, act: Callable[[Held], Awaitable[Any]]) -> Any:
     """Return what `act` returns while an organization holds every lane that it may hold, and more of its lists wait."""
-    await slow.me()  # its key is known from now on
+    await slow.ask("me")  # its key is known from now on
     held = Held()
-    waiting = [asyncio.ensure_future(slow.list_slowly(held)) for _ in range(MANY)]
-    await held.wait_for(part(service))
+    waiting = [asyncio.ensure_future(slow.read(held)) for _ in range(MANY)]
+    await held.wait_for(PART)
     try:
         result = await act(held)
         assert not any(each.done() for each in waiting)
@@ -131,29 +95,23 @@ async def with_held_lanes(service: Service, slow: Client, act: Callable[[Held], 
     return result
 
 
-@pytest.mark.parametrize("name", ["me", "get", "list"])
+@pytest.mark.parametrize(
+    ("is_own", "name"),
+    [(False, "me"), (False, "get"), (False, "list"), (True, "me"), (True, "get")],
+    ids=["me", "get", "list", "own-me", "own-get"],
+)
 def test_reads_are_answered_while_another_organization_holds_every_lane_that_it_may(
-    service: Service, new_world: Callable[..., World], name: str
+    service: Service, new_world: Callable[..., World], name: str, *, is_own: bool
 ) -> None:
+    """An organization's slow lists do not hold its own reads of one row either."""
     slow, neighbour = Client(service, new_world()), Client(service, new_world())
+    client = slow if is_own else neighbour
 
     async def fifty(held: Held) -> list[Any]:
-        answers = [await getattr(neighbour, name)() for _ in range(25)]
-        return answers + list(await asyncio.gather(*(getattr(neighbour, name)() for _ in range(25))))
+        answers = [await client.ask(name) for _ in range(25)]
+        return answers + list(await asyncio.gather(*(client.ask(name) for _ in range(25))))
 
-    assert len(asyncio.run(with_held_lanes(service, slow, fifty))) == 50
-
-
-@pytest.mark.parametrize("name", ["me", "get"])
-def test_an_organization_s_own_slow_lists_do_not_hold_its_other_reads(
-    service: Service, new_world: Callable[..., World], name: str
-) -> None:
-    slow = Client(service, new_world())
-
-    async def ten(held: Held) -> list[Any]:
-        return [await getattr(slow, name)() for _ in range(10)]
-
-    assert len(asyncio.run(with_held_lanes(service, slow, ten))) == 10
+    assert len(asyncio.run(with_held_lanes(slow, fifty))) == 50
 
 
 def test_pages_of_one_organization_s_guests_hold_no_other_organization(
@@ -167,15 +125,13 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
         return await service.reads.read_of(organization_id, lambda tx: str(tx.now()), is_list=True)
 
     async def scenario() -> None:
-        await neighbour.me()
-        waiting = [
-            asyncio.ensure_future(service.reads.read_of(slow.org, lambda tx: held(tx, None), is_list=True))  # type: ignore[arg-type]
-            for _ in range(MANY)
-        ]
-        await held.wait_for(part(service))
-        for read in (neighbour.me, neighbour.get, neighbour.list, lambda: page(other.org)):
-            assert await read()
-        assert held.running == part(service)
+        await neighbour.ask("me")
+        waiting = [asyncio.ensure_future(service.reads.read_of(slow.org, held, is_list=True)) for _ in range(MANY)]
+        await held.wait_for(PART)
+        for name in QUERIES:
+            assert await neighbour.ask(name)
+        assert await page(other.org)
+        assert held.running == PART
         assert not any(each.done() for each in waiting)
         held.free.set()
         assert await asyncio.gather(*waiting) == [{}] * MANY
@@ -193,12 +149,12 @@ def test_events_of_one_payment_account_are_looked_up_in_turn_with_those_of_other
         return lambda _: order.append(name)
 
     async def scenario() -> None:
-        await neighbour.me()
-        first = asyncio.ensure_future(service.reads.read_from("192.0.2.1", lambda tx: held(tx, None)))  # type: ignore[arg-type]
+        await neighbour.ask("me")
+        first = asyncio.ensure_future(service.reads.read_from("192.0.2.1", held))
         await held.wait_for(1)
         flood = [asyncio.ensure_future(service.reads.read_from("192.0.2.1", look_up("flood"))) for _ in range(100)]
         other = asyncio.ensure_future(service.reads.read_from("198.51.100.1", look_up("other")))
-        assert await neighbour.me()
+        assert await neighbour.ask("me")
         held.free.set()
         await asyncio.gather(first, *flood, other)
 
@@ -213,10 +169,10 @@ def test_an_organization_runs_no_more_lists_at_once_than_its_part(
 
     async def others(held: Held) -> int:
         for _ in range(20):
-            await neighbour.list()
+            await neighbour.ask("list")
         return held.running
 
-    assert asyncio.run(with_held_lanes(service, slow, others)) == part(service) < service.database.driver.readers_max
+    assert asyncio.run(with_held_lanes(slow, others)) == PART
 
 
 def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
@@ -228,9 +184,9 @@ def test_two_organizations_with_slow_lists_have_equal_parts_of_the_lanes(
         async def running(other: Held) -> tuple[int, int]:
             return held.running, other.running
 
-        return tuple(await with_held_lanes(service, second, running))  # type: ignore[return-value]
+        return tuple(await with_held_lanes(second, running))  # type: ignore[return-value]
 
-    assert asyncio.run(with_held_lanes(service, first, second_too)) == (part(service), part(service))
+    assert asyncio.run(with_held_lanes(first, second_too)) == (PART, PART)
 
 
 def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
@@ -241,13 +197,13 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
 
     def slow_for_wrong_keys(tx: Tx, requests: Any) -> Any:
         if any(b"wrong" in value for each in requests for _, value in each.headers):
-            held(tx, None)  # type: ignore[arg-type]
+            held()
         return authenticate(tx, requests)
 
     monkeypatch.setattr(service.authenticator, "authenticate", slow_for_wrong_keys)
 
     async def scenario() -> tuple[list[Any], list[Any]]:
-        await neighbour.me()
+        await neighbour.ask("me")
         flood = [
             asyncio.ensure_future(service.authenticate(credentials(f"svc_wrong{n}", f"192.0.2.{n}")))
             for n in range(200)
@@ -256,7 +212,7 @@ def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
             service.create_booking(credentials("svc_wrong", "192.0.2.1"), lambda _: pytest.fail("no caller"), size=9)
         )
         await held.wait_for(1)
-        answers = [await read() for read in (neighbour.me, neighbour.get, neighbour.list) for _ in range(10)]
+        answers = [await neighbour.ask(name) for name in QUERIES for _ in range(10)]
         assert not any(each.done() for each in (*flood, booked))
         held.free.set()
         return answers, await asyncio.gather(*flood, booked, return_exceptions=True)
@@ -301,24 +257,19 @@ def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_wo
 
 
 def test_a_list_that_takes_too_long_is_ended_and_refused_with_the_reason(
-    shared_database_url: str, database: Database, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads_module, "LIST_TIMEOUT_S", 0.1)
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-    service = Service(settings, Database(shared_database_url, clock=database.clock))
-    slow = Client(service, new_world())
-    endless = Statement(text(ENDLESS[database.dialect.name]))
+    endless = Statement(text(ENDLESS[world.database.dialect.name]))
 
     async def scenario() -> tuple[Any, Any]:
-        try:
-            await slow.list_slowly(lambda tx, _: tx.all(endless))
-        except Unavailable as error:
-            return error, await slow.list()
+        async with running(world) as service:
+            slow = Client(service, world)
+            with pytest.raises(Unavailable) as raised:
+                await slow.read(lambda tx, _: tx.all(endless))
+            return raised.value, await slow.ask("list")
 
-    try:
-        error, following = asyncio.run(scenario())
-    finally:
-        service.close()
+    error, following = asyncio.run(scenario())
     assert "took longer than 2 seconds" in str(error)
     assert error.retry_after_s == 2
     assert not error.for_all
@@ -335,6 +286,27 @@ def test_a_long_list_is_answered_503_with_retry_after(api: Api, monkeypatch: pyt
     assert answer.headers["retry-after"] == "2"
 
 
+# Where each request runs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(session_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, bool]]:
+    """Return a list that takes the first argument of each read of the application, and whether it is a list."""
+    reads = session_app.app.state.service.reads  # type: ignore[attr-defined]
+    calls: list[tuple[Any, bool]] = []
+
+    def noted(read: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            calls.append((given[0], named.get("is_list", False)))
+            return read(*given, **named)
+
+        return call
+
+    for name in ("read_for", "read_of", "read_from"):
+        monkeypatch.setattr(reads, name, noted(getattr(reads, name)))
+    return calls
+
+
 @pytest.mark.parametrize(
     ("path", "is_list"),
     [
@@ -347,47 +319,22 @@ def test_a_long_list_is_answered_503_with_retry_after(api: Api, monkeypatch: pyt
     ],
 )
 def test_what_costs_one_row_runs_in_the_lanes_of_keys(
-    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch, path: str, is_list: bool
+    api: Api, seen: list[tuple[Any, bool]], path: str, is_list: bool
 ) -> None:
-    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
-    read_for = reads.read_for
-
-    def noted(credentials: Credentials, query: Any, *, is_list: bool) -> Any:
-        seen.append(is_list)
-        return read_for(credentials, query, is_list=is_list)
-
-    monkeypatch.setattr(reads, "read_for", noted)
     api.get(path)
-    assert seen == [is_list]
+    assert [each for _, each in seen] == [is_list]
 
 
-def test_a_guest_s_page_is_read_in_its_organization_s_turn(
-    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
-    read_of = reads.read_of
-
-    def noted(organization_id: str, query: Any, *, is_list: bool) -> Any:
-        seen.append((organization_id, is_list))
-        return read_of(organization_id, query, is_list=is_list)
-
-    monkeypatch.setattr(reads, "read_of", noted)
+def test_a_guest_s_page_is_read_in_its_organization_s_turn(api: Api, seen: list[tuple[Any, bool]]) -> None:
     guest = Guest(api)
+    seen.clear()
     for after in ("", "/cancel", "/move", "/receipt"):
         assert guest.open(after).status_code == 200
     assert seen == [(api.world.org, True)] * 4
 
 
 def test_an_event_of_stripe_is_looked_up_among_clients_that_are_not_known(
-    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch
+    session_app: TestClient, api: Api, seen: list[tuple[Any, bool]]
 ) -> None:
-    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
-    read_from = reads.read_from
-
-    def noted(address: str, query: Any) -> Any:
-        seen.append(address)
-        return read_from(address, query)
-
-    monkeypatch.setattr(reads, "read_from", noted)
     session_app.post(f"/stripe/webhooks/{api.world.org}", content=b"{}", headers={"Stripe-Signature": "t=1,v1=00"})
-    assert len(seen) == 1
+    assert seen == [("testclient", False)]

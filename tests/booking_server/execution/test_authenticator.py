@@ -1,9 +1,10 @@
-"""Uses of keys are written at an interval, and none is lost while the database is away."""
+"""Clients without a key, keys that were seen to be valid, and the last use of each key."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 
 import pytest
+from support.connections import Connection, SteppedLoop, echo, stepped_loop
 from support.world import DAY, HOUR, NOON, World
 
 from booking_core.base.clock import MINUTE, SECOND
@@ -12,7 +13,62 @@ from booking_core.base.errors import Unavailable
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.organizations import keys
-from booking_server.execution.key_usage import KeyUsage
+from booking_server.execution.authenticator import KeyUsage, SeenKeys, network_of, unmapped
+
+
+@pytest.mark.parametrize(
+    ("text", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::1", "::/64"),
+        ("", "unknown"),
+        ("192.0.2.1, 192.0.2.2", "unknown"),
+        ("x" * 10_000, "unknown"),
+    ],
+)
+def test_a_client_is_an_ipv4_address_or_a_64(text: str, network: str) -> None:
+    assert network_of(text) == network
+
+
+def test_only_a_mapped_address_is_unmapped() -> None:
+    given = ("::ffff:192.0.2.1", "::FFFF:192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense")
+    assert [unmapped(text) for text in given] == ["192.0.2.1", "192.0.2.1", "::1", "192.0.2.1", "", "::ffff:nonsense"]
+
+
+def test_a_connection_over_a_socket_for_both_families_has_its_ipv4_address() -> None:
+    """So that a proxy is known by the network that is trusted."""
+    with stepped_loop() as loop:
+        assert client_of(loop, ("::ffff:10.0.0.1", 5000)) == ("10.0.0.1", 5000)
+        assert client_of(loop, ("2001:db8::1", 5000)) == ("2001:db8::1", 5000)
+
+
+def client_of(loop: SteppedLoop, peer: tuple[object, ...]) -> object:
+    return Connection(loop, echo, peer=peer).protocol.client
+
+
+def test_keys_that_worked_are_remembered_and_not_kept() -> None:
+    seen = SeenKeys(4)
+    seen.note("svc_good", "an organization")
+    seen.note("svc_bad", None)
+    assert ("svc_good" in seen, "svc_bad" in seen, "svc_other" in seen) == (True, False, False)
+    assert (seen.organization_of("svc_good"), seen.organization_of("svc_bad")) == ("an organization", None)
+    assert "svc_good" not in repr(seen.__dict__)
+    seen.note("svc_good", None)
+    assert "svc_good" not in seen
+
+
+def test_no_more_than_so_many_keys_are_remembered() -> None:
+    seen = SeenKeys(4)
+    for number in range(100):
+        seen.note(f"svc_{number}", "an organization")
+        assert len(seen._seen) <= 4
+        assert f"svc_{number}" in seen
+
+
+# The last use of each key --------------------------------------------------------------------------------------------
 
 Identify = Callable[[str], Caller]
 
@@ -20,9 +76,7 @@ Identify = Callable[[str], Caller]
 @pytest.fixture
 def identify(world: World) -> Identify:
     def caller(text: str) -> Caller:
-        (found,) = world.database.read(lambda tx: keys.identify_many(tx, [text], world.installation))
-        assert isinstance(found, Caller)
-        return found
+        return world.database.read(lambda tx: keys.identify(tx, text, world.installation))
 
     return caller
 
@@ -120,27 +174,17 @@ def test_flushing_goes_on_after_the_database_was_away(
     assert caplog.text.count("are kept") == 1  # of two failures: one line for a period
 
 
-def test_the_last_uses_are_written_when_the_process_stops(world: World, identify: Identify) -> None:
-    text, usage = world.key(), KeyUsage(world.database)
-
-    async def serve() -> None:
-        async with usage.flushing(every_s=3600):
-            usage.note(identify(text))
-
-    asyncio.run(serve())
-    assert last_uses(world) == [NOON]
-
-
-def test_an_unavailable_database_does_not_keep_the_process_from_stopping(
-    world: World, identify: Identify, away: list[bool]
+@pytest.mark.parametrize("is_away", [False, True])
+def test_the_last_uses_are_written_when_the_process_stops_which_does_not_wait_for_the_database(
+    world: World, identify: Identify, away: list[bool], *, is_away: bool
 ) -> None:
     usage = KeyUsage(world.database)
-    usage.note(identify(world.key()))
-    away.append(True)
+    away.append(is_away)
 
     async def serve() -> None:
         async with usage.flushing(every_s=3600):
-            pass
+            usage.note(identify(world.key()))
 
     asyncio.run(serve())
     assert away == []
+    assert last_uses(world) == [None if is_away else NOON]
