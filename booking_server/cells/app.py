@@ -18,8 +18,7 @@ from booking_core.db.engine import Database
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
 from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.api.observer import STATE
+from booking_server.api.middleware import STATE, RequestContextMiddleware
 from booking_server.app import (
     compose,
     monitor_of,
