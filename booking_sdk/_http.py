@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Hashable
 from contextlib import suppress
 from functools import cache
 from inspect import iscoroutinefunction
@@ -56,30 +56,6 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
     return http_client
 
 
-REDIRECTS = "booking_sdk.redirects"
-"""The extension of a request with a list, which receives the response if it is a redirect."""
-
-
-def _keep_redirects(client: Any, hook: Callable[[Any], Any]) -> None:
-    """Keep the redirects of the SDK's requests: httpx raises an error in place of one whose Location it cannot parse.
-
-    A client of another library without event hooks is left as it is.
-    """
-    hooks = getattr(client, "event_hooks", None)
-    if isinstance(hooks, dict) and hook not in hooks.get("response", ()):
-        client.event_hooks = {**hooks, "response": [*hooks.get("response", ()), hook]}
-
-
-def _keep_redirect(response: Any) -> None:
-    kept = response.request.extensions.get(REDIRECTS)
-    if kept is not None and response.has_redirect_location:
-        kept.append(response)
-
-
-async def _keep_redirect_async(response: Any) -> None:
-    _keep_redirect(response)
-
-
 class Connections:
     """The httpx client of a BookingClient: the caller's, or one that the SDK owns."""
 
@@ -93,7 +69,6 @@ class Connections:
             self._own = _blocking_client()
         else:
             hold_deadlines(http_client)
-            _keep_redirects(http_client, _keep_redirect)
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +101,6 @@ class Connections:
 def _blocking_client() -> httpx.Client:
     client = httpx.Client(verify=ssl_context())
     hold_deadlines(client)
-    _keep_redirects(client, _keep_redirect)
     return client
 
 
@@ -146,8 +120,6 @@ class AsyncConnections:
         self.is_closed: bool = False
         if http_client is None:
             ssl_context()
-        else:
-            _keep_redirects(http_client, _keep_redirect_async)
 
     @property
     def is_open(self) -> bool:
@@ -169,7 +141,6 @@ class AsyncConnections:
 
     async def _create(self) -> httpx.AsyncClient:
         loop, client = _running_loop(), httpx.AsyncClient(verify=ssl_context())
-        _keep_redirects(client, _keep_redirect_async)
         lifetime = _lifetime(self._own, loop, client)
         with self._lock:
             if self._process_id != os.getpid():

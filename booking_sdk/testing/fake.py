@@ -13,18 +13,18 @@ from booking_core import bookings, organizations
 from booking_core.base.tokens import new_id
 from booking_core.catalogue import departures
 from booking_core.models.base import Resource
-from booking_core.models.bookings import CancelReason
+from booking_core.models.bookings import Booking, CancelReason
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
-from booking_core.models.gift_cards import GiftCardTransaction
+from booking_core.models.gift_cards import GiftCard, GiftCardTransaction
 from booking_core.models.scopes import Scope
 from booking_core.organizations import keys
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient
 from booking_sdk.errors import ConflictError
-from booking_sdk.models import AnyEvent, Booking, GiftCard
+from booking_sdk.models import AnyEvent
 from booking_sdk.options import ClientOptions
 from booking_sdk.response import Response
 from booking_sdk.testing import _filling, factories
