@@ -41,18 +41,12 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
     """
     if http_client is None:
         return None
-    wanted = "httpx.AsyncClient" if awaited else "httpx.Client"
-    owner = "AsyncBookingClient" if awaited else "BookingClient"
-    if isinstance(http_client, type):
-        raise TypeError(f"http_client must be an instance of {wanted}, not the class {http_client.__name__}")
+    wanted, owner = ("httpx.AsyncClient", "AsyncBookingClient") if awaited else ("httpx.Client", "BookingClient")
     send = getattr(http_client, "send", None)
-    if not callable(send) or not callable(getattr(http_client, "build_request", None)):
-        raise TypeError(
-            f"http_client must be an {wanted}, or a client with its interface, not {type(http_client).__name__}"
-        )
-    if iscoroutinefunction(send) != awaited:
-        kind = type(http_client).__name__
-        raise TypeError(f"{owner} needs an {wanted}; this {kind} is for the other client")
+    is_client = not isinstance(http_client, type) and callable(send) and hasattr(http_client, "build_request")
+    if not is_client or iscoroutinefunction(send) != awaited:
+        name = getattr(http_client, "__name__", type(http_client).__name__)
+        raise TypeError(f"http_client must be an {wanted} for {owner}, or have its interface, not {name}")
     return http_client
 
 

@@ -1,7 +1,7 @@
 """The SDK's additions to the shared models: each event type has a class."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -384,23 +384,8 @@ AnyEvent = (
 
 
 EVENT_CLASSES: dict[str, type[Event]] = {
-    EventType.BOOKING_CREATED: BookingCreated,
-    EventType.BOOKING_CONFIRMED: BookingConfirmed,
-    EventType.BOOKING_CANCELLED: BookingCancelled,
-    EventType.BOOKING_RESCHEDULED: BookingRescheduled,
-    EventType.BOOKING_UPDATED: BookingUpdated,
-    EventType.BOOKING_REFUNDED: BookingRefunded,
-    EventType.DEPARTURE_UPDATED: DepartureUpdated,
-    EventType.CUSTOMER_CREATED: CustomerCreated,
-    EventType.CUSTOMER_UPDATED: CustomerUpdated,
-    EventType.GIFT_CARD_ISSUED: GiftCardIssued,
-    EventType.GIFT_CARD_REDEEMED: GiftCardRedeemed,
-    EventType.GIFT_CARD_RESTORED: GiftCardRestored,
-    EventType.WEBHOOK_FAILING: WebhookFailing,
-    EventType.WEBHOOK_AUTO_DISABLED: WebhookAutoDisabled,
-    EventType.WEBHOOK_ENABLED: WebhookEnabled,
-    EventType.WEBHOOK_SECRET_ROTATED: WebhookSecretRotated,
-    EventType.WEBHOOK_DELIVERY_DEAD: WebhookDeliveryDead,
-    EventType.PING: Ping,
+    str(get_args(kind.model_fields["type"].annotation)[0]): kind
+    for kind in get_args(AnyEvent)
+    if kind is not UnknownEvent
 }
 """The class of each event type."""

@@ -68,7 +68,7 @@ def _sample_value(model: type[Resource], name: str, annotation: Any) -> Any:
 def _resource(kind: str) -> dict[str, Any]:
     """Return the sample of a kind of resource, with the values that are unique."""
     number = next(_numbers)
-    unique = {
+    unique: dict[str, dict[str, Any]] = {
         "booking": {"booking_number": number},
         "experience": {"slug": f"fjord-kayak-{number}"},
         "customer": {"email": f"ada-{number}@example.com"},
