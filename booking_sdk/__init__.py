@@ -11,8 +11,10 @@ them, because their import takes longer than that of everything else. The README
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from booking_core import models as _core_models
 from booking_core.models.limits import API_VERSION
 from booking_sdk._sync._transport import HttpClientLike
 from booking_sdk._sync.client import BookingClient
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
         AddOnLine,
         BookedDeparture,
         BookedExperience,
+        Booking,
+        BookingChange,
         BookingQuote,
         BookingRefusal,
         BookingSource,
@@ -82,13 +86,14 @@ if TYPE_CHECKING:
         RefundMode,
         Totals,
     )
-    from booking_core.models.checkouts import CheckoutPayment
+    from booking_core.models.checkouts import Checkout, CheckoutPayment
     from booking_core.models.customers import Customer
     from booking_core.models.departures import Departure, DepartureStatus
     from booking_core.models.errors import ErrorCode, ErrorDetail
     from booking_core.models.events import EventType, ResourceType
     from booking_core.models.experiences import AddOn, Experience, ExperienceTexts, PriceTier
     from booking_core.models.gift_cards import (
+        GiftCard,
         GiftCardContact,
         GiftCardStatus,
         GiftCardTransaction,
@@ -125,6 +130,7 @@ if TYPE_CHECKING:
         FailureReason,
         Recovered,
         WebhookEndpoint,
+        WebhookEndpointWithSecret,
     )
     from booking_sdk._sync.feed import Feed
     from booking_sdk._sync.pagination import EventPage, Page, Paginator
@@ -132,9 +138,7 @@ if TYPE_CHECKING:
     from booking_sdk.feed import AsyncFeed
     from booking_sdk.models import (
         AnyEvent,
-        Booking,
         BookingCancelled,
-        BookingChange,
         BookingConfirmed,
         BookingCreated,
         BookingData,
@@ -145,7 +149,6 @@ if TYPE_CHECKING:
         BookingUpdated,
         BookingUpdateData,
         CancellationData,
-        Checkout,
         CustomerCreated,
         CustomerData,
         CustomerEvent,
@@ -159,7 +162,6 @@ if TYPE_CHECKING:
         EndpointData,
         EndpointFailingData,
         Event,
-        GiftCard,
         GiftCardData,
         GiftCardEvent,
         GiftCardIssued,
@@ -176,7 +178,6 @@ if TYPE_CHECKING:
         WebhookAutoDisabled,
         WebhookDeliveryDead,
         WebhookEnabled,
-        WebhookEndpointWithSecret,
         WebhookEvent,
         WebhookFailing,
         WebhookSecretRotated,
@@ -381,21 +382,7 @@ _LAZY_MODULES = (
     "booking_sdk._sync.feed",
     "booking_sdk.event_parsing",
     "booking_sdk.params",
-    "booking_core.models.bookings",
-    "booking_core.models.checkouts",
-    "booking_core.models.customers",
-    "booking_core.models.departures",
-    "booking_core.models.errors",
-    "booking_core.models.events",
-    "booking_core.models.experiences",
-    "booking_core.models.gift_cards",
-    "booking_core.models.holds",
-    "booking_core.models.manifests",
-    "booking_core.models.money",
-    "booking_core.models.organizations",
-    "booking_core.models.sandbox",
-    "booking_core.models.scopes",
-    "booking_core.models.webhooks",
+    *(f"booking_core.models.{module.name}" for module in iter_modules(_core_models.__path__)),
     "webhook_verify",
 )
 """The modules with the names that are imported on first use, in the order of the search."""

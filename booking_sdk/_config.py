@@ -30,9 +30,9 @@ class Config:
     deadline: float | None
     max_retries: int
     retry: RetryDecision | None
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    default_headers: tuple[tuple[str, str], ...] = field(repr=False)
     """The caller's headers, with names in lower case."""
-    webhook_secrets: tuple[str, ...] = field(repr=False)
+    webhook_secret: tuple[str, ...] = field(repr=False)
     hooks: Hooks
     user_agent: str
 
@@ -40,52 +40,39 @@ class Config:
         """Return a copy with changed settings."""
         if unknown := options.keys() - ClientOptions.__annotations__.keys():
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
-        checked: dict[str, Any] = {name: _CHECKS[name](value) for name, value in options.items()}
-        if "default_headers" in checked:
-            checked["headers"] = checked.pop("default_headers")
-        if "webhook_secret" in checked:
-            checked["webhook_secrets"] = checked.pop("webhook_secret")
-        return replace(self, **checked)
+        return replace(self, **_checked(options))
 
     def for_call(self, options: Mapping[str, Any]) -> "Config":
         """Return the settings of one call."""
-        own = {name: _CHECKS[name](value) for name, value in options.items() if name in _PER_CALL}
+        own = _checked({name: value for name, value in options.items() if name in _PER_CALL})
         if headers := options.get("headers"):
-            own["headers"] = (*self.headers, *header_pairs(headers))
+            own["default_headers"] = (*self.default_headers, *header_pairs(headers))
         return replace(self, **own) if own else self
 
 
-def configure(
-    *,
-    api_key: str | Callable[[], str] | None,
-    base_url: str | None,
-    timeout: float | Timeout,
-    deadline: float | None,
-    max_retries: int,
-    retry: RetryDecision | None,
-    default_headers: Mapping[str, str] | None,
-    webhook_secret: str | Sequence[str] | None,
-    hooks: Hooks | None,
-    user_agent_suffix: str | None,
-) -> Config:
+def configure(*, base_url: str | None, user_agent_suffix: str | None, **options: Any) -> Config:
     """Validate the settings of a new client. Key, base URL and webhook secret default to environment variables.
+
+    Args:
+        options: The settings that `with_options` can change too.
 
     Raises:
         ConfigurationError: A setting is missing or invalid.
     """
     _log_as_named(os.environ.get(LOG_VARIABLE, ""))
+    if options["api_key"] is None:
+        options["api_key"] = os.environ.get(API_KEY_VARIABLE, "")
+    if options["webhook_secret"] is None:
+        options["webhook_secret"] = _secrets_of_environment()
     return Config(
         base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
-        api_key=_checked_api_key(os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key),
-        timeout=_checked_timeout(timeout),
-        deadline=_checked_deadline(deadline),
-        max_retries=_checked_max_retries(max_retries),
-        retry=retry,
-        headers=_checked_headers(default_headers),
-        webhook_secrets=_checked_secrets(_secrets_of_environment() if webhook_secret is None else webhook_secret),
-        hooks=hooks or Hooks(),
         user_agent=_user_agent(user_agent_suffix),
+        **_checked(options),
     )
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _CHECKS[name](value) for name, value in options.items()}
 
 
 def _log_as_named(level: str) -> None:

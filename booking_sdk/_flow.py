@@ -178,7 +178,7 @@ class _Flow(Generic[T]):
         headers = [
             ("accept", "application/json"),
             ("user-agent", self.config.user_agent),
-            *self.config.headers,
+            *self.config.default_headers,
             # Read for every attempt, so that a key rotated in between takes effect.
             ("authorization", f"Bearer {validated_api_key(self.config.api_key())}"),
         ]
@@ -210,7 +210,7 @@ class _Flow(Generic[T]):
 
     def _is_unchanged(self, response: Response) -> bool:
         """Return True for a 304 to a condition of the caller, who gets the response as it came."""
-        has_condition = "if-none-match" in dict(self.config.headers)
+        has_condition = "if-none-match" in dict(self.config.default_headers)
         return response.status_code == 304 and has_condition and self.spec.is_raw
 
     def _value(self, response: Response, meta: ResponseMeta) -> T:

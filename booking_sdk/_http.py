@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Hashable
 from contextlib import suppress
 from functools import cache
 from inspect import iscoroutinefunction
@@ -41,43 +41,13 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
     """
     if http_client is None:
         return None
-    wanted = "httpx.AsyncClient" if awaited else "httpx.Client"
-    owner = "AsyncBookingClient" if awaited else "BookingClient"
-    if isinstance(http_client, type):
-        raise TypeError(f"http_client must be an instance of {wanted}, not the class {http_client.__name__}")
+    wanted, owner = ("httpx.AsyncClient", "AsyncBookingClient") if awaited else ("httpx.Client", "BookingClient")
     send = getattr(http_client, "send", None)
-    if not callable(send) or not callable(getattr(http_client, "build_request", None)):
-        raise TypeError(
-            f"http_client must be an {wanted}, or a client with its interface, not {type(http_client).__name__}"
-        )
-    if iscoroutinefunction(send) != awaited:
-        kind = type(http_client).__name__
-        raise TypeError(f"{owner} needs an {wanted}; this {kind} is for the other client")
+    is_client = not isinstance(http_client, type) and callable(send) and hasattr(http_client, "build_request")
+    if not is_client or iscoroutinefunction(send) != awaited:
+        name = getattr(http_client, "__name__", type(http_client).__name__)
+        raise TypeError(f"http_client must be an {wanted} for {owner}, or have its interface, not {name}")
     return http_client
-
-
-REDIRECTS = "booking_sdk.redirects"
-"""The extension of a request with a list, which receives the response if it is a redirect."""
-
-
-def _keep_redirects(client: Any, hook: Callable[[Any], Any]) -> None:
-    """Keep the redirects of the SDK's requests: httpx raises an error in place of one whose Location it cannot parse.
-
-    A client of another library without event hooks is left as it is.
-    """
-    hooks = getattr(client, "event_hooks", None)
-    if isinstance(hooks, dict) and hook not in hooks.get("response", ()):
-        client.event_hooks = {**hooks, "response": [*hooks.get("response", ()), hook]}
-
-
-def _keep_redirect(response: Any) -> None:
-    kept = response.request.extensions.get(REDIRECTS)
-    if kept is not None and response.has_redirect_location:
-        kept.append(response)
-
-
-async def _keep_redirect_async(response: Any) -> None:
-    _keep_redirect(response)
 
 
 class Connections:
@@ -93,7 +63,6 @@ class Connections:
             self._own = _blocking_client()
         else:
             hold_deadlines(http_client)
-            _keep_redirects(http_client, _keep_redirect)
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +95,6 @@ class Connections:
 def _blocking_client() -> httpx.Client:
     client = httpx.Client(verify=ssl_context())
     hold_deadlines(client)
-    _keep_redirects(client, _keep_redirect)
     return client
 
 
@@ -146,8 +114,6 @@ class AsyncConnections:
         self.is_closed: bool = False
         if http_client is None:
             ssl_context()
-        else:
-            _keep_redirects(http_client, _keep_redirect_async)
 
     @property
     def is_open(self) -> bool:
@@ -169,7 +135,6 @@ class AsyncConnections:
 
     async def _create(self) -> httpx.AsyncClient:
         loop, client = _running_loop(), httpx.AsyncClient(verify=ssl_context())
-        _keep_redirects(client, _keep_redirect_async)
         lifetime = _lifetime(self._own, loop, client)
         with self._lock:
             if self._process_id != os.getpid():

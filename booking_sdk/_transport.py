@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from booking_sdk._attempt_timeout import AttemptTimeout
 from booking_sdk._concurrency import shield, time_limit
 from booking_sdk._flow import Send
-from booking_sdk._http import REDIRECTS, AsyncConnections
+from booking_sdk._http import AsyncConnections
 from booking_sdk._httpcore_pools import take_leaked
 from booking_sdk._retries import AttemptResult
-from booking_sdk._transport_failures import failure_of, is_invalid_location, route
+from booking_sdk._transport_failures import failure_of, route
 from booking_sdk.response import Response
 
 
@@ -57,19 +57,11 @@ class AsyncTransport:
         return replace(failure, via=route(send.url, is_callers=self._connections.is_callers))
 
     async def _exchange(self, client: Any, send: Send, timeout: AttemptTimeout) -> AttemptResult:
-        redirects: list[Any] = []
-        extensions = {"timeout": timeout, REDIRECTS: redirects}
         request = client.build_request(
-            send.method, send.url, content=send.body, headers=send.headers, extensions=extensions
+            send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeout}
         )
         send.progress.sent = True
-        try:
-            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
-        except Exception as error:
-            if not redirects or not is_invalid_location(error):
-                raise
-            # httpx closed the response without reading its body.
-            return Response(redirects[0].status_code, redirects[0].headers.raw, b"")
+        response = await client.send(request, stream=True, auth=None, follow_redirects=False)
         try:
             chunks = []
             async for chunk in response.aiter_bytes():

@@ -7,21 +7,15 @@ from booking_sdk._retries import Failure
 
 # The class names of httpx, not its classes: a fork with the same names is supported too.
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-
-
-_INVALID_LOCATION = {"RemoteProtocolError", "InvalidURL"}
-
-
-def is_invalid_location(error: Exception) -> bool:
-    """Return True when an error, raised after a redirect arrived, can mean that its Location could not be parsed."""
-    return not _INVALID_LOCATION.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+_FAILED = {"RequestError", "InvalidURL"}
+"""`InvalidURL` is the Location of a redirect that cannot be parsed."""
 
 
 def failure_of(error: Exception, timeout: AttemptTimeout | None = None) -> Failure | None:
     """Return the failure that an exception of the HTTP client means; None for any other exception."""
     names = {kind.__name__ for kind in type(error).__mro__}
     timed_out = "TimeoutException" in names or isinstance(error, (AttemptTimedOut, TimeoutError))
-    if not timed_out and not isinstance(error, OSError) and "RequestError" not in names:
+    if not timed_out and not isinstance(error, OSError) and names.isdisjoint(_FAILED):
         return None
     sent = names.isdisjoint(_NOT_SENT) and (timeout is None or timeout.may_have_sent)
     name = type(error).__name__

@@ -50,7 +50,7 @@ def unwrap(
     from webhook_verify import Verifier
 
     verifier = secret if isinstance(secret, Verifier) else Verifier(secret, tolerance=tolerance)
-    _, event = verifier.unwrap(payload, headers, now=now, loads=_load_event)
+    _, event = verifier.unwrap(payload, headers, now=now, loads=lambda body: parse_event(json.loads(body)))
     return cast("AnyEvent", event)
 
 
@@ -70,10 +70,6 @@ def parse_event_unverified(payload: bytes | bytearray | str | Mapping[str, Any])
         problem = first_problem(error)
     # Raised outside the except block, so that the validation error does not carry the payload along.
     raise ValueError(f"this is not an event: {problem.problem} at {problem.field_path or 'its start'}")
-
-
-def _load_event(body: bytes) -> AnyEvent:
-    return parse_event(json.loads(body))
 
 
 def parse_event(fields: Any) -> AnyEvent:

@@ -1,60 +1,22 @@
-"""The SDK's additions to the shared models: secrets are hidden in reprs, and each event type has a class."""
+"""The SDK's additions to the shared models: each event type has a class."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
-from booking_core.models.bookings import Booking as BookingModel
-from booking_core.models.bookings import BookingChange as BookingChangeModel
-from booking_core.models.bookings import CancelReason, CancelReasonName
-from booking_core.models.checkouts import Checkout as CheckoutModel
+from booking_core.models.bookings import Booking, CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
-from booking_core.models.gift_cards import GiftCard as GiftCardModel
+from booking_core.models.gift_cards import GiftCard
 from booking_core.models.money import Money
 from booking_core.models.webhooks import Attempt, WebhookEndpoint
-from booking_core.models.webhooks import WebhookEndpointWithSecret as EndpointWithSecretModel
 
 DeliveryAttempt = Attempt
 """An HTTP request of a delivery. The name differs from the SDK's own `Attempt`."""
-
-
-class Booking(BookingModel):
-    """A booking: seats of one departure, sold to one guest."""
-
-    manage_url: str | None = Field(repr=False)
-    """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
-
-
-class BookingChange(BookingChangeModel):
-    """A booking after its change, with the effect on its money; or the preview of it."""
-
-    booking: Booking
-    """The booking after the change; the booking as it is where the change would be refused."""
-
-
-class Checkout(CheckoutModel):
-    """A booking of the storefront with its payment by card."""
-
-    booking: Booking
-
-
-class GiftCard(GiftCardModel):
-    """A gift card: a prepaid amount that pays for bookings."""
-
-    code: str | None = Field(default=None, repr=False)
-    """The code that redeems the card, only from `gift_cards.get(..., include_code=True)`."""
-
-
-class WebhookEndpointWithSecret(EndpointWithSecretModel):
-    """A webhook endpoint with the secret that signs its deliveries, as it is returned once."""
-
-    secret: str = Field(repr=False)
-    """The signing secret. Store it: it is never returned again."""
 
 
 class BookingData(Resource):
@@ -422,23 +384,8 @@ AnyEvent = (
 
 
 EVENT_CLASSES: dict[str, type[Event]] = {
-    EventType.BOOKING_CREATED: BookingCreated,
-    EventType.BOOKING_CONFIRMED: BookingConfirmed,
-    EventType.BOOKING_CANCELLED: BookingCancelled,
-    EventType.BOOKING_RESCHEDULED: BookingRescheduled,
-    EventType.BOOKING_UPDATED: BookingUpdated,
-    EventType.BOOKING_REFUNDED: BookingRefunded,
-    EventType.DEPARTURE_UPDATED: DepartureUpdated,
-    EventType.CUSTOMER_CREATED: CustomerCreated,
-    EventType.CUSTOMER_UPDATED: CustomerUpdated,
-    EventType.GIFT_CARD_ISSUED: GiftCardIssued,
-    EventType.GIFT_CARD_REDEEMED: GiftCardRedeemed,
-    EventType.GIFT_CARD_RESTORED: GiftCardRestored,
-    EventType.WEBHOOK_FAILING: WebhookFailing,
-    EventType.WEBHOOK_AUTO_DISABLED: WebhookAutoDisabled,
-    EventType.WEBHOOK_ENABLED: WebhookEnabled,
-    EventType.WEBHOOK_SECRET_ROTATED: WebhookSecretRotated,
-    EventType.WEBHOOK_DELIVERY_DEAD: WebhookDeliveryDead,
-    EventType.PING: Ping,
+    str(get_args(kind.model_fields["type"].annotation)[0]): kind
+    for kind in get_args(AnyEvent)
+    if kind is not UnknownEvent
 }
 """The class of each event type."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -35,18 +36,13 @@ class Headers(Mapping[str, str]):
         return f"Headers({', '.join(self._values)})"
 
 
+@dataclass(eq=False, repr=False)
 class Response:
     """A complete HTTP response. The repr contains neither headers nor body."""
 
-    def __init__(
-        self,
-        status_code: int,
-        raw_headers: Sequence[tuple[bytes, bytes]] = (),
-        body: bytes = b"",
-    ) -> None:
-        self.status_code: int = status_code
-        self.raw_headers: Sequence[tuple[bytes, bytes]] = raw_headers
-        self.body: bytes = body
+    status_code: int
+    raw_headers: Sequence[tuple[bytes, bytes]] = ()
+    body: bytes = b""
 
     @property
     def headers(self) -> Headers:
@@ -74,19 +70,14 @@ class Response:
         return f"<Response {self.status_code}, {len(self.body)} bytes>"
 
 
+@dataclass(frozen=True, slots=True)
 class RateLimit:
     """The rate limit of the API key, from the x-ratelimit headers of a response."""
 
-    __slots__ = ("limit", "remaining", "reset_at")
-
-    def __init__(self, limit: int, remaining: int, reset_at: datetime) -> None:
-        self.limit: int = limit
-        self.remaining: int = remaining
-        self.reset_at: datetime = reset_at
-        """The time at which the full limit is available again."""
-
-    def __repr__(self) -> str:
-        return f"RateLimit(limit={self.limit}, remaining={self.remaining}, reset_at={self.reset_at.isoformat()})"
+    limit: int
+    remaining: int
+    reset_at: datetime
+    """The time at which the full limit is available again."""
 
 
 class ResponseMeta:

@@ -22,15 +22,13 @@ from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
 from booking_server import gc_tuning, interpreter
 from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.api.observer import STATE, RequestObserver
+from booking_server.api.middleware import STATE, RequestContextMiddleware, RequestLog, RequestObserver
 from booking_server.api.openapi import data, document
-from booking_server.api.request_log import RequestLog
-from booking_server.api.route_table import RouteTable, RouteTableMiddleware
 from booking_server.api.routers import ROUTERS
 from booking_server.execution.authenticator import FLUSH_S, Credentials
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
+from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http import admission
 from booking_server.http.admission import Admission

@@ -20,10 +20,10 @@ from booking_core.db.engine import Tx
 from booking_core.payments import stripe_accounts
 from booking_core.payments.stripe_accounts import WEBHOOK_PATH
 from booking_server.adapters import stripe_events
-from booking_server.api.dependencies import ServiceDep, credentials_of
-from booking_server.api.requests import read_body
-from booking_server.api.responses import JsonBytes
+from booking_server.api.dependencies import ServiceDep, address_of
+from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
+from booking_server.fastapi_ext.requests import read_body
 
 log = logging.getLogger("booking.stripe")
 
@@ -54,7 +54,7 @@ async def receive(token: str, request: Request, service: ServiceDep) -> Response
         raise
     finally:
         request.app.state.monitor.metrics.observe_stripe_webhook(outcome)
-    return JsonBytes(_RECEIVED)
+    return Response(_RECEIVED, media_type="application/json")
 
 
 async def _received(request: Request, service: Service, organization_id: str | None) -> str:
@@ -94,8 +94,7 @@ async def _verified(request: Request, service: Service, organization_id: str | N
     if isinstance(body, BookingError):
         raise body
     # The client is not known before: a flood of forged events must not take the organization's own turns.
-    address = credentials_of(request).address
-    secret = await service.reads.read_from(address, lambda tx: _secret(tx, service, organization_id))
+    secret = await service.reads.read_from(address_of(request), lambda tx: _secret(tx, service, organization_id))
     if secret is None:
         raise NotFound
     now_s = service.database.clock() / 1_000_000
@@ -114,7 +113,7 @@ def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:
 
 async def _refusal(request: Request, service: Service, reason: str) -> BookingError:
     """Return the refusal of a request that Stripe did not sign, which counts against its address."""
-    await asyncio.to_thread(service.authenticator.count_address, credentials_of(request))
+    await asyncio.to_thread(service.authenticator.count_address, Credentials((), address_of(request)))
     return Malformed.at(_SIGNATURE_FIELD, "is not the signature of this request by Stripe", reason)
 
 

@@ -5,12 +5,11 @@ from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from booking_core.models.bookings import AddOnInput, BookingQuote, GuestInput, GuestLineInput
+from booking_core.models.bookings import AddOnInput, Booking, BookingChange, BookingQuote, GuestInput, GuestLineInput
 from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator, resume_windows
 from booking_sdk._parse import parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Booking, BookingChange
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
 from booking_sdk.params import (

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint
+from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
 from booking_sdk._base_client import AsyncAPIResource
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.event_parsing import unwrap
-from booking_sdk.models import AnyEvent, WebhookEndpointWithSecret
+from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
 from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
 from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, Order, RecoverableStatusParam
@@ -380,7 +380,7 @@ class AsyncWebhooks(AsyncAPIResource):
             PayloadError: The delivery is authentic, but its body is not an event.
             ConfigurationError: There is no secret.
         """
-        secrets = secret or self._client._config.webhook_secrets
+        secrets = secret or self._client._config.webhook_secret
         if not secrets:
             raise ConfigurationError("webhook_secret is missing: pass it, or set BOOKING_WEBHOOK_SECRET")
         return unwrap(payload, headers, secrets, now=now)

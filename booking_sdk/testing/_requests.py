@@ -12,17 +12,15 @@ from booking_sdk._retries import AttemptResult
 from booking_sdk.response import Response
 
 
+@dataclass(eq=False, repr=False)
 class FakeRequest:
     """A request that the fake received. `json` is its parsed body; `headers` have lower-case names."""
 
-    def __init__(
-        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = body
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
 
     @classmethod
     def of(cls, raw: httpx.Request) -> Self:
@@ -57,23 +55,14 @@ class Fault:
         return self.method in (None, request.method) and (self.path is None or request.path.startswith(self.path))
 
 
-class Faults:
-    """The failures that are still to come, in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self._coming: list[Fault] = []
-
-    def add(self, fault: Fault) -> None:
-        self._coming.append(fault)
-
-    def take(self, request: FakeRequest) -> Fault | None:
-        """Return the failure of a request, and count it."""
-        fault = next((fault for fault in self._coming if fault.matches(request)), None)
-        if fault is not None:
-            fault.times -= 1
-            if fault.times <= 0:
-                self._coming.remove(fault)
-        return fault
+def take_fault(coming: list[Fault], request: FakeRequest) -> Fault | None:
+    """Return the failure of a request, and count it. The failures are in the order in which they were asked for."""
+    fault = next((fault for fault in coming if fault.matches(request)), None)
+    if fault is not None:
+        fault.times -= 1
+        if fault.times <= 0:
+            coming.remove(fault)
+    return fault
 
 
 def mock_transport(respond: Callable[[httpx.Request], AttemptResult]) -> httpx.MockTransport:

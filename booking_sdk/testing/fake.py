@@ -13,22 +13,22 @@ from booking_core import bookings, organizations
 from booking_core.base.tokens import new_id
 from booking_core.catalogue import departures
 from booking_core.models.base import Resource
-from booking_core.models.bookings import CancelReason
+from booking_core.models.bookings import Booking, CancelReason
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
-from booking_core.models.gift_cards import GiftCardTransaction
+from booking_core.models.gift_cards import GiftCard, GiftCardTransaction
 from booking_core.models.scopes import Scope
 from booking_core.organizations import keys
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk._sync.client import BookingClient
 from booking_sdk.client import AsyncBookingClient
 from booking_sdk.errors import ConflictError
-from booking_sdk.models import AnyEvent, Booking, GiftCard
+from booking_sdk.models import AnyEvent
 from booking_sdk.options import ClientOptions
 from booking_sdk.response import Response
 from booking_sdk.testing import _filling, factories
-from booking_sdk.testing._requests import FakeRequest, Fault, Faults, mock_transport
+from booking_sdk.testing._requests import FakeRequest, Fault, mock_transport, take_fault
 from booking_sdk.testing._service import BASE_URL, InProcessService
 from booking_sdk.testing.clock import ManualClock, on_clock
 
@@ -86,7 +86,7 @@ class FakeBookingAPI:
         self._experiences: dict[str, dict[str, Any]] = {}
         """The entries of the catalogue, by the ids of the experiences."""
         self._starts: set[tuple[str, datetime]] = set()
-        self._faults = Faults()
+        self._faults: list[Fault] = []
         self._lock = threading.RLock()
         self._currency = currency
         own = httpx.Client(transport=mock_transport(self._service.respond))
@@ -365,7 +365,7 @@ class FakeBookingAPI:
         headers = [(b"content-type", b"application/json")]
         if retry_after is not None:
             headers.append((b"retry-after", str(retry_after).encode()))
-        self._faults.add(Fault(Response(status, headers, json.dumps(refusal).encode()), times, method, path))
+        self._faults.append(Fault(Response(status, headers, json.dumps(refusal).encode()), times, method, path))
 
     def drop_connection_after_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -378,7 +378,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out in place of a broken connection.
         """
-        self._faults.add(Fault(_dropped(as_timeout), times, method, path, after_commit=True))
+        self._faults.append(Fault(_dropped(as_timeout), times, method, path, after_commit=True))
 
     def drop_connection_before_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
@@ -393,7 +393,7 @@ class FakeBookingAPI:
             path: Only requests whose path begins with this.
             as_timeout: True to time out in place of a broken connection.
         """
-        self._faults.add(Fault(_dropped(as_timeout), times, method, path))
+        self._faults.append(Fault(_dropped(as_timeout), times, method, path))
 
     def refuse_connections(self, times: int = 1) -> None:
         """Refuse the connections of the next requests.
@@ -401,13 +401,13 @@ class FakeBookingAPI:
         Args:
             times: The number of requests.
         """
-        self._faults.add(Fault(Failure(sent=False, timed_out=False, reason="the test refuses connections"), times))
+        self._faults.append(Fault(Failure(sent=False, timed_out=False, reason="the test refuses connections"), times))
 
     def _receive(self, raw: httpx.Request) -> AttemptResult:
         request = FakeRequest.of(raw)
         with self._lock:
             self.requests.append(request)
-            fault = self._faults.take(request)
+            fault = take_fault(self._faults, request)
         if fault is None:
             return self._service.respond(raw)
         if fault.after_commit:

@@ -1,34 +1,42 @@
-"""Dependencies of path operations: the caller with its scope, the executors, and the command of a request that writes.
+"""Dependencies of path operations: the service, a transaction, and the caller with its scope; and their router.
 
 FastAPI resolves dependencies in the order of a path operation's parameters, before it validates path, query and body.
 With the caller first and the command second, that is the order of checks of decision R1.
+
+The route class decides where an operation runs:
+
+- A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads, in one hop with the look-up of its
+  key. Its result is JSON, as a dict or as bytes, and is not validated on the way out. If its path ends with an id, or
+  if it takes no transaction, it is answered where its key is looked up. Any other one is a list, with two seconds for a
+  statement.
+- A `def` operation that returns a `CreateRequest` is carried out in the batch of the waiting bookings.
+- An `async def` operation runs on the event loop, after its dependencies, and returns an `Answer` or a `Response`.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+import inspect
+from collections.abc import Collection, Iterator
+from enum import Enum
 from typing import Annotated, Any
 
-import orjson
-from fastapi import Depends, Header, Request, Response, Security
+from fastapi import APIRouter, Depends, Request, Security
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
 from booking_core.base.context import Caller
-from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
+from booking_core.base.errors import IdempotencyInProgress
 from booking_core.bookings import CreateRequest
 from booking_core.db.engine import Tx
-from booking_core.models.bookings import BookingCreate
 from booking_core.models.events import READ_SCOPE
-from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_core.models.scopes import Scope
-from booking_core.records import audit, idempotency
-from booking_core.records.idempotency import Answer, Once
-from booking_server.api import errors
-from booking_server.api.requests import ApiRequest, RequestBody
-from booking_server.api.responses import respond
+from booking_core.records.idempotency import Answer
+from booking_server.api.middleware import CREDENTIALS
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Mark, Service
+from booking_server.fastapi_ext import etags, routes
+from booking_server.fastapi_ext.requests import ApiRequest
+from booking_server.fastapi_ext.routes import Operate, Operation
 
 # The service ---------------------------------------------------------------------------------------------------------
 
@@ -59,27 +67,24 @@ ReadTx = Annotated[Tx, Depends(get_read_tx)]
 # The caller ----------------------------------------------------------------------------------------------------------
 
 
-def credentials_of(request: Request) -> Credentials:
-    """Return the key of the request as it was sent, and the address that sent it."""
+def address_of(request: Request) -> str:
+    """Return the address that sent the request."""
     client = request.scope.get("client")
-    return Credentials(request.scope["headers"], client[0] if client else "")
+    return client[0] if client else ""
 
 
-class counted:  # noqa: N801 - used as a function, like `contextlib.closing`
-    """Gives the credentials of the request to its body, and keeps the state of the rate limit for the response."""
+def credentials_of(request: Request) -> Credentials:
+    """Return the key of the request as it was sent, and its address. The response shows the state of its rate limit."""
+    credentials: Credentials = request.scope.setdefault(
+        CREDENTIALS, Credentials(request.scope["headers"], address_of(request))
+    )
+    return credentials
 
-    __slots__ = ("_credentials", "_request")
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._credentials = credentials_of(request)
-
-    def __enter__(self) -> Credentials:
-        return self._credentials
-
-    def __exit__(self, *_: object) -> None:
-        if self._credentials.reading:
-            self._request.state.rate_limit = self._credentials.reading
+def mark_of(request: Request) -> Mark:
+    """Return what marks an idempotency key as in use in this process: the API key and the idempotency key as sent."""
+    found = dict(request.scope["headers"])
+    return found.get(b"authorization"), found.get(b"idempotency-key")
 
 
 class ApiKeyScheme(SecurityBase):
@@ -95,8 +100,7 @@ class ApiKeyScheme(SecurityBase):
 
     async def __call__(self, request: Request, service: ServiceDep) -> Caller:
         """Return the caller of the request, counted against the rate limit of its key."""
-        with counted(request) as credentials:
-            return await service.authenticate(credentials)
+        return await service.authenticate(credentials_of(request))
 
 
 api_key = ApiKeyScheme()
@@ -121,194 +125,80 @@ AnyCaller = Annotated[Caller, Security(authorize)]
 FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.values()))]
 
 
-# Commands ------------------------------------------------------------------------------------------------------------
-
-_KEY_MIDDLE = f"{{{IDEMPOTENCY_KEY_LENGTH_MIN - 2},{IDEMPOTENCY_KEY_LENGTH_MAX - 2}}}"
+# The router ----------------------------------------------------------------------------------------------------------
 
 
-def _key_header(*, is_required: bool) -> Any:
-    return Header(
-        alias="Idempotency-Key",
-        description=(
-            "Makes a retry safe: the same key and body are answered as the first time. Printable ASCII; a random UUID "
-            "for each thing that is to be done is a good one."
-        ),
-        json_schema_extra={
-            "minLength": IDEMPOTENCY_KEY_LENGTH_MIN,
-            "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX,
-            "pattern": f"^[!-~][ -~]{_KEY_MIDDLE}[!-~]$",
-            "examples": ["4f1c2a9e-7b3d-4e60-8a15-c9d2e6f0b7a3"],
-            "x-required": is_required,
-        },
-    )
+class Read(Operation):
+    """An operation among the reads of the service. It is a list where it may cost more than the look-up of a row."""
+
+    given = (api_key, get_read_tx)
+    given_late = (get_read_tx,)
+
+    def __init__(self, dependant: Dependant) -> None:
+        super().__init__(dependant)
+        self._is_list = _takes(dependant, (get_read_tx,)) and not (dependant.path or "").endswith("}")
+        self._is_tagged = etags.is_tagged(dependant.call)
+
+    async def run(self, request: ApiRequest, body: Any) -> Answer:
+        def run(tx: Tx, caller: Caller) -> Any:
+            return self._tagged(request, self.plan.run(request, body, {api_key: caller, get_read_tx: tx}))
+
+        return await service_of(request).reads.read_for(credentials_of(request), run, is_list=self._is_list)
+
+    async def finish(self, request: ApiRequest, operate: Operate) -> Answer:
+        reads = service_of(request).reads
+        return await reads.read(lambda tx: self._tagged(request, operate({get_read_tx: tx})))
+
+    def _tagged(self, request: Request, result: Any) -> Any:
+        return etags.answer(result, request.scope["headers"]) if self._is_tagged else result
 
 
-def _checked_key(key: str | None) -> str | None:
-    """Return the value of the header: 8 to 200 printable ASCII characters (decision I2), or None without it."""
-    if not key:
-        return None
-    if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
-        bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
-        raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
-    if not (key.isascii() and key.isprintable()):
-        raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
-    return key
+class Create(Operation):
+    """An operation in the batch of the waiting bookings."""
 
+    given = (api_key,)
 
-@dataclass(frozen=True, slots=True)
-class KeyedRequest:
-    """A request that writes, with its Idempotency-Key if it has one."""
+    async def run(self, request: ApiRequest, body: Any) -> Answer:
+        service, credentials, mark = service_of(request), credentials_of(request), mark_of(request)
 
-    request: Request
-    key: str | None
+        def prepare(caller: Caller) -> CreateRequest:
+            create: CreateRequest = self.plan.run(request, body, {api_key: caller})
+            return create
 
-    def once(self, body: RequestBody) -> Once | None:
-        """Return the key with the fingerprint of the request, after the body was checked as JSON."""
-        value = body.json_object(is_optional=True)
-        if self.key is None:
-            return None
-        return Once(self.key, idempotency.fingerprint(self.request.method, self.request.scope["path"], value))
-
-    def creation(self, caller: Caller, body: BookingCreate) -> CreateRequest:
-        """Return the request to create a booking, for the batch of those that wait."""
-        assert isinstance(self.request, ApiRequest)
-        once = self.once(self.request.read_body)
-        assert once is not None
-        return CreateRequest(caller, body, once, self.refuse)
-
-    def refuse(self, error: BookingError) -> Answer:
-        """Return the answer to store for a refusal that was reached by executing."""
-        return errors.answer(error, self.request.scope["booking.request_id"])
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Runs the transaction of a request that writes, once for each idempotency key."""
-
-    keyed: KeyedRequest
-    service: Service
-    takes_key: bool
-
-    async def write_audited(
-        self, caller: Caller, action: str, work: Callable[[Tx], Answer], objects: audit.Objects | None = None
-    ) -> Response:
-        """Run the work as `write` does, with an entry of the audit trail in its transaction if it changes something.
-
-        Args:
-            action: the package and the verb, such as `webhooks.change`.
-            objects: ids by what they are; by default that of the answer.
-        """
-        written: list[audit.Entry] = []
-
-        def audited(tx: Tx) -> Answer:
-            before = tx.collected
-            answer = work(tx)
-            if tx.collected == before:
-                written.clear()
-                return answer
-            found = objects or {"id": orjson.loads(answer.body)["id"]}
-            entry = audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found)
-            audit.record(tx, entry, at=caller.at)
-            written[:] = [entry]
-            return answer
-
-        response = await self.write(caller, audited)
-        for entry in written:
-            entry.log()
-        return response
-
-    async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Response:
-        """Run the work in a transaction, or replay the answer that is stored for the key, and respond."""
-
-        async def finish(answer: Answer) -> Answer:
-            return answer
-
-        return await self.write_then(caller, work, finish)
-
-    async def write_then(
-        self, caller: Caller, work: Callable[[Tx], Answer], finish: Callable[[Answer], Awaitable[Answer]]
-    ) -> Response:
-        """Run the work as `write` does, and respond with what `finish` makes of its answer.
-
-        It runs behind the transaction, while the key is in use still, and again with each replay.
-        """
-        body = await self.keyed.request.body()
-        assert isinstance(body, RequestBody)
-        once = self.keyed.once(body)
-
-        def execute(tx: Tx) -> Answer:
-            return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
-
-        if not once:
-            return respond(await finish(await self._run(caller, execute, is_once=not self.takes_key)))
-        mark = mark_of(self.keyed.request)
-        if mark in self.service.running:
+        def refuse(_: Tx, caller: Caller) -> Answer:
+            prepare(caller)  # it passes its own checks first
             raise IdempotencyInProgress
-        with self.service.marked(mark):
-            return respond(await finish(await self._run(caller, execute, is_once=False)))
 
-    async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
-        organization = caller.organization
-        instant = caller.at if organization.clock_offset else None
-        return await self.service.write(execute, organization_id=organization.id, is_once=is_once, instant=instant)
+        if mark in service.running:
+            return await service.reads.read_for(credentials, refuse, is_list=False)
+        with service.marked(mark):
+            return await service.create_booking(credentials, prepare, size=len(body))
 
-
-def mark_of(request: Request) -> Mark:
-    """Return what marks an idempotency key as in use in this process: the API key and the idempotency key as sent."""
-    found = dict(request.scope["headers"])
-    return found.get(b"authorization"), found.get(b"idempotency-key")
+    async def finish(self, request: ApiRequest, operate: Operate) -> Answer:
+        create: CreateRequest = operate({})
+        size = len(request.read_body)
+        return await service_of(request).create_booking(credentials_of(request), lambda _: create, size=size)
 
 
-_RequiredKey = Annotated[str | None, _key_header(is_required=True)]
-_OptionalKey = Annotated[str | None, _key_header(is_required=False)]
+class ApiRoute(routes.ApiRoute):
+    """A route of the API, whose operation runs as its function is declared."""
+
+    def operation(self, dependant: Dependant) -> Operation:
+        assert dependant.call is not None
+        if inspect.iscoroutinefunction(dependant.call):
+            return Operation(dependant)
+        is_creation = inspect.signature(dependant.call).return_annotation is CreateRequest
+        return Create(dependant) if is_creation else Read(dependant)
 
 
-def with_key(request: Request, key: _RequiredKey = None) -> KeyedRequest:
-    """Return the request with its Idempotency-Key, which it must carry."""
-    if not key:
-        raise IdempotencyKeyRequired
-    return KeyedRequest(request, _checked_key(key))
+class ApiRouter(APIRouter):
+    """A router of the API. The id of an operation, by which clients know it, is the name of its function."""
+
+    def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
+        super().__init__(
+            prefix=prefix, tags=tags, route_class=ApiRoute, generate_unique_id_function=lambda route: route.name
+        )
 
 
-def with_optional_key(request: Request, key: _OptionalKey = None) -> KeyedRequest:
-    """Return the request with its Idempotency-Key, if it carries one."""
-    return KeyedRequest(request, _checked_key(key))
-
-
-Keyed = Annotated[KeyedRequest, Depends(with_key)]
-
-_ORDER_KEY = Header(
-    alias="Idempotency-Key",
-    description="The key with which the order is booked. Nothing is stored for it.",
-    json_schema_extra={"minLength": IDEMPOTENCY_KEY_LENGTH_MIN, "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX},
-)
-
-
-def order_key(key: Annotated[str | None, _ORDER_KEY] = None) -> str | None:
-    """Return the Idempotency-Key of the order that a request asks about, if it carries one."""
-    return _checked_key(key)
-
-
-OrderKey = Annotated[str | None, Depends(order_key)]
-
-
-async def idempotent_command(keyed: Keyed, service: ServiceDep) -> Command:
-    """Return the command of a request that must carry an Idempotency-Key."""
-    return Command(keyed, service, takes_key=True)
-
-
-async def optionally_idempotent_command(
-    keyed: Annotated[KeyedRequest, Depends(with_optional_key)], service: ServiceDep
-) -> Command:
-    """Return the command of a request that may carry an Idempotency-Key."""
-    return Command(keyed, service, takes_key=True)
-
-
-async def plain_command(request: Request, service: ServiceDep) -> Command:
-    """Return the command of a request that takes no Idempotency-Key."""
-    return Command(KeyedRequest(request, None), service, takes_key=False)
-
-
-IdempotentCommand = Annotated[Command, Depends(idempotent_command)]
-OptionallyIdempotentCommand = Annotated[Command, Depends(optionally_idempotent_command)]
-PlainCommand = Annotated[Command, Depends(plain_command)]
+def _takes(dependant: Dependant, calls: Collection[Any]) -> bool:
+    return any(sub.call in calls or _takes(sub, calls) for sub in dependant.dependencies)

@@ -16,13 +16,9 @@ from booking_core.base import errors
 from booking_core.base.errors import BookingError
 from booking_core.models.problems import describe
 from booking_core.records.idempotency import Answer
-from booking_server.api import requests
-from booking_server.api.middleware import context_headers
-from booking_server.api.observer import REFUSALS
-from booking_server.api.request_log import REASON
-from booking_server.api.responses import JsonBytes
-from booking_server.execution.authenticator import Credentials
-from booking_server.execution.service import Service
+from booking_server.api.dependencies import credentials_of, service_of
+from booking_server.api.middleware import REASON, REFUSALS, context_headers
+from booking_server.fastapi_ext import requests
 
 STATUS: dict[type[BookingError], int] = {
     errors.Malformed: 400,
@@ -86,7 +82,7 @@ def headers(error: BookingError) -> dict[str, str]:
 def respond_with(error: BookingError, request_id: str) -> Response:
     """Return the response of a refusal."""
     refused = answer(error, request_id)
-    return JsonBytes(refused.body, refused.status, headers(error))
+    return Response(refused.body, refused.status, headers(error), "application/json")
 
 
 def note(request: Request, error: BookingError) -> None:
@@ -159,19 +155,15 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _count_address(request: Request) -> None:
-    service: Service = request.app.state.service
-    client = request.scope.get("client")
-    credentials = Credentials((), client[0] if client else "")
     with contextlib.suppress(errors.RateLimited):
         # In a thread, since a shared store of the limiter is asked over a socket.
-        await asyncio.to_thread(service.authenticator.count_address, credentials)
-    request.state.rate_limit = credentials.reading
+        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request))
 
 
 async def _failed(request: Request, _: Any) -> Response:
     failed = internal(request_id(request))
     # The error goes on to uvicorn, which closes the connection: a client has to be told, or its next request is lost.
-    response = JsonBytes(failed.body, failed.status, {"connection": "close"})
+    response = Response(failed.body, failed.status, {"connection": "close"}, "application/json")
     # Starlette sends this response from outside the middleware that adds them to all others.
     response.raw_headers.extend(context_headers(request.scope))
     return response

@@ -1,20 +1,201 @@
-"""Middleware: the request id, the rate limit's state and the safety headers on every response, and the observer."""
+"""Middleware: the request id, the state of the rate limit and the safety headers of every response, and the observer.
+
+The observer times each request once, for the metrics, the request log and the trace. It is a value of the lifespan's
+state, which an ASGI server puts into the scope of each request. A request that is refused before the application sees
+it is counted and logged like any other.
+"""
 
 import logging
+import random
 import re
-from collections.abc import Awaitable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core.base import tokens
+from booking_core.base.errors import BookingError
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
-from booking_server.api.observer import FAILED, REFUSED, STATE, RequestObserver, code_of
+from booking_server.execution.authenticator import Credentials, bearer_token
 
 log = logging.getLogger("booking.http")
+requests_log = logging.getLogger("booking.requests")
+
+STATE = "observer"
+"""The key of the observer in the lifespan's state."""
+CREDENTIALS = "booking.credentials"
+"""The key in the scope of a request with its credentials, once a dependency has counted it."""
+REASON = "booking.reason"
+"""The key in the scope of a request with the reason of a refusal with 503."""
+WITHDRAWN = "booking.withdrawn"
+"""The key in the scope of a request that is refused in another scope, since its body is invalid."""
+REFUSALS = "booking.refusals"
+"""The key in the scope of a list that takes the refusal of the request by a queue or by the rate limit of its key."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,%d}" % REQUEST_ID_LENGTH_MAX)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
+_CODE = re.compile(rb'"code":"([a-z0-9_]+)"')
+"""The code in the body of an error. Quotation marks in the text before it are escaped."""
+_REFUSED, _FAILED, _UNAVAILABLE = 400, 500, 503
+UNAVAILABLE_MAX = 100
+"""The lines of refusals with 503 in a second. An overloaded process must not spend its time on them; the metrics count
+all."""
+# In the order of the fields of a line.
+_LINE = "%s %s: status %s, code %s, reason %s, %.1f ms, request %s, organization %s, key %s"
+
+
+# The request log -----------------------------------------------------------------------------------------------------
+
+
+class RequestLog:
+    """Writes a line for a share of the requests, and for each one that fails or is refused with 503.
+
+    A line has the operation, its result and its caller, and nothing that the request sent. `takes` decides which
+    requests have one, and costs the others a comparison.
+
+    Args:
+        share: from 0 to 1.
+        organization_of: returns the organization of a key that was valid when it was last looked up.
+        sample: returns 0 to 1; the request is logged if that is below the share.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        organization_of: Callable[[str], str | None],
+        *,
+        sample: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._share = share
+        self._organization_of = organization_of
+        self._sample = sample
+        self._clock = clock
+        self._second = 0
+        self._unavailable = 0
+        """The lines of refusals with 503 in this second."""
+
+    def takes(self, status: int) -> bool:
+        """Return whether a request with that status has a line."""
+        if status >= _FAILED:
+            return status != _UNAVAILABLE or self._takes_unavailable()
+        return self._share > 0 and self._sample() < self._share
+
+    def _takes_unavailable(self) -> bool:
+        second = int(self._clock())
+        self._unavailable = self._unavailable + 1 if second == self._second else 1
+        self._second = second
+        return self._unavailable <= UNAVAILABLE_MAX
+
+    def write(self, scope: Scope, status: int | None, code: str | None, duration_s: float) -> None:
+        """Write the line of a request.
+
+        Args:
+            status: None if the client left before the response began.
+            code: of a refusal.
+        """
+        organization_id, prefix = self._caller(scope)
+        fields = {
+            "method": scope["method"],
+            "operation": getattr(scope.get("endpoint"), "__name__", None),
+            "status": status,
+            "code": code,
+            "reason": scope.get(REASON),
+            "duration_ms": round(duration_s * 1000, 3),
+            "request_id": scope["booking.request_id"],
+            "organization_id": organization_id,
+            "key_prefix": prefix,
+        }
+        is_failure = status is not None and status >= _FAILED and status != _UNAVAILABLE
+        requests_log.log(logging.WARNING if is_failure else logging.INFO, _LINE, *fields.values(), extra=fields)
+
+    def _caller(self, scope: Scope) -> tuple[str | None, str | None]:
+        """Return the organization and the public prefix of a valid key.
+
+        Any other text in the header may be a secret of another service.
+        """
+        try:
+            key = bearer_token(scope["headers"])
+        except BookingError:
+            return None, None
+        organization_id = self._organization_of(key)
+        return organization_id, tokens.api_key_prefix(key) if organization_id else None
+
+
+# The observer --------------------------------------------------------------------------------------------------------
+
+
+class Counts(Protocol):
+    """The metrics of requests."""
+
+    def observe_request(self, scope: Scope, status: int, seconds: float) -> None: ...
+    def observe_refusal(self, reason: str) -> None: ...
+
+
+class RequestTracer(Protocol):
+    """The trace of requests. It keeps its state in their scopes."""
+
+    def begin_request(self, scope: Scope) -> None: ...
+    def end_request(self, scope: Scope, status: int, code: str | None) -> None: ...
+
+
+class RequestObserver:
+    """Observes the requests of one process.
+
+    Args:
+        counts: counts each request.
+        log: writes the lines of those that have one.
+        tracer: makes a span of each request.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        log: RequestLog | None = None,
+        tracer: RequestTracer | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.counts = counts
+        self.log = log
+        self.tracer = tracer
+        self._clock = clock
+
+    def begin(self, scope: Scope) -> float:
+        """Return the time at which a request began, for `end`."""
+        if self.tracer is not None:
+            self.tracer.begin_request(scope)
+        return self._clock()
+
+    def end(self, scope: Scope, status: int, code: str | None, begun_s: float) -> None:
+        """Count, log and trace a request.
+
+        Args:
+            status: of the response; 0 if the client had disconnected before it began.
+            code: of a refusal.
+        """
+        seconds = self._clock() - begun_s
+        if WITHDRAWN not in scope:
+            self.counts.observe_request(scope, status, seconds)
+            if status == _UNAVAILABLE and REASON in scope:
+                self.counts.observe_refusal(scope[REASON])
+            if self.log is not None and self.log.takes(status):
+                self.log.write(scope, status or None, code, seconds)
+        if self.tracer is not None:
+            self.tracer.end_request(scope, status, code)
+
+
+def _code_of(message: Message) -> str | None:
+    """Return the code in the body of a refusal."""
+    found = _CODE.search(message.get("body", b""))
+    return str(found[1], "ascii") if found else None
+
+
+# The middleware ------------------------------------------------------------------------------------------------------
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -27,8 +208,6 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 class RequestContextMiddleware:
     """Gives every request its id and its observer, and every response the headers that all have.
-
-    The state of the rate limit is in `request.state.rate_limit` once a dependency has counted the request.
 
     Args:
         observer: of requests whose scope has none in its state.
@@ -52,8 +231,8 @@ class RequestContextMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
-            elif status >= REFUSED and code is None:
-                code = code_of(message)
+            elif status >= _REFUSED and code is None:
+                code = _code_of(message)
             return send(message)
 
         try:
@@ -61,7 +240,7 @@ class RequestContextMiddleware:
         except Exception:
             log.exception("request %s failed", request_id)
             if not status:  # Starlette responds to it outside of the middleware
-                status, code = FAILED, "internal_error"
+                status, code = _FAILED, "internal_error"
             raise
         finally:
             if observer is not None:
@@ -70,7 +249,8 @@ class RequestContextMiddleware:
 
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response to the request; one that says how it may be cached keeps that."""
-    reading = scope["state"].get("rate_limit") if "state" in scope else None
+    credentials: Credentials | None = scope.get(CREDENTIALS)
+    reading = credentials.reading if credentials else None
     added = [
         *(reading.headers if reading else ()),
         (b"x-request-id", scope["booking.request_id"].encode()),

@@ -20,9 +20,9 @@ from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
 from booking_server.api import errors
-from booking_server.api.dependencies import ServiceDep, counted, service_of
-from booking_server.api.requests import read_body
+from booking_server.api.dependencies import ServiceDep, credentials_of, service_of
 from booking_server.execution.service import Service
+from booking_server.fastapi_ext.requests import read_body
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.links import Link, get_gift_card_link, get_link, language_of_stranger
 from booking_server.guest_pages.offers import can_cancel, can_move
@@ -229,6 +229,5 @@ async def _count(request: Request) -> None:
     Raises:
         RateLimited: the address is over its limit.
     """
-    with counted(request) as credentials:
-        # In a thread, because a shared store of the limiter is called over the network.
-        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials, "guest")
+    # In a thread, because a shared store of the limiter is called over the network.
+    await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request), "guest")

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from booking_core.base.errors import BookingError, Malformed, RateLimited
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
-from booking_server.api.observer import REFUSALS, WITHDRAWN
+from booking_server.api.middleware import REFUSALS, WITHDRAWN
 from booking_server.cells.routing import GUEST_PAGES
 from booking_server.execution.authenticator import unmapped
 from booking_server.http.admission import STATE, Admission, Client, Owner

@@ -17,7 +17,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from booking_core.base.errors import NotFound
-from booking_server.api.responses import JsonBytes
 from booking_server.monitoring.health import Report, Status
 from booking_server.monitoring.monitor import ProcessMonitor
 
@@ -59,7 +58,8 @@ def _monitor_of(request: Request) -> ProcessMonitor:
 
 
 def _response(report: Report) -> Response:
-    return JsonBytes(orjson.dumps(report.as_json()), _UNAVAILABLE if report.status is Status.FAILED else 200)
+    status = _UNAVAILABLE if report.status is Status.FAILED else 200
+    return Response(orjson.dumps(report.as_json()), status, media_type="application/json")
 
 
 def create_monitoring_app(monitor: ProcessMonitor) -> FastAPI:

@@ -1,8 +1,51 @@
-"""The pages that document the API: `/` and the interactive reference at `/docs`.
+"""Serve the pages that document the API: `/` and the interactive reference at `/docs`, with their scripts and styles.
 
-Everything they load is served from here, so they work offline and under a strict Content-Security-Policy.
+They need no key and are not in the OpenAPI document. Swagger UI is from the package `fastapi-swagger`. Everything that
+a page loads is served from here, so the pages work offline and under a strict Content-Security-Policy.
 """
 
-from booking_server.reference.pages import router
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
-__all__ = ["router"]
+from booking_core.base.errors import NotFound
+
+_READ = ["GET", "HEAD"]
+_FILES = StaticFiles(packages=[("booking_server.reference", "static"), ("fastapi_swagger", "resources")])
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+"""`data:` is for the icons in Swagger UI's style sheet."""
+_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.api_route("/", methods=_READ)
+async def get_index(request: Request) -> Response:
+    """Return the page that says where the guides and the reference are."""
+    return await get_asset(request, "index.html")
+
+
+@router.api_route("/docs", methods=_READ)
+async def get_docs(request: Request) -> Response:
+    """Return the page that starts Swagger UI."""
+    return await get_asset(request, "docs.html")
+
+
+@router.api_route("/docs/assets/{name}", methods=_READ)
+async def get_asset(request: Request, name: str) -> Response:
+    """Return a file, or status 304 if the client has it."""
+    try:
+        response = await _FILES.get_response(name, request.scope)
+    except HTTPException:
+        raise NotFound("There is no such path.") from None
+    response.headers.update(_HEADERS)
+    return response

@@ -25,7 +25,6 @@ from sdk_support.routed import Clients
 
 from booking_sdk import (
     APIConnectionError,
-    APIStatusError,
     APITimeoutError,
     AsyncBookingClient,
     BookingClient,
@@ -47,30 +46,6 @@ def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) ->
 
 def booked(client: Any) -> Any:
     return client.bookings.cancel("b1", idempotency_key="order-0001")
-
-
-# Redirects
-
-
-@pytest.mark.parametrize("given", [None, httpx, httpx2], ids=["own", "httpx", "httpx2"])
-def test_a_redirect_to_an_invalid_location_is_an_unexpected_response(
-    given: Any, flavour: str, runner: asyncio.Runner
-) -> None:
-    head = b"HTTP/1.1 308 Permanent Redirect\r\nLocation: http://[::1\r\nContent-Length: 9\r\n\r\n"
-
-    def script(connection: socket.socket, _: bytes) -> None:
-        connection.sendall(head + b"elsewhere")
-
-    theirs = given and (given.Client() if flavour == "sync" else given.AsyncClient())
-    with scripted_server(script) as url:
-        client = client_of(flavour, runner, url, http_client=theirs)
-        for _ in range(3):
-            with pytest.raises(APIStatusError, match=r"a redirect to http://\[::1, which is not followed") as caught:
-                booked(client)
-            assert caught.value.status_code == 308
-        client.close()
-    if given is not None:
-        runner.run(theirs.aclose()) if flavour == "async" else theirs.close()
 
 
 # Time

@@ -12,6 +12,7 @@ import pytest
 from sdk_support.routed import DROPPED, KEY, Answer, answered, as_json, play
 
 import booking_sdk
+from booking_core.models.bookings import Booking
 from booking_sdk import (
     APIConnectionError,
     APIError,
@@ -30,7 +31,6 @@ from booking_sdk import (
     UnprocessableEntityError,
 )
 from booking_sdk.errors import error_class
-from booking_sdk.models import Booking
 from booking_sdk.response import Response
 
 CLASSES = [

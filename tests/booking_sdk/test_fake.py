@@ -20,7 +20,6 @@ from booking_sdk import (
     BookingClient,
     BookingEvent,
     BookingRescheduled,
-    ConflictError,
     Departure,
     IdempotencyInProgressError,
     InsufficientCapacityError,
@@ -355,22 +354,3 @@ def test_checkout_that_is_not_paid_gives_its_seats_back() -> None:
     assert api.client().departures.get(departure.id).seats_available == 2
     assert api.client().bookings.get(checkout.id).status == "cancelled"
     assert api.pay_checkout(checkout.id).status == "cancelled"
-
-
-def test_checkout_keeps_a_reference_and_metadata() -> None:
-    api = FakeBookingAPI()
-    departure = api.add_departure(seats=9)
-    kept = {"external_reference": "A-1", "metadata": {"channel": "acme"}}
-    booking = check_out(api, departure.id, external_reference_unique=True, **kept).booking
-    assert (booking.external_reference, booking.metadata) == ("A-1", {"channel": "acme"})
-    with pytest.raises(ConflictError):
-        check_out(api, departure.id, external_reference_unique=True, **kept)
-
-
-def test_gift_card_pays_for_a_checkout() -> None:
-    api = FakeBookingAPI()
-    departure = api.add_departure(seats=4)
-    card = api.add_gift_card(amount_minor=200_000)
-    checkout = check_out(api, departure.id, gift_card_code="GIFT-9Q4T-7K2M")
-    assert (checkout.booking.status, checkout.payment) == ("confirmed", None)
-    assert api.client().gift_cards.get(card.id).balance.amount_minor == 200_000 - 178_000

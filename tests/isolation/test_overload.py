@@ -11,7 +11,7 @@ import pytest
 from support.connections import Connection, SteppedLoop, respond, stepped_loop
 
 from booking_core.base.errors import Unavailable
-from booking_server.api.observer import REFUSALS
+from booking_server.api.middleware import REFUSALS
 from booking_server.http import admission as rules
 from booking_server.http.admission import STATE, Admission
 

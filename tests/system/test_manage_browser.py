@@ -1,11 +1,7 @@
-"""The guest's page in a real browser that runs no script, on a phone and on a desktop.
-
-BOOKING_TEST_SCREENSHOTS names a folder that is given pictures of it, to be looked at.
-"""
+"""The guest's page in a real browser that runs no script, on a phone and on a desktop."""
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,33 +17,23 @@ from booking_core.db import tables
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue
 
-selenium = pytest.importorskip("selenium")
+pytest.importorskip("selenium")
 
-from selenium import webdriver  # noqa: E402 - only where it is installed
-from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.support.expected_conditions import url_to_be  # noqa: E402
-from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
-
-CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-PHONE, DESKTOP = (390, 844), (1280, 900)
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
-    reason="chromium and chromium-driver are not installed (`make browser` as root)",
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import url_to_be
+from selenium.webdriver.support.wait import WebDriverWait
+from support.browser import (
+    DESKTOP,
+    PHONE,
+    chromium,
+    fits,
+    needs_chromium,
+    set_color_scheme,
+    show,
+    take_picture,
 )
 
-
-def chromium(profile: Path, *, runs_scripts: bool) -> Any:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    quiet = ("no-first-run", "disable-background-networking", "disable-component-update", "disable-sync")
-    for flag in ("headless", "no-sandbox", "disable-gpu", *quiet):
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={profile}")
-    if not runs_scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-    return webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +46,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def auditor(tmp_path: Path) -> Iterator[Any]:
     """A browser in which axe-core runs, beside pages whose policy allows no script."""
-    driver = chromium(tmp_path, runs_scripts=True)
+    driver = chromium(tmp_path)
     yield driver
     driver.quit()
 
@@ -92,52 +78,29 @@ def address(world: World, service: Service, guest_name: str) -> str:
     return f"http://127.0.0.1:{service.ports[0]}/manage/{link.rpartition('/')[2]}"
 
 
-@pytest.fixture
-def picture(browser: Any) -> Callable[[str], None]:
-    """Takes one, where somebody wants to look at it."""
-    folder = os.environ.get("BOOKING_TEST_SCREENSHOTS")
-
-    def take(name: str) -> None:
-        if folder:
-            browser.save_screenshot(str(Path(folder) / f"{name}.png"))
-
-    return take
-
-
-def show(browser: Any, size: tuple[int, int]) -> None:
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
 def text(browser: Any) -> str:
     return str(browser.find_element(By.TAG_NAME, "body").text)
 
 
-def fits(browser: Any) -> bool:
-    """Return True if no element extends beyond the right edge."""
-    size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
-    return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
-
-
-def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, picture: Callable[[str], None]) -> None:
+def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World) -> None:
     show(browser, PHONE)
     browser.get(address)
     assert "Fjord kayak" in text(browser)
     assert "Confirmed" in text(browser)
     assert fits(browser)
-    picture("manage_phone")
+    take_picture(browser, "manage_phone")
     show(browser, DESKTOP)
     assert fits(browser)
-    picture("manage")
+    take_picture(browser, "manage")
 
     browser.find_element(By.LINK_TEXT, "Cancel this booking").click()
     assert "Cancel this booking?" in text(browser)
     assert "2,080.00 NOK is returned to your card." in text(browser)
     assert fits(browser)
-    picture("manage_cancel")
+    take_picture(browser, "manage_cancel")
     show(browser, PHONE)
     assert fits(browser)
-    picture("manage_cancel_phone")
+    take_picture(browser, "manage_cancel_phone")
     browser.find_element(By.LINK_TEXT, "No, keep it").click()
     assert browser.current_url == address
     assert world.rows(tables.bookings)[0]["status"] == "confirmed"
@@ -148,7 +111,7 @@ def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, pic
     assert "Cancelled" in text(browser)
     assert "2,080.00 NOK will be returned to you, normally to the card that paid." in text(browser)
     assert fits(browser)
-    picture("manage_cancelled_phone")
+    take_picture(browser, "manage_cancelled_phone")
     (booking,) = world.rows(tables.bookings)
     assert (booking["status"], booking["cancel_reason"]) == ("cancelled", "customer")
     browser.refresh()
@@ -239,8 +202,7 @@ def test_every_page_is_accessible_and_fits_in_light_and_in_dark(
     states = [(name, PHONE, "dark") for name in pages] + [(name, DESKTOP, "light") for name in sorted(LIGHT)]
     for name, size, scheme in states:
         show(auditor, size)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        auditor.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        set_color_scheme(auditor, scheme)
         auditor.get(pages[name])
         assert fits(auditor), name
         auditor.execute_script(axe)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_core.models.checkouts import Checkout
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import Checkout
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
 from booking_sdk.request import basket_fields, body_fields, get, path_segment, post_with_key, without_none

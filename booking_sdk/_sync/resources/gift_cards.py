@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from booking_core.models.gift_cards import GiftCardTransaction
+from booking_core.models.gift_cards import GiftCard, GiftCardTransaction
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import parser_for
 from booking_sdk._sync._base_client import APIResource
 from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
-from booking_sdk.models import GiftCard
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import GiftCardStatusParam, Order
 from booking_sdk.request import get, path_segment, utc_timestamp

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint
+from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
 from booking_sdk._page_iterator import PageIterator
 from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._sync._base_client import APIResource
@@ -15,7 +15,7 @@ from booking_sdk._sync.pagination import Page, Paginator, fetch_page
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.event_parsing import unwrap
-from booking_sdk.models import AnyEvent, WebhookEndpointWithSecret
+from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, Order, RecoverableStatusParam
 from booking_sdk.request import (
@@ -379,7 +379,7 @@ class Webhooks(APIResource):
             PayloadError: The delivery is authentic, but its body is not an event.
             ConfigurationError: There is no secret.
         """
-        secrets = secret or self._client._config.webhook_secrets
+        secrets = secret or self._client._config.webhook_secret
         if not secrets:
             raise ConfigurationError("webhook_secret is missing: pass it, or set BOOKING_WEBHOOK_SECRET")
         return unwrap(payload, headers, secrets, now=now)

@@ -5,43 +5,17 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-
-class Change(NamedTuple):
-    """An entry of the changelog."""
-
-    date: str
-    version: str
-    """The version of the resource shapes from then on."""
-    kind: Literal["initial", "breaking", "additive"]
-    text: str
-
-
-CHANGES = tuple(Change(**each) for each in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))
-"""The oldest first; `changelog.json` has them."""
-
-
-def machine_readable() -> list[dict[str, Any]]:
-    """Return the changelog as the description's `x-changelog`."""
-    return [
-        {"date": each.date, "version": each.version, "breaking": each.kind == "breaking", "change": each.text}
-        for each in CHANGES
-    ]
+CHANGES: list[dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""The oldest first; `changelog.json` has them. It is the description's `x-changelog`."""
 
 
 def table() -> str:
     """Return the changelog as a Markdown table."""
-    return "\n".join(_rows())
-
-
-def _rows() -> Iterator[str]:
-    yield "| Date | Version | Change |"
-    yield "|---|---|---|"
-    for each in CHANGES:
-        yield f"| {each.date} | {each.version} | {each.text} |"
+    rows = [f"| {each['date']} | {each['version']} | {each['change']} |" for each in CHANGES]
+    return "\n".join(["| Date | Version | Change |", "|---|---|---|", *rows])
 
 
 PAGE = f"""\

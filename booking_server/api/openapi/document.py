@@ -18,7 +18,7 @@ from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
 from booking_server.api import errors
 from booking_server.api.openapi import changelog, data, webhooks
-from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, add, header_refs, shared
+from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, Refusal, header_refs, refusals
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def rendered(document: Json) -> bytes:
 def complete(document: Json) -> Json:
     """Return the document with everything that holds for all operations of the API; others stay as FastAPI has them."""
     document = _with_page_names(document)
-    document["info"]["x-changelog"] = changelog.machine_readable()
+    document["info"]["x-changelog"] = changelog.CHANGES
     document["security"] = [{"bearer": []}]
     components = document["components"]
     components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}
@@ -65,7 +65,9 @@ def complete(document: Json) -> Json:
             _complete_operation(operation, method, path, components)
     for kind, item in document["webhooks"].items():
         _complete_webhook(item["post"], kind)
-    components["responses"] = {name: _finished(shared(refused)) for name, refused in _SHARED.values() if refused}
+    components["responses"] = {
+        name: _finished(*refusals(*refused).values()) for name, refused in _SHARED.values() if refused
+    }
     components["responses"]["InternalError"] = _internal_error()
     schemas = components["schemas"]
     if not any(path for path in document["paths"] if not path.startswith(_API)):
@@ -162,16 +164,11 @@ def _without_null(schema: Json) -> Json:
 
 def _common(
     operation: Json, method: str, path: str, scopes: Sequence[str], malformed: BookingError, *, is_public: bool
-) -> list[type[BookingError] | BookingError]:
+) -> list[Refusal]:
     """Return the refusals of the checks that every operation of this kind makes, in their order (decision R1)."""
     if is_public:
         return [kinds.RateLimited, kinds.HeadersTooLarge]
-    found: list[type[BookingError] | BookingError] = [
-        *KEY_REFUSALS,
-        kinds.RateLimited,
-        kinds.AppNotEnabled,
-        kinds.PlanUpgradeRequired,
-    ]
+    found: list[Refusal] = [*KEY_REFUSALS, kinds.RateLimited, kinds.AppNotEnabled, kinds.PlanUpgradeRequired]
     if scopes:
         found.append(kinds.InsufficientScope(Scope(scopes[0])))
     writes = method != "get"
@@ -205,17 +202,15 @@ def _malformed(operation: Json, schemas: Json) -> BookingError:
 # Responses -----------------------------------------------------------------------------------------------------------
 
 
-def _complete_responses(operation: Json, common: Iterable[Any], schemas: Json, *, is_stored: bool) -> None:
+def _complete_responses(operation: Json, common: Iterable[Refusal], schemas: Json, *, is_stored: bool) -> None:
     responses = operation["responses"]
     invalid = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if invalid.get("$ref", "").endswith("/HTTPValidationError"):
         del responses["422"]
-    declared = {status: response for status, response in responses.items() if int(status) >= 400}
-    merged: Json = {}
-    for refusal in common:
-        add(merged, refusal, key=str)
-    for status, response in declared.items():
-        merged[status] = _merged(merged[status], response) if status in merged else response
+    merged = refusals(*common)
+    for status, response in responses.items():
+        if int(status) >= 400:
+            merged[int(status)] = _merged(merged[int(status)], response) if int(status) in merged else response
     is_walked = any(each.get("name") == "starting_after" for each in operation["parameters"])
     shown = {
         status: _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
@@ -225,7 +220,7 @@ def _complete_responses(operation: Json, common: Iterable[Any], schemas: Json, *
     for status, response in merged.items():
         name = _SHARED.get(int(status), ("", ()))[0]
         stored = response.pop("x-stored", False) and is_stored
-        shown[status] = _component(name) if name else _finished(response, is_stored=stored)
+        shown[str(status)] = _component(name) if name else _finished(response, is_stored=stored)
     shown["500"] = _component("InternalError")
     operation["responses"] = {status: shown[status] for status in sorted(shown)}
 

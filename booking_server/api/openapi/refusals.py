@@ -1,6 +1,6 @@
 """Refusals as path operations declare them in `responses=`, each with an example that the API itself renders."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -39,10 +39,10 @@ def refusals(*declared: Refusal) -> dict[int | str, Json]:
     return responses
 
 
-def add(responses: dict[Any, Json], refusal: Refusal, *, key: type[int] | type[str] = int) -> None:
+def add(responses: dict[int | str, Json], refusal: Refusal) -> None:
     """Add a refusal to the response of its status; one that is declared already keeps its example."""
     kind, example = _example(refusal)
-    response = responses.setdefault(key(errors.STATUS[kind]), {"model": ErrorBody, "description": ""})
+    response = responses.setdefault(errors.STATUS[kind], {"model": ErrorBody, "description": ""})
     media = response.setdefault("content", {}).setdefault("application/json", {})
     shown = media.setdefault("examples", {})
     if kind.code in shown:
@@ -73,12 +73,3 @@ _EXAMPLES: Mapping[type[BookingError], BookingError] = {
     kinds.RateLimited: kinds.RateLimited(7),
     kinds.MethodNotAllowed: kinds.MethodNotAllowed(["GET"]),
 }
-
-
-def shared(kinds_of_status: Iterable[Refusal]) -> Json:
-    """Return the response component of refusals that mean the same in every operation."""
-    responses: dict[Any, Json] = {}
-    for refusal in kinds_of_status:
-        add(responses, refusal)
-    (response,) = responses.values()
-    return response

@@ -4,14 +4,12 @@ import asyncio
 import threading
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 
 from booking_core.models.base import Resource
-from booking_server.api.dependencies import ServiceDep, counted
+from booking_core.records.idempotency import Answer
+from booking_server.api.dependencies import ApiRouter, ServiceDep, credentials_of
 from booking_server.api.openapi.document import rendered
-from booking_server.api.responses import JsonBytes
-from booking_server.api.routing import ApiRouter
-from booking_server.execution.authenticator import Credentials
 
 router = ApiRouter(prefix="/api/v1/openapi.json", tags=["Description"])
 
@@ -30,17 +28,16 @@ class OpenApi(Resource):
     response_model=OpenApi,
     response_description="The description.",
 )
-async def get_openapi(request: Request, service: ServiceDep) -> Response:
+async def get_openapi(request: Request, service: ServiceDep) -> Answer:
     """Needs no key. Where it and prose elsewhere disagree, it is right."""
 
-    def run(credentials: Credentials) -> bytes:
-        service.authenticator.count_address(credentials)
-        return _rendered(request.app)
+    def run() -> Answer:
+        service.authenticator.count_address(credentials_of(request))
+        return Answer(200, _rendered(request.app))
 
-    with counted(request) as credentials:
-        # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes
-        # about a second, in which no other request would be answered.
-        return JsonBytes(await asyncio.to_thread(run, credentials))
+    # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes about
+    # a second, in which no other request would be answered.
+    return await asyncio.to_thread(run)
 
 
 _rendering = threading.Lock()

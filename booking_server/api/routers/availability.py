@@ -12,11 +12,10 @@ from booking_core.models.departures import Departure
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
-from booking_server.api.dependencies import ReadTx, authorize
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, QueryId
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Query, Response, Security
+from fastapi import Query, Security
 
 from booking_core import bookings
 from booking_core.base.context import Caller
@@ -26,20 +26,12 @@ from booking_core.models.bookings import (
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import (
-    Command,
-    IdempotentCommand,
-    Keyed,
-    OptionallyIdempotentCommand,
-    OrderKey,
-    ReadTx,
-    authorize,
-)
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
+from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.api.requests import JsonBody, example
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 
@@ -200,7 +192,7 @@ async def cancel_booking(
         JsonBody(is_optional=True),
         example({"refund": "auto", "reason": "The guest is ill."}),
     ] = BookingCancel(),  # noqa: B008 - frozen
-) -> Response:
+) -> Answer:
     """Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is answered
     unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy says of a booking
     that was paid by card (`payment.source` is `stripe`), `none` keeps the money; the service returns no other payment:
@@ -237,7 +229,7 @@ RescheduleBody = Annotated[
 )
 async def reschedule_booking(
     caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: RescheduleBody
-) -> Response:
+) -> Answer:
     """Takes the seats of the new departure and gives back those of the former one, or does neither. Lines and totals
     stay as sold, also at a departure of another experience; `list_price` says what they cost there today. A check-in
     and a no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
@@ -286,7 +278,7 @@ def _party(body: BookingPartyChange) -> Party:
 )
 async def change_party(
     caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
-) -> Response:
+) -> Answer:
     """Sets the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the price at
     which they were sold, and those who join pay today's price of their tier. What was paid for guests who leave is
     refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
@@ -317,7 +309,7 @@ _NOT_CONFIRMED = refusals(NotFound, Conflict("booking_cancelled", "The booking i
 
 async def _attend(
     verb: Callable[..., bytes], caller: Caller, command: Command, booking_id: str, body: BookingAttendance
-) -> Response:
+) -> Answer:
     """Run one of the two functions that record the attendance of a booking."""
     undo = body.undo is True
     return await command.write(caller, lambda tx: Answer(200, verb(tx, caller, booking_id, undo=undo)))
@@ -335,7 +327,7 @@ async def check_in_booking(
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
     body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
-) -> Response:
+) -> Answer:
     """Sets `checked_in_at`, and clears `no_show_at`. A booking that is checked in is answered unchanged, so a retry is
     always safe; `undo` takes the check-in back. `details` gives the reason of a `conflict`: `booking_cancelled` or
     `booking_pending`. A move to another departure clears both."""
@@ -354,7 +346,7 @@ async def record_no_show(
     command: OptionallyIdempotentCommand,
     booking_id: PathId,
     body: AttendanceBody = BookingAttendance(),  # noqa: B008 - frozen
-) -> Response:
+) -> Answer:
     """Sets `no_show_at`, and clears `checked_in_at`. Seats and money stay as they are: cancelling is another decision.
     A booking that is recorded is answered unchanged; `undo` takes the record back. `details` gives the reason of a
     `conflict`: `booking_cancelled` or `booking_pending`."""

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import orjson
-from fastapi import Response, Security
+from fastapi import Security
 
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
@@ -14,13 +14,13 @@ from booking_core.models.checkouts import Checkout, CheckoutCreate
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
-from booking_server.api.dependencies import IdempotentCommand, ReadTx, ServiceDep, authorize
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.commands import IdempotentCommand
+from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import PathId
-from booking_server.api.requests import JsonBody, example
-from booking_server.api.routing import ApiRouter
 from booking_server.execution.service import Service
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 
@@ -52,7 +52,7 @@ async def create_checkout(
     command: IdempotentCommand,
     service: ServiceDep,
     body: Annotated[CheckoutCreate, JsonBody(), example(_EXAMPLE)],
-) -> Response:
+) -> Answer:
     """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
     `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and
     Stripe's webhook confirms the booking. A booking without anything left to pay is confirmed at once, and `payment` is

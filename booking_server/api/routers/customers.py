@@ -4,7 +4,7 @@ from typing import Annotated
 
 import orjson
 import pydantic
-from fastapi import Query, Response, Security
+from fastapi import Query, Security
 
 from booking_core import customers
 from booking_core.base.context import Caller
@@ -14,12 +14,12 @@ from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import OptionallyIdempotentCommand, ReadTx, authorize
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.commands import OptionallyIdempotentCommand
+from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
-from booking_server.api.requests import JsonBody, example
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
 
@@ -71,7 +71,7 @@ async def create_customer(
     caller: CustomersWriter,
     command: OptionallyIdempotentCommand,
     body: Annotated[CustomerCreate, JsonBody(), example(_CREATE_EXAMPLE)],
-) -> Response:
+) -> Answer:
     """The e-mail address is the identity of a customer. One that exists is answered as it is, with 200; nothing of it
     is overwritten and no event is published."""
 

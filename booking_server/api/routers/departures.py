@@ -12,13 +12,12 @@ from booking_core.models.departures import Departure
 from booking_core.models.manifests import Manifest
 from booking_core.models.pages import Page
 from booking_server.api import parameters
-from booking_server.api.dependencies import ReadTx
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.dependencies import ApiRouter, ReadTx
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.availability import AvailabilityReader
 from booking_server.api.routers.bookings import BookingsReader
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/departures", tags=["Departures"])
 

@@ -3,20 +3,19 @@
 from typing import Annotated
 
 import orjson
-from fastapi import Response
 
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.bookings import storefront
 from booking_core.db.engine import Tx
 from booking_core.models.holds import Hold, HoldCreate
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import IdempotentCommand, PlainCommand, ReadTx
-from booking_server.api.etags import NOT_MODIFIED, tagged
+from booking_server.api.commands import IdempotentCommand, PlainCommand
+from booking_server.api.dependencies import ApiRouter, ReadTx
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import PathId
-from booking_server.api.requests import JsonBody, example
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
 
@@ -43,7 +42,7 @@ async def create_hold(
     caller: BookingsWriter,
     command: IdempotentCommand,
     body: Annotated[HoldCreate, JsonBody(), example(_CREATE_EXAMPLE)],
-) -> Response:
+) -> Answer:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
     at most. Held seats are missing from `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over,
     `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, whatever happens to your
@@ -74,10 +73,11 @@ def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     "/{id}",
     summary="Release a hold",
     status_code=204,
+    response_model=None,
     response_description="The seats are available again.",
     responses=refusals(NotFound, Conflict("hold_booked", "A booking has taken over the hold.")),
 )
-async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Response:
+async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Answer:
     """Releases the seats at once. A hold that was released or has expired is answered in the same way, so a retry is
     always safe. One that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
 

@@ -8,8 +8,7 @@ from booking_core import organizations
 from booking_core.base.context import ApiKey, Organization
 from booking_core.models.organizations import Me
 from booking_core.organizations import keys
-from booking_server.api.dependencies import AnyCaller
-from booking_server.api.routing import ApiRouter
+from booking_server.api.dependencies import AnyCaller, ApiRouter
 
 router = ApiRouter(prefix="/api/v1/me", tags=["Me"])
 

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import orjson
-from fastapi import Query, Response, Security
+from fastapi import Query, Security
 
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
@@ -21,11 +21,11 @@ from booking_core.models.sandbox import (
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_core.upkeep import sandboxes
-from booking_server.api.dependencies import AnyCaller, OptionallyIdempotentCommand, ReadTx, authorize
+from booking_server.api.commands import OptionallyIdempotentCommand
+from booking_server.api.dependencies import AnyCaller, ApiRouter, ReadTx, authorize
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId
-from booking_server.api.requests import JsonBody, example
-from booking_server.api.routing import ApiRouter
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/sandbox", tags=["Sandbox"])
 
@@ -64,7 +64,7 @@ async def advance_sandbox_clock(
     caller: _Writer,
     command: OptionallyIdempotentCommand,
     body: Annotated[SandboxClockAdvance, JsonBody(), example(_ADVANCE_EXAMPLE)],
-) -> Response:
+) -> Answer:
     """Moves the clock by `seconds`, or `to` an instant; it never goes back, and is at most 731 days ahead of the real
     time. What becomes due is done at the new instant, as by a service that was away meanwhile: so move the clock in
     steps to see each retry of a webhook. Signatures of webhooks, rate limits and retention keep to the real time.
@@ -104,7 +104,7 @@ async def pay_sandbox_checkout(
         JsonBody(is_optional=True),
         example(_CARD_EXAMPLE),
     ] = SandboxCheckoutPay(),  # noqa: B008 - frozen
-) -> Response:
+) -> Answer:
     """Pays as a guest does in Stripe's form, with the effects of Stripe's webhook. Nothing is charged, and Stripe is
     not asked. The card decides about the payment, and about the refund of a later cancellation. A payment after the end
     of the checkout is refunded, as a late one of Stripe is. `details` gives the reason of a `conflict`:

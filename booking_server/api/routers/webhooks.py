@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import orjson
-from fastapi import Query, Response, Security
+from fastapi import Query, Security
 
 from booking_core import webhooks
 from booking_core.base.context import Caller
@@ -26,13 +26,13 @@ from booking_core.models.webhooks import (
     WebhookEndpointWithSecret,
 )
 from booking_core.records.idempotency import Answer
-from booking_server.api.dependencies import PlainCommand, ReadTx, ServiceDep, authorize
+from booking_server.api.commands import PlainCommand
+from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
 from booking_server.api.openapi import data
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
-from booking_server.api.requests import JsonBody, example
-from booking_server.api.routing import ApiRouter
 from booking_server.execution.service import Service
+from booking_server.fastapi_ext.requests import JsonBody, example
 
 router = ApiRouter(prefix="/api/v1/webhooks", tags=["Webhooks"])
 
@@ -87,7 +87,7 @@ async def create_webhook(
     command: PlainCommand,
     service: ServiceDep,
     body: Annotated[WebhookEndpointCreate, JsonBody(), example(_CREATE_EXAMPLE)],
-) -> Response:
+) -> Answer:
     """The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten
     endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is 443 or one
     from 1024 that is not known for another service (`port_not_allowed`), and its host resolves to public addresses only
@@ -124,7 +124,7 @@ async def change_webhook(
     service: ServiceDep,
     endpoint_id: PathId,
     body: Annotated[WebhookEndpointChange, JsonBody(), example({"status": "enabled"})],
-) -> Response:
+) -> Answer:
     """Fields that are not given stay as they are. With `status` `disabled` nothing more is sent, and what is queued is
     `failed` with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
     `auto_disabled`, failures and the 72 hours are counted anew; nothing that failed is sent again unless `recover` is
@@ -141,10 +141,11 @@ async def change_webhook(
     "/{id}",
     summary="Delete a webhook endpoint",
     status_code=204,
+    response_model=None,
     response_description="It is deleted.",
     responses=refusals(NotFound),
 )
-async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
+async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """For good: its secrets are forgotten, its log can no longer be read, what is queued is not sent."""
 
     def delete(tx: Tx) -> Answer:
@@ -170,7 +171,7 @@ async def rotate_webhook_secret(
         JsonBody(is_optional=True),
         example({"overlap_seconds": 86400}),
     ] = SecretRotate(),  # noqa: B008 - frozen
-) -> Response:
+) -> Answer:
     """Until the overlap ends every delivery carries a signature of each live secret, so that receivers can change over
     at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for a secret that leaked,
     none is."""
@@ -185,9 +186,7 @@ async def rotate_webhook_secret(
 # Sending -------------------------------------------------------------------------------------------------------------
 
 
-async def _queue(
-    caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str
-) -> Response:
+async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str) -> Answer:
     """Queue deliveries, in the transaction that writes the audit entry, and answer what was queued."""
     return await command.write_audited(caller, f"webhooks.{verb}", lambda tx: Answer(202, orjson.dumps(queue(tx))), ids)
 
@@ -200,7 +199,7 @@ async def _queue(
     response_description="The delivery, queued.",
     responses=refusals(NotFound),
 )
-async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
+async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
     its retries, and counts like one. An endpoint that is off gets one attempt, which does not count."""
     return await _queue(
@@ -229,7 +228,7 @@ async def recover_webhook(
         JsonBody(),
         example({"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}),
     ],
-) -> Response:
+) -> Answer:
     """Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off
     included. Each has six more attempts with the usual waits. Tests are left alone."""
     return await _queue(
@@ -254,7 +253,7 @@ async def redeliver_webhook(
     command: PlainCommand,
     endpoint_id: PathId,
     body: Annotated[DeliveryRedeliver, JsonBody(), example({"event_id": data.EVENT_ID})],
-) -> Response:
+) -> Answer:
     """Queues an event that the feed still has, also if it was delivered before, or is of a type that the endpoint does
     not subscribe to; it needs the read scope of the event's resource. The body and its `id` are those of the first
     time, so that a receiver that acts on each id once has to forget this one first. One that is queued stays so."""
@@ -326,7 +325,7 @@ def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, deliv
 )
 async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
-) -> Response:
+) -> Answer:
     """Queues one more attempt. When it fails too, the delivery is dead again."""
     return await _queue(
         caller,

@@ -9,16 +9,11 @@ from typing import Any
 
 import httpx
 from starlette.testclient import TestClient
-from support.checkouts import configure
-from support.operations import Operations
 from support.world import World
 
-from booking_core import bookings, payments
 from booking_core.base import tokens
 from booking_core.base.clock import to_datetime
-from booking_core.catalogue import departures
 from booking_core.db import tables
-from booking_core.payments import RefundOutcome, RefundResult
 from booking_sdk import AsyncBookingClient, BookingClient
 from sdk_support.blocking import blocking
 
@@ -58,39 +53,12 @@ class Stage:
         (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
         self.world.change(tables.api_keys, row["id"], revoked_at=self.world.clock())
 
-    def experience(self, *, published: bool = True, tiers: bool = True) -> str:
-        return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY] if tiers else []))
+    def experience(self, *, published: bool = True) -> str:
+        return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY]))
 
     def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:
         starts_at = self.world.clock() + int(in_days * 86_400_000_000)
         return self.world.departure(experience or self.experience(), seats=seats, starts_at=starts_at)
-
-    def set_status(self, departure: str, status: str) -> None:
-        self.world.change(tables.departures, departure, status=status)
-
-    def switch_add_ons_off(self) -> None:
-        self.world.change(tables.organizations, self.world.org, add_ons_app=False)
-
-    def work(self) -> None:
-        """Do what the worker does for the organization: refunds, and departures that have changed."""
-        world, org = self.world, self.world.org
-        claimed = world.database.write(lambda tx: payments.claim(tx, org, self._refunds(), lease_s=30)).results
-        answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id=f"re_{each.id}") for each in claimed]
-        world.database.write(lambda tx: bookings.settle_refunds(tx, answers))
-        touched = [row["id"] for row in world.rows(tables.departures) if row["announce_at"] is not None]
-        world.database.write(lambda tx: departures.announce(tx, org, touched))
-
-    def _refunds(self) -> list[str]:
-        return [row["id"] for row in self.world.rows(tables.refunds) if row["status"] == "requested"]
-
-    def paid_checkout(self, departure: str) -> str:
-        operations = Operations(self.world)
-        booking_id = str(operations.check_out(departure)["id"])
-        operations.pay(booking_id)
-        return booking_id
-
-    def take_gift_cards(self) -> None:
-        configure(self.world)
 
     def gift_card(self, code: str, amount_minor: int = 50_000) -> str:
         return self.world.insert(

@@ -16,9 +16,7 @@ from booking_cli.operator.logs import JsonLines
 from booking_core.base.errors import Unavailable
 from booking_core.base.settings import SettingError, Settings
 from booking_core.models.scopes import Scope
-from booking_server.api import observer
-from booking_server.api.observer import RequestObserver
-from booking_server.api.request_log import UNAVAILABLE_MAX, RequestLog
+from booking_server.api.middleware import STATE, UNAVAILABLE_MAX, RequestLog, RequestObserver
 from booking_server.app import create_app
 from booking_server.http.protocol import HttpProtocol
 from booking_server.monitoring.exposition import render
@@ -32,7 +30,7 @@ def logged(api: Api, share: float = 1.0, sample: Callable[[], float] = lambda: 0
     log = RequestLog(share, service.authenticator.seen_keys.organization_of, sample=sample)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        scope["state"] = {observer.STATE: RequestObserver(api.client.app.state.monitor.metrics, log)}
+        scope["state"] = {STATE: RequestObserver(api.client.app.state.monitor.metrics, log)}
         await api.client.app(scope, receive, send)
 
     return Api(TestClient(app, raise_server_exceptions=False), api.world, api.key)

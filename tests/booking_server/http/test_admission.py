@@ -20,7 +20,7 @@ from booking_core.base.errors import RateLimited, Unavailable
 from booking_core.base.settings import RateLimit, Settings
 from booking_core.db.engine import Database
 from booking_core.organizations import keys
-from booking_server.api.observer import REFUSALS
+from booking_server.api.middleware import REFUSALS
 from booking_server.app import create_app
 from booking_server.execution import authenticator
 from booking_server.http import admission as rules

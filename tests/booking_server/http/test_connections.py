@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.connections import Connection, Response, SteppedLoop, echo, parsed, respond, stepped_loop
 
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
-from booking_server.api.requests import read_body
+from booking_server.fastapi_ext.requests import read_body
 from booking_server.http.protocol import LINGER_BYTES_MAX
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n"

@@ -1,12 +1,7 @@
-"""The reference in a real browser: it is rendered, sends requests, and loads nothing from another host.
-
-BOOKING_TEST_SCREENSHOTS names a folder for pictures of the pages.
-"""
+"""The reference in a real browser: it is rendered, sends requests, and loads nothing from another host."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,24 +10,29 @@ from support.world import HOUR, World
 
 from booking_core.db import tables
 
-selenium = pytest.importorskip("selenium")
+pytest.importorskip("selenium")
 
-from selenium import webdriver  # noqa: E402 - only where it is installed
-from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
-
-CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-WAIT_S = 60
-PHONE, DESKTOP = (390, 844), (1280, 900)
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM.exists() and CHROMEDRIVER.exists()), reason="chromium and its driver are not installed"
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+from support.browser import (
+    DESKTOP,
+    PHONE,
+    chromium,
+    fits,
+    needs_chromium,
+    set_color_scheme,
+    show,
+    take_picture,
 )
+
+WAIT_S = 60
+CREATE = "#operations-Bookings-create_booking"
+
+pytestmark = needs_chromium
 
 
 class Browser:
-    """Chromium on the pages of one service, with what it logs and requests."""
+    """Chromium on the pages of one service."""
 
     def __init__(self, driver: Any, origin: str) -> None:
         self.driver = driver
@@ -42,6 +42,7 @@ class Browser:
         # Another document first: a change of the fragment alone would not load the page again.
         self.driver.get("about:blank")
         self.driver.get(self.origin + path)
+        self.find("h1, .opblock")
 
     def find(self, selector: str) -> Any:
         """Wait for a visible element and return the first."""
@@ -54,7 +55,7 @@ class Browser:
         return found
 
     def click(self, selector: str) -> None:
-        # By script, since an element may lie below the edge of the window or still be scrolled to.
+        # By script, since an element may be below the edge of the window.
         self.driver.execute_script("arguments[0].click()", self.find(selector))
 
     def fill(self, selector: str, text: str) -> None:
@@ -73,44 +74,16 @@ class Browser:
         self.click(f"{operation} .execute")
         return str(self.find(f"{operation} .live-responses-table").text)
 
-    def resize(self, size: tuple[int, int]) -> None:
-        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-    def set_color_scheme(self, value: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": value}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def fits(self) -> bool:
-        """Return True if nothing lies beyond the right edge of the window."""
-        size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})
-        return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
-
-    def console(self) -> list[str]:
-        """Return the new lines of the console, among them violations of the Content-Security-Policy."""
-        return [line["message"] for line in self.driver.get_log("browser")]
-
     def requested(self) -> set[str]:
         """Return the addresses that were requested since the last call."""
         events = [json.loads(line["message"])["message"] for line in self.driver.get_log("performance")]
         sent = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
-        return {url for url in sent if not url.startswith(("chrome:", "data:"))}
-
-    def picture(self, name: str) -> None:
-        if folder := os.environ.get("BOOKING_TEST_SCREENSHOTS"):
-            self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
+        return {url for url in sent if not url.startswith(("chrome:", "data:", "about:"))}
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    quiet = ("no-first-run", "disable-background-networking", "disable-component-update", "disable-sync")
-    for flag in ("headless", "no-sandbox", "disable-gpu", *quiet):
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+    started = chromium(tmp_path_factory.mktemp("browser"))
     yield started
     started.quit()
 
@@ -138,66 +111,49 @@ def world(database_url: str) -> Iterator[World]:
 def browser(driver: Any, origin: str) -> Iterator[Browser]:
     """Yield a browser, then check that its console is empty and that it requested nothing from another host."""
     opened = Browser(driver, origin)
-    opened.resize(DESKTOP)
-    opened.console(), opened.requested()
+    show(driver, DESKTOP)
+    driver.get_log("browser"), opened.requested()
     yield opened
-    assert opened.console() == []
-    assert {url for url in opened.requested() if not url.startswith((f"{origin}/", "about:"))} == set()
+    assert driver.get_log("browser") == []  # violations of the Content-Security-Policy are among its lines
+    assert {url for url in opened.requested() if not url.startswith(f"{origin}/")} == set()
 
 
 def test_the_reference_shows_every_operation_and_every_webhook(browser: Browser) -> None:
     browser.open("/docs")
-    browser.find(".opblock")
-    document = json.loads(browser.driver.execute_async_script(
-        "fetch('/api/v1/openapi.json').then((response) => response.text()).then(arguments[0])"
-    ))  # fmt: skip
-    operations = [operation for path in document["paths"].values() for operation in path.values()]
-    assert len(browser.all(".opblock-tag-section .opblock")) == len(operations)
+    document = json.loads(
+        browser.driver.execute_async_script(
+            "fetch('/api/v1/openapi.json').then((response) => response.text()).then(arguments[0])"
+        )
+    )
+    operations = sum(map(len, document["paths"].values()))
+    assert len(browser.all(".opblock-tag-section .opblock")) == operations
     assert len(browser.all(".webhooks .opblock")) == len(document["webhooks"])
-    browser.picture("reference")
     links = len(browser.all("#contents section:not(:first-of-type) a"))
-    assert links == len(operations) + len(document["webhooks"])
+    assert links == operations + len(document["webhooks"])
 
 
-def test_a_request_is_sent_with_the_key_that_was_entered(browser: Browser, world: World) -> None:
-    browser.open("/docs")
-    browser.find(".opblock")
-    browser.enter_key(world.key())
-    operation = "#operations-Me-get_me"
-    browser.click("#contents a[href='#/Me/get_me']")
-    browser.click(f"{operation} .try-out__btn")
-    response = browser.execute(operation)
-    browser.picture("reference_executed")
-    assert response.startswith("Code Details\n200\n")
-    assert world.org in response
-
-
-def test_a_booking_is_created_with_an_idempotency_key_that_is_filled_in(browser: Browser, world: World) -> None:
+def test_a_booking_is_created_with_the_key_that_was_entered_and_an_idempotency_key_that_is_filled_in(
+    browser: Browser, world: World
+) -> None:
     departure = world.departure(world.experience(), starts_at=world.clock() + 100 * HOUR)
-    browser.open("/docs#/Bookings/create_booking")
-    operation = "#operations-Bookings-create_booking"
-    browser.find(f"{operation} .try-out__btn")
+    browser.open("/docs")
     browser.enter_key(world.key())
-    browser.click(f"{operation} .try-out__btn")
-    body = json.dumps({
-        "experience_date_id": departure,
+    browser.click("#contents a[href='#/Bookings/create_booking']")
+    browser.click(f"{CREATE} .try-out__btn")
+    body = {
+        "departure_id": departure,
         "guests": [{"tier_id": "adult", "count": 2}],
         "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
         "payment": "pay_on_site",
-    })  # fmt: skip
-    browser.fill(f"{operation} textarea.body-param__text", body)
-    assert "\n201\n" in browser.execute(operation)
+    }
+    browser.fill(f"{CREATE} textarea.body-param__text", json.dumps(body))
+    response = browser.execute(CREATE)
+    take_picture(browser.driver, "reference_executed")
     (booking,) = world.rows(tables.bookings)
-    assert booking["id"] in browser.execute(operation)
-    assert len(world.rows(tables.bookings)) == 1
-
-
-def test_the_key_is_forgotten_when_the_page_is_left(browser: Browser, world: World) -> None:
-    browser.open("/docs")
-    browser.find(".opblock")
-    browser.enter_key(world.key())
+    assert response.startswith("Code Details\n201\n")
+    assert booking["id"] in response
     stored = "return [localStorage.length, sessionStorage.length, document.cookie]"
-    assert browser.driver.execute_script(stored) == [0, 0, ""]
+    assert browser.driver.execute_script(stored) == [0, 0, ""]  # the key is forgotten when the page is left
 
 
 @pytest.mark.parametrize("fragment", ["#/Bookings/create_booking", "#/Gift%20cards/list_gift_cards", "#guide-errors"])
@@ -212,24 +168,24 @@ def test_an_address_with_a_fragment_shows_that_part(browser: Browser, fragment: 
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_the_pages_fit_every_window_and_follow_the_color_scheme(browser: Browser, size: tuple[int, int]) -> None:
-    browser.resize(size)
-    for page, path, part in (("index", "/", "h1"), ("operation", "/docs#/Bookings/create_booking", ".is-open")):
-        browser.set_color_scheme("dark")
-        browser.open(path)
-        browser.find(part)
-        for scheme in ("dark", "light"):  # an open page follows the one that is chosen
-            browser.set_color_scheme(scheme)
-            assert browser.fits()
-            background = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-            assert (int(background.split("(")[1].split(",")[0]) < 64) == (scheme == "dark")
-            browser.picture(f"{page}_{'phone' if size == PHONE else 'desktop'}_{scheme}")
+@pytest.mark.parametrize("path", ["/", "/docs#/Bookings/create_booking"], ids=["index", "operation"])
+def test_the_pages_fit_every_window_and_follow_the_color_scheme(
+    browser: Browser, size: tuple[int, int], path: str
+) -> None:
+    show(browser.driver, size)
+    set_color_scheme(browser.driver, "dark")
+    browser.open(path)
+    for scheme in ("dark", "light"):  # an open page follows the one that is chosen
+        set_color_scheme(browser.driver, scheme)
+        assert fits(browser.driver)
+        background = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (int(background.split("(")[1].split(",")[0]) < 64) == (scheme == "dark")
+        take_picture(browser.driver, f"{len(path)}_{size[0]}_{scheme}")
 
 
 def test_the_contents_of_a_phone_open_and_close(browser: Browser) -> None:
-    browser.resize(PHONE)
+    show(browser.driver, PHONE)
     browser.open("/docs")
-    browser.find(".opblock")
     link = browser.all("#contents a[href='#/Me/get_me']")[0]
     assert not link.is_displayed()
     browser.click("#contents summary")

@@ -1,10 +1,4 @@
-"""Requests as the API reads them: bounded bodies, JSON in strict mode, and query parameters that occur once.
-
-FastAPI reads and parses a body before it resolves dependencies, and takes the last of repeated query parameters. The
-contract checks the key, the rate limit and the scope first (decision R1), and refuses what is repeated (decision R7).
-So `ApiRoute` uses its own request class, the extension point that FastAPI documents as "Custom Request and APIRoute
-class": reading never fails, and an error is raised when the value is validated.
-"""
+"""Read requests: bounded bodies, JSON in strict mode, and query parameters that occur once."""
 
 import re
 import warnings

@@ -9,10 +9,9 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from starlette.routing import BaseRoute, Match
 from starlette.testclient import TestClient
 
-from booking_server.api.dependencies import AnyCaller
-from booking_server.api.route_table import RouteTable
-from booking_server.api.routing import ApiRoute, ApiRouter
+from booking_server.api.dependencies import AnyCaller, ApiRouter
 from booking_server.app import describe
+from booking_server.fastapi_ext.routes import ApiRoute, RouteTable
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 OTHER_ID = "01890A5D-AC96-774B-BCCE-B302099A8058"

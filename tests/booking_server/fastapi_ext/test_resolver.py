@@ -1,16 +1,17 @@
 """Query parameters that a plan remembers."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Query
+from fastapi import Cookie, Depends, Query
 from fastapi.dependencies.utils import get_dependant
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from starlette.requests import Request
 
-from booking_server.api import resolver
-from booking_server.api.resolver import Plan
+from booking_server.fastapi_ext import resolver
+from booking_server.fastapi_ext.resolver import Plan
 
 
 class Filters(BaseModel):
@@ -55,3 +56,24 @@ def test_no_route_remembers_without_a_bound() -> None:
     (parameter,) = plan._operation.parameters
     assert isinstance(parameter, resolver.QueryParameter)
     assert len(parameter.known) <= resolver._KNOWN_MAX
+
+
+def closing() -> Iterator[int]:
+    yield 1
+
+
+def with_yield(found: Annotated[int, Depends(closing)]) -> int:
+    return found
+
+
+def with_cookie(seen: Annotated[str, Cookie()]) -> str:
+    return seen
+
+
+def with_two_models(first: Annotated[Filters, Query()], times: Annotated[int, Query()]) -> None: ...
+
+
+@pytest.mark.parametrize("operation", [with_yield, with_cookie, with_two_models])
+def test_a_declaration_that_a_plan_does_not_cover_is_refused(operation: Any) -> None:
+    with pytest.raises(TypeError, match="use a plain APIRouter"):
+        Plan(get_dependant(path="/", call=operation), (), {})

@@ -1,0 +1,207 @@
+"""Dependencies of path operations that write: their Idempotency-Key, and the transaction of their command."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Header, Request
+
+from booking_core.base.context import Caller
+from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
+from booking_core.bookings import CreateRequest
+from booking_core.db.engine import Tx
+from booking_core.models.bookings import BookingCreate
+from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
+from booking_core.records import audit, idempotency
+from booking_core.records.idempotency import Answer, Once
+from booking_server.api import errors
+from booking_server.api.dependencies import ServiceDep, mark_of
+from booking_server.execution.service import Service
+from booking_server.fastapi_ext.requests import ApiRequest, RequestBody
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+_KEY_MIDDLE = f"{{{IDEMPOTENCY_KEY_LENGTH_MIN - 2},{IDEMPOTENCY_KEY_LENGTH_MAX - 2}}}"
+
+
+def _key_header(*, is_required: bool) -> Any:
+    return Header(
+        alias="Idempotency-Key",
+        description=(
+            "Makes a retry safe: the same key and body are answered as the first time. Printable ASCII; a random UUID "
+            "for each thing that is to be done is a good one."
+        ),
+        json_schema_extra={
+            "minLength": IDEMPOTENCY_KEY_LENGTH_MIN,
+            "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX,
+            "pattern": f"^[!-~][ -~]{_KEY_MIDDLE}[!-~]$",
+            "examples": ["4f1c2a9e-7b3d-4e60-8a15-c9d2e6f0b7a3"],
+            "x-required": is_required,
+        },
+    )
+
+
+def _checked_key(key: str | None) -> str | None:
+    """Return the value of the header: 8 to 200 printable ASCII characters (decision I2), or None without it."""
+    if not key:
+        return None
+    if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
+        bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
+        raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
+    if not (key.isascii() and key.isprintable()):
+        raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest:
+    """A request that writes, with its Idempotency-Key if it has one."""
+
+    request: Request
+    key: str | None
+
+    def once(self, body: RequestBody) -> Once | None:
+        """Return the key with the fingerprint of the request, after the body was checked as JSON."""
+        value = body.json_object(is_optional=True)
+        if self.key is None:
+            return None
+        return Once(self.key, idempotency.fingerprint(self.request.method, self.request.scope["path"], value))
+
+    def creation(self, caller: Caller, body: BookingCreate) -> CreateRequest:
+        """Return the request to create a booking, for the batch of those that wait."""
+        assert isinstance(self.request, ApiRequest)
+        once = self.once(self.request.read_body)
+        assert once is not None
+        return CreateRequest(caller, body, once, self.refuse)
+
+    def refuse(self, error: BookingError) -> Answer:
+        """Return the answer to store for a refusal that was reached by executing."""
+        return errors.answer(error, self.request.scope["booking.request_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs the transaction of a request that writes, once for each idempotency key."""
+
+    keyed: KeyedRequest
+    service: Service
+    takes_key: bool
+
+    async def write_audited(
+        self, caller: Caller, action: str, work: Callable[[Tx], Answer], objects: audit.Objects | None = None
+    ) -> Answer:
+        """Run the work as `write` does, with an entry of the audit trail in its transaction if it changes something.
+
+        Args:
+            action: the package and the verb, such as `webhooks.change`.
+            objects: ids by what they are; by default that of the answer.
+        """
+        written: list[audit.Entry] = []
+
+        def audited(tx: Tx) -> Answer:
+            before = tx.collected
+            answer = work(tx)
+            if tx.collected == before:
+                written.clear()
+                return answer
+            found = objects or {"id": orjson.loads(answer.body)["id"]}
+            entry = audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found)
+            audit.record(tx, entry, at=caller.at)
+            written[:] = [entry]
+            return answer
+
+        answer = await self.write(caller, audited)
+        for entry in written:
+            entry.log()
+        return answer
+
+    async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Answer:
+        """Run the work in a transaction, or return the answer that is stored for the key."""
+
+        async def finish(answer: Answer) -> Answer:
+            return answer
+
+        return await self.write_then(caller, work, finish)
+
+    async def write_then(
+        self, caller: Caller, work: Callable[[Tx], Answer], finish: Callable[[Answer], Awaitable[Answer]]
+    ) -> Answer:
+        """Run the work as `write` does, and return the result of `finish` for its answer.
+
+        It is called after the transaction, while the key is still in use, and again with each replay.
+        """
+        body = await self.keyed.request.body()
+        assert isinstance(body, RequestBody)
+        once = self.keyed.once(body)
+
+        def execute(tx: Tx) -> Answer:
+            return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
+
+        if not once:
+            return await finish(await self._run(caller, execute, is_once=not self.takes_key))
+        mark = mark_of(self.keyed.request)
+        if mark in self.service.running:
+            raise IdempotencyInProgress
+        with self.service.marked(mark):
+            return await finish(await self._run(caller, execute, is_once=False))
+
+    async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
+        organization = caller.organization
+        instant = caller.at if organization.clock_offset else None
+        return await self.service.write(execute, organization_id=organization.id, is_once=is_once, instant=instant)
+
+
+_RequiredKey = Annotated[str | None, _key_header(is_required=True)]
+_OptionalKey = Annotated[str | None, _key_header(is_required=False)]
+
+
+def with_key(request: Request, key: _RequiredKey = None) -> KeyedRequest:
+    """Return the request with its Idempotency-Key, which it must carry."""
+    if not key:
+        raise IdempotencyKeyRequired
+    return KeyedRequest(request, _checked_key(key))
+
+
+def with_optional_key(request: Request, key: _OptionalKey = None) -> KeyedRequest:
+    """Return the request with its Idempotency-Key, if it carries one."""
+    return KeyedRequest(request, _checked_key(key))
+
+
+Keyed = Annotated[KeyedRequest, Depends(with_key)]
+
+_ORDER_KEY = Header(
+    alias="Idempotency-Key",
+    description="The key with which the order is booked. Nothing is stored for it.",
+    json_schema_extra={"minLength": IDEMPOTENCY_KEY_LENGTH_MIN, "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX},
+)
+
+
+def order_key(key: Annotated[str | None, _ORDER_KEY] = None) -> str | None:
+    """Return the Idempotency-Key of the order that a request asks about, if it carries one."""
+    return _checked_key(key)
+
+
+OrderKey = Annotated[str | None, Depends(order_key)]
+
+
+async def idempotent_command(keyed: Keyed, service: ServiceDep) -> Command:
+    """Return the command of a request that must carry an Idempotency-Key."""
+    return Command(keyed, service, takes_key=True)
+
+
+async def optionally_idempotent_command(
+    keyed: Annotated[KeyedRequest, Depends(with_optional_key)], service: ServiceDep
+) -> Command:
+    """Return the command of a request that may carry an Idempotency-Key."""
+    return Command(keyed, service, takes_key=True)
+
+
+async def plain_command(request: Request, service: ServiceDep) -> Command:
+    """Return the command of a request that takes no Idempotency-Key."""
+    return Command(KeyedRequest(request, None), service, takes_key=False)
+
+
+IdempotentCommand = Annotated[Command, Depends(idempotent_command)]
+OptionallyIdempotentCommand = Annotated[Command, Depends(optionally_idempotent_command)]
+PlainCommand = Annotated[Command, Depends(plain_command)]

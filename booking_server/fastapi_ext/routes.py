@@ -1,0 +1,211 @@
+"""Find the operation of a request in a table, run it, and send its answer."""
+
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from fastapi import Request, Response, routing
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.datastructures import URLPath
+from starlette.routing import BaseRoute, Match, NoMatchFound
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from booking_core.records.idempotency import Answer
+from booking_server.fastapi_ext.etags import TaggedAnswer
+from booking_server.fastapi_ext.requests import ApiRequest
+from booking_server.fastapi_ext.resolver import Plan
+
+Operate = Callable[[Mapping[Any, Any]], Any]
+"""A path operation whose dependencies are resolved. It takes the results of the dependencies that an executor gives."""
+
+_JSON = (b"content-type", b"application/json")
+_REPLAYED = ((b"idempotent-replayed", b"true"),)
+
+_ID = re.compile(r"(?<=/)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?=/|\Z)")
+"""An id in a path. One of another form has no entry: FastAPI finds its operation, which responds that there is none."""
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+_OPERATION = "booking.operation"
+"""The key in the scope of a request with its operation."""
+_RAISED = "booking.raised"
+"""The key in the scope of a request with the exception that its operation has raised."""
+
+_Key = tuple[str, str, int]
+"""Method, path with `*` for each id, and the number of ids, since a path may have a literal `*`."""
+
+
+# Operations ----------------------------------------------------------------------------------------------------------
+
+
+class Operation:
+    """A path operation on the event loop. Subclasses run theirs in an executor.
+
+    Args:
+        dependant: FastAPI's declaration of the operation.
+    """
+
+    given: ClassVar[tuple[Any, ...]] = ()
+    """Dependencies whose results the executor gives."""
+    given_late: ClassVar[tuple[Any, ...]] = ()
+    """Those among them that the executor also gives when other dependencies are overridden."""
+
+    def __init__(self, dependant: Dependant) -> None:
+        self._dependant = dependant
+        self.plan = Plan(dependant, self.given, {})
+
+    async def respond(self, request: ApiRequest) -> Response:
+        """Run the operation, and return the response."""
+        body = await request.body() if self._dependant.body_params else None
+        if overrides := request.app.dependency_overrides:
+            operate = await Plan(self._dependant, self.given_late, overrides).resolve(request, body)
+            return _response(await self.finish(request, operate))
+        return _response(await self.run(request, body))
+
+    async def run(self, request: ApiRequest, body: Any) -> Any:
+        """Resolve the dependencies, run the operation, and return its answer or response."""
+        return await self.finish(request, await self.plan.resolve(request, body))
+
+    async def finish(self, _: ApiRequest, operate: Operate) -> Any:
+        """Run the operation after its dependencies were resolved on the event loop."""
+        return await operate({})
+
+
+class AnswerResponse(Response):
+    """The response of an answer. Its header fields are bytes from the start."""
+
+    media_type = "application/json"
+
+    def __init__(self, answer: Answer, fields: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.status_code = answer.status
+        self.body = answer.body
+        self.background = None
+        self.raw_headers = [*fields, (b"content-length", b"%d" % len(answer.body)), _JSON]
+
+
+def _response(answer: Answer | Response) -> Response:
+    """Return the response of an answer. Status 204 and 304 have no body and no content type."""
+    if isinstance(answer, Response):
+        return answer
+    fields: Sequence[tuple[bytes, bytes]] = _REPLAYED if answer.replayed else ()
+    if isinstance(answer, TaggedAnswer):
+        fields = ((b"etag", answer.etag.encode()),)
+    if answer.status in (204, 304):
+        response = Response(answer.body, answer.status)
+        response.raw_headers.extend(fields)
+        return response
+    return AnswerResponse(answer, fields)
+
+
+class ApiRoute(APIRoute):
+    """A route whose path is exact, and whose operation runs with a plan."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # The `$` of a route's expression also matches before a line break at the end (decision R9).
+        if scope["path"].endswith("\n"):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+    def operation(self, dependant: Dependant) -> Operation:
+        """Return the operation of a declaration. Subclasses choose its kind."""
+        return Operation(dependant)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        operation = self.operation(_included(self).dependant)
+
+        async def handle(request: Request) -> Response:
+            return await operation.respond(ApiRequest(request.scope, request.receive))
+
+        return handle
+
+
+def _included(route: APIRoute) -> Any:
+    """Return the route as it is being included, with the dependencies of the routers around it."""
+    effective = routing._effective_route_context_var.get()
+    return effective if effective is not None and effective.original_route is route else route
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """An operation as it was included in the application."""
+
+    scope: Scope
+    """The keys that FastAPI adds to the scope of a request, without the values of the path parameters."""
+    names: Sequence[str]
+    """The path parameters."""
+
+
+class RouteTable(BaseRoute):
+    """The operations of routes that are `ApiRoute`s, by method and path.
+
+    It is also the first route of the application: an exception of an operation is raised again there, inside FastAPI's
+    handlers of exceptions.
+
+    Args:
+        routes: the routes of the application; of two with the same method and path the first has the entry.
+    """
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self._entries: dict[_Key, _Entry] = {}
+        for key, entry in _entries(routes):
+            self._entries.setdefault(key, entry)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        entry = self._entries.get((scope["method"], path, 0))
+        if entry:
+            return Match.FULL, {**entry.scope, "path_params": {}}
+        template, ids = _ID.subn("*", path)
+        entry = self._entries.get((scope["method"], template, ids))
+        if entry is None:
+            return Match.NONE, {}
+        path_params = dict(zip(entry.names, _ID.findall(path), strict=True))
+        return Match.FULL, {**entry.scope, "path_params": path_params}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if error := scope.pop(_RAISED, None):
+            raise error
+        response = await scope[_OPERATION].respond(ApiRequest(scope, receive, send))
+        await response(scope, receive, send)
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
+        raise NoMatchFound(name, path_params)  # the routes after it have the names
+
+
+class RouteTableMiddleware:
+    """Runs the operations of a table, and leaves other requests and exceptions to the application."""
+
+    def __init__(self, app: ASGIApp, *, table: RouteTable) -> None:
+        self.app = app
+        self._table = table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match, child_scope = self._table.matches(scope)
+        if match is Match.NONE:
+            await self.app(scope, receive, send)
+            return
+        scope.update(child_scope)
+        try:
+            response = await scope[_OPERATION].respond(ApiRequest(scope, receive, send))
+        except Exception as error:  # noqa: BLE001 - raised again where the application handles exceptions
+            scope[_RAISED] = error
+            await self.app(scope, receive, send)
+            return
+        await response(scope, receive, send)
+
+
+def _entries(routes: Sequence[BaseRoute]) -> Iterator[tuple[_Key, _Entry]]:
+    for route in iter_route_contexts(routes):
+        original = route.original_route
+        if not isinstance(original, ApiRoute) or route.max_body_size is not None:
+            continue
+        template, ids = _PARAMETER.subn("*", route.path or "")
+        if "{" in template:
+            continue
+        added = {_OPERATION: original.operation(route.dependant), "endpoint": route.endpoint, "route": original}
+        for method in route.methods or ():
+            yield (method, template, ids), _Entry(added, _PARAMETER.findall(route.path or ""))

@@ -1,0 +1,58 @@
+"""Chromium, for tests of pages. BOOKING_TEST_SCREENSHOTS names a folder for pictures of the pages."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+selenium = pytest.importorskip("selenium")
+
+from selenium import webdriver  # noqa: E402 - only where it is installed
+from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
+
+CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+PHONE, DESKTOP = (390, 844), (1280, 900)
+
+needs_chromium = pytest.mark.skipif(
+    not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
+    reason="chromium and chromium-driver are not installed (`make browser` as root)",
+)
+
+
+def chromium(profile: Path, *, runs_scripts: bool = True) -> Any:
+    """Start a browser that logs its console and its requests."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    quiet = ("no-first-run", "disable-background-networking", "disable-component-update", "disable-sync")
+    for flag in ("headless", "no-sandbox", "disable-gpu", *quiet):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={profile}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    if not runs_scripts:
+        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+    return webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+
+
+def show(browser: Any, size: tuple[int, int]) -> None:
+    """Give the window a size."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def set_color_scheme(browser: Any, value: str) -> None:
+    """Let the browser prefer `light` or `dark` pages."""
+    features = [{"name": "prefers-color-scheme", "value": value}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def fits(browser: Any) -> bool:
+    """Return True if no element extends beyond the right edge of the window."""
+    size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
+    return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
+
+
+def take_picture(browser: Any, name: str) -> None:
+    """Save a picture of the page, if a folder for pictures is named."""
+    if folder := os.environ.get("BOOKING_TEST_SCREENSHOTS"):
+        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
