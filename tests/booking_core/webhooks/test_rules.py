@@ -12,24 +12,16 @@ from booking_core.webhooks import rules
 from booking_core.webhooks.rules import EndpointHealth, EndpointRow, LeasedDelivery, OldSecret
 
 ROW = EndpointRow(
-    created_at=NOON,
     id="e",
     url="https://receiver.example/hook",
     description=None,
-    status="enabled",
     enabled_at=NOON,
-    disabled_at=None,
-    disabled_reason=None,
-    consecutive_failures=6,
-    last_success_at=None,
-    last_failure_at=None,
-    last_timed_out=False,
-    warned_hours=0,
+    created_at=NOON,
     updated_at=NOON,
     event_types="booking.created,booking.cancelled",
-    secret_expires_at=None,
+    consecutive_failures=6,
 )
-DELIVERY = LeasedDelivery("o", "d", "e", "v", "ping", "queued", None, "event", 0, 6, "token", NOON, 0, None, None)
+DELIVERY = LeasedDelivery("o", "d", "e", "v", "ping", "token", NOON, 0)
 WAITS = (60, 300, 1800, 7200, 28800)
 AFTER = 72 * 3600
 
