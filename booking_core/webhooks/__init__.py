@@ -18,7 +18,7 @@ from booking_core.webhooks.recording import (
     rescue_expired_leases,
 )
 from booking_core.webhooks.recovering import recover
-from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed
+from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_host, is_port_allowed, split_url
 from booking_core.webhooks.upkeep import Step, Upkeep, purge, purge_endpoints
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "find_deliveries",
     "get",
     "get_delivery",
+    "is_host",
     "is_port_allowed",
     "lease_s",
     "next_due_at",
@@ -51,4 +52,5 @@ __all__ = [
     "retry",
     "rotate_secret",
     "send_test",
+    "split_url",
 ]

@@ -51,7 +51,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     # Concurrent creations wait, so that the limit holds.
     _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
     rules.check_limit(store.count(tx, organization.id))
-    _check_address(request.url, is_public)
+    _check_address(caller, request.url, is_public)
     row = EndpointRow(
         id=tokens.new_id(),
         url=request.url,
@@ -76,7 +76,7 @@ def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange
         InsufficientScope: the key may not read something that is subscribed to.
     """
     if request.url is not None:
-        rules.check_url(request.url, allow_http=caller.installation.webhook_allow_http)
+        rules.split_url(request.url, allow_http=caller.installation.webhook_allow_http)
     rules.check_entitled(caller, request.event_types or ())
 
 
@@ -119,7 +119,7 @@ def change(
     row = _changed(caller, before, request)
     if row.url != before.url:
         rules.check_entitled(caller, rules.event_types(row))
-        _check_address(row.url, is_public)
+        _check_address(caller, row.url, is_public)
     if row == before:
         return _present(caller, before)
     row = row._replace(updated_at=_after(caller, before))
@@ -263,8 +263,8 @@ def _after(caller: Caller, row: EndpointRow) -> int:
     return max(caller.at, row.updated_at)
 
 
-def _check_address(url: str, is_public: IsPublic) -> None:
-    rules.check_port(url)
+def _check_address(caller: Caller, url: str, is_public: IsPublic) -> None:
+    rules.check_port(rules.split_url(url, allow_http=caller.installation.webhook_allow_http))
     if not is_public(url):
         # The same message for every address, so that it tells nothing about a network.
         message = "Webhooks go to public addresses."

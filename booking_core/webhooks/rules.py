@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -52,8 +51,11 @@ are not retried together."""
 
 # URLs ------------------------------------------------------------------------------------------------------------
 
-_URL = re.compile(r"(https?)://([^/?]+)(?:[/?].*)?", re.IGNORECASE)
+_URL = re.compile(r"(https?)://([^/?]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
+"""Control characters, white space, backslashes and fragments: parsers interpret such URLs differently."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
+"""Without user information, and without percent-encoding, which excludes IPv6 zones."""
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _HTTPS_PORT, _HTTP_PORT = 443, 80
@@ -68,24 +70,38 @@ _OTHER_SERVICES = frozenset(
 MongoDB."""
 
 
-def check_url(url: str, *, allow_http: bool) -> None:
-    """Refuse a URL that two parsers could read in two ways, before its host is resolved.
+class WebhookUrl(NamedTuple):
+    """The parts of a URL, as they are written."""
+
+    is_tls: bool
+    host: str
+    """Without the brackets of an IPv6 address."""
+    port: int
+    path: str
+    """Path and query."""
+
+
+def split_url(url: str, *, allow_http: bool) -> WebhookUrl:
+    """Split a URL, and refuse one that two parsers could read in two ways.
 
     `create` and `change` check that its address is public, which needs DNS.
 
     Raises:
         Malformed: it is not plainly an https URL with a host.
     """
-    if any(character.isspace() or character in "\\#" for character in url):
+    if _FORBIDDEN.search(url):
         raise Malformed.at("url", "must have no white space, backslash or fragment")
     parts = _URL.fullmatch(url)
     if not parts or (parts[1].lower() == "http" and not allow_http):
         raise Malformed.at("url", "must begin with https://", "not_https")
     authority = _AUTHORITY.fullmatch(parts[2])
-    if not authority or not (_is_ipv6(authority[1]) if authority[1] else _is_host(authority[2])):
+    if not authority or not (_is_ipv6(authority[1]) if authority[1] else is_host(authority[2])):
         raise Malformed.at("url", "must name a host in its usual notation, without user or password")
-    if authority[3] and not 1 <= int(authority[3]) <= 65535:
+    is_tls = parts[1].lower() == "https"
+    port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
+    if not 1 <= port <= 65535:
         raise Malformed.at("url", "must have a port from 1 to 65535")
+    return WebhookUrl(is_tls, authority[1] or authority[2], port, (parts[3] or "/") + (parts[4] or ""))
 
 
 def is_port_allowed(port: int, *, is_tls: bool) -> bool:
@@ -96,15 +112,13 @@ def is_port_allowed(port: int, *, is_tls: bool) -> bool:
     return 1024 <= port <= 65535 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
 
 
-def check_port(url: str) -> None:
-    """Refuse a URL, which `check_url` has passed, whose port webhooks are not sent to.
+def check_port(url: WebhookUrl) -> None:
+    """Refuse a URL whose port webhooks are not sent to.
 
     Raises:
         Unprocessable: `port_not_allowed`.
     """
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    if not is_port_allowed(parts.port or (_HTTPS_PORT if is_tls else _HTTP_PORT), is_tls=is_tls):
+    if not is_port_allowed(url.port, is_tls=url.is_tls):
         message = "Webhooks go to port 443, or to one from 1024 that is not known for another service."
         raise Unprocessable.at("url", message, "port_not_allowed")
 
@@ -117,7 +131,7 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def _is_host(text: str) -> bool:
+def is_host(text: str) -> bool:
     """Return whether the text is a host name, or an IPv4 address as four decimal numbers.
 
     `127.1`, `0x7f000001` and digits of other scripts are addresses to some resolvers and names to others.

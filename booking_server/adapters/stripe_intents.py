@@ -8,23 +8,28 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.bookings.checkouts import DisputeUpdate, IntentUpdate
 from booking_core.payments import to_gateway
 from booking_server.adapters import stripe_events
-from booking_server.adapters.refund_metadata import REFUND_ID
 
 if TYPE_CHECKING:
     import stripe
 
+T = TypeVar("T")
+
 log = logging.getLogger("booking.stripe")
+
+REFUND_ID = "refund_id"
+"""The metadata by which a refund of this service is known at Stripe."""
 
 TIMEOUT_S = 8.0
 """Seconds for a whole call. httpx bounds single steps only, so that a server which drips could hold a call for ever."""
 _RETRY_AFTER_S = 5
-_TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
+TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
+"""Error codes of requests that had no effect, whatever their HTTP status."""
 _REFUSED = frozenset({400, 402})
 _PAGE, _PAGES_MAX = 100, 5
 CARD_ONLY = ["card"]
@@ -91,10 +96,6 @@ class StripeIntents:
         self._http: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def open(self) -> None:
-        """Import the library and open the HTTP client, as the first call does otherwise."""
-        await self._open()
-
     async def create(self, request: IntentRequest) -> Intent:
         """Make the intent of a booking, or return the one that was made for it.
 
@@ -125,7 +126,7 @@ class StripeIntents:
         """
         expanded: Any = {"expand": ["latest_charge"]}
         found = await self._call(api_key, lambda v1: v1.payment_intents.retrieve_async(intent_id, expanded))
-        return _update(found)
+        return _read(stripe_events.intent_update, found)
 
     async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
         """Cancel an intent, unless it was paid, and return its state.
@@ -134,7 +135,8 @@ class StripeIntents:
             IntentRefused, Unavailable: as `look_up`.
         """
         try:
-            return _update(await self._call(api_key, lambda v1: v1.payment_intents.cancel_async(intent_id)))
+            canceled = await self._call(api_key, lambda v1: v1.payment_intents.cancel_async(intent_id))
+            return _read(stripe_events.intent_update, canceled)
         except IntentRefused:  # it was paid, or canceled before
             return await self.look_up(api_key, intent_id)
 
@@ -160,15 +162,8 @@ class StripeIntents:
 
     async def _refunds(self, api_key: str, since_s: int, until_s: int) -> tuple[list[str], bool]:
         """Return the intents of refunds, the newest first, and whether there are more than are read at once."""
-        asked: Any = {"created": {"gte": since_s, "lt": until_s}, "limit": _PAGE}
-        found: list[str] = []
-        for _ in range(_PAGES_MAX):
-            page = await self._page(api_key, "refunds", asked)
-            found += [refund.payment_intent for refund in page.data if _is_of_others(refund)]
-            if not page.has_more:
-                return found, False
-            asked = {**asked, "starting_after": page.data[-1].id}
-        return found, True
+        made, has_more = await self._listed(api_key, "refunds", {"gte": since_s, "lt": until_s})
+        return [refund.payment_intent for refund in made if _is_of_others(refund)], has_more
 
     async def disputes(self, api_key: str, since_s: int) -> list[DisputeUpdate]:
         """Return the states of the disputes that were opened since an instant, the newest first.
@@ -176,21 +171,23 @@ class StripeIntents:
         Raises:
             IntentRefused, Unavailable: as `look_up`.
         """
-        asked: Any = {"created": {"gte": since_s}, "limit": _PAGE}
-        found: list[DisputeUpdate] = []
-        for _ in range(_PAGES_MAX):
-            page = await self._page(api_key, "disputes", asked)
-            found += [update for each in page.data if (update := _dispute(each)) is not None]
-            if not page.has_more:
-                break
-            asked = {**asked, "starting_after": page.data[-1].id}
-        return found
+        opened, _ = await self._listed(api_key, "disputes", {"gte": since_s})
+        return [update for each in opened if (update := _read(stripe_events.dispute_update, each)) is not None]
 
-    async def _page(self, api_key: str, service: str, asked: dict[str, Any]) -> Any:
-        return await self._call(api_key, lambda v1: getattr(v1, service).list_async(asked))
+    async def _listed(self, api_key: str, service: str, created: dict[str, int]) -> tuple[list[Any], bool]:
+        """Return objects, the newest first, and whether there are more than are read at once."""
+        wanted: dict[str, Any] = {"created": created, "limit": _PAGE}
+        found: list[Any] = []
+        for _ in range(_PAGES_MAX):
+            page = await self._call(api_key, lambda v1, asked=wanted: getattr(v1, service).list_async(asked))
+            found += page.data
+            if not page.has_more:
+                return found, False
+            wanted = {**wanted, "starting_after": page.data[-1].id}
+        return found, True
 
     async def _call(self, api_key: str, act: "Callable[[stripe.V1Services], Awaitable[Any]]") -> Any:
-        http = await self._open()
+        http = await self.open()
         import stripe
 
         client = stripe.StripeClient(
@@ -210,8 +207,8 @@ class StripeIntents:
             log.warning("the response of Stripe cannot be read: %s", type(error).__name__)
             raise unavailable("unreadable_answer") from None
 
-    async def _open(self) -> Any:
-        """Return the HTTP client of this event loop; the library is imported in a thread."""
+    async def open(self) -> Any:
+        """Return the HTTP client of this event loop. The first call imports the library, in a thread."""
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             http = await asyncio.to_thread(_open_http, self._timeout_s)
@@ -230,30 +227,33 @@ def _open_http(timeout_s: float) -> Any:
     return http
 
 
-def _update(intent: Any) -> IntentUpdate:
+def _read(update: Callable[[dict[str, Any]], T], shown: Any) -> T:
+    """Return the update of an object of Stripe."""
     try:
-        return stripe_events.intent_update(intent.to_dict(recursive=True))
+        return update(shown.to_dict(recursive=True))
     except (KeyError, TypeError, AttributeError):
         raise unavailable("unreadable_answer") from None
+
+
+def metadata_of(refund: Any) -> dict[str, str]:
+    """Return the metadata of a refund."""
+    return {} if refund.metadata is None else dict(refund.metadata.to_dict())
 
 
 def _is_of_others(refund: Any) -> bool:
-    metadata = refund.metadata.to_dict() if refund.metadata is not None else {}
-    return REFUND_ID not in metadata and bool(refund.payment_intent)
+    return REFUND_ID not in metadata_of(refund) and bool(refund.payment_intent)
 
 
-def _dispute(dispute: Any) -> DisputeUpdate | None:
-    try:
-        return stripe_events.dispute_update(dispute.to_dict(recursive=True))
-    except (KeyError, TypeError, AttributeError):
-        raise unavailable("unreadable_answer") from None
+def error_code(error: "stripe.StripeError") -> str:
+    """Return a short name of the error."""
+    return error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
 
 
 def _classified(error: "stripe.StripeError") -> Exception:
     import stripe
 
-    code = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
-    is_refusal = isinstance(error, stripe.InvalidRequestError | stripe.CardError) and error.code not in _TRANSIENT
+    code = error_code(error)
+    is_refusal = isinstance(error, stripe.InvalidRequestError | stripe.CardError) and error.code not in TRANSIENT
     if is_refusal and error.http_status in (*_REFUSED, 404):
         return IntentRefused(code)
     if isinstance(error, stripe.AuthenticationError | stripe.PermissionError):
