@@ -8,10 +8,8 @@ request itself is sent by the server's webhook client.
 from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s, next_due_at
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
-from booking_core.webhooks.deliveries import retry, send_test
+from booking_core.webhooks.deliveries import redeliver, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.purging import purge, purge_endpoints
-from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.recording import (
     DeliveryResult,
     expired_leases,
@@ -20,16 +18,14 @@ from booking_core.webhooks.recording import (
     rescue_expired_leases,
 )
 from booking_core.webhooks.recovering import recover
-from booking_core.webhooks.redelivering import redeliver
-from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_port_allowed
-from booking_core.webhooks.upkeep import Step, Upkeep
+from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_host, is_port_allowed, split_url
+from booking_core.webhooks.upkeep import Step, Upkeep, purge, purge_endpoints
 
 __all__ = [
     "HEADERS_PURPOSE",
     "SECRET_PURPOSE",
     "ClaimedDelivery",
     "DeliveryResult",
-    "LockedDeliveries",
     "Step",
     "Upkeep",
     "change",
@@ -42,6 +38,7 @@ __all__ = [
     "find_deliveries",
     "get",
     "get_delivery",
+    "is_host",
     "is_port_allowed",
     "lease_s",
     "next_due_at",
@@ -55,4 +52,5 @@ __all__ = [
     "retry",
     "rotate_secret",
     "send_test",
+    "split_url",
 ]

@@ -13,8 +13,10 @@ A transaction locks endpoints first, then their cursors, then deliveries and lea
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import NamedTuple
 
 import orjson
 
@@ -22,18 +24,68 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Installation
 from booking_core.base.tokens import SecretKeys
-from booking_core.db import tables
+from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
+from booking_core.db.statements import as_json
+from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
-from booking_core.webhooks import leases, pacing, picking, rules, store
-from booking_core.webhooks.leases import LeasedAttempt
-from booking_core.webhooks.picking import DueDelivery
+from booking_core.webhooks import queue, rules, store
+from booking_core.webhooks.queue import Lease, LeasedAttempt
 
 log = logging.getLogger("booking.webhooks")
 
 LEASE_S = 30
 """Three times the deadline of an attempt, so that no heartbeat is needed."""
 DEADLINES_PER_LEASE = 3
+
+_SQL = sql_files.load(__name__)
+CLAIM, NEXT = _SQL.statement("claim"), _SQL.statement("next")
+LEASE = Update("lease", tables.deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
+_CURSOR = ("organization_id", "endpoint_id")
+SERVED = Update("served", tables.webhook_cursors, sets=("served_sequence", "last_claimed_at"), keys=_CURSOR)
+PACED = Update(
+    "paced", tables.webhook_cursors, sets=("served_sequence", "last_claimed_at", "next_send_at"), keys=_CURSOR
+)
+
+
+class DueDelivery(NamedTuple):
+    """A due delivery, or the next event of an endpoint, in the order of the columns of CLAIM."""
+
+    organization_id: str
+    id: str
+    """That of the delivery, or of the event."""
+    endpoint_id: str
+    event_id: str
+    event_type: str
+    failure_reason: str | None
+    url: str
+    last_timed_out: bool
+    number: int
+    body: str | None
+    """Null: the event is no longer kept."""
+    secrets: str | None
+    headers_sealed: str | None
+    at: int
+    """The instant of the claim, by the database's clock."""
+    ahead: int
+    """Microseconds by which the clock of a sandbox is ahead of it."""
+    resource_id: str | None
+    sequence: int | None
+    """Of an event, which is no delivery yet."""
+    generation: int
+    created_at: int
+    traceparent: str | None
+    """The trace context (W3C) of the event."""
+    unfinished: str | None
+    """The delivery of an earlier event about the same resource that has a row, when its first attempt is the only one
+    that is not over and this worker holds it. Empty: there are others. Null: there is none."""
+    in_flight: str | None
+    """The leases of its endpoint, a line each: the worker, and the attempts. Null: none has a first attempt about the
+    same resource."""
+    max_per_second: int | None
+    """The limit of its endpoint."""
+    served_sequence: int | None
+    """The cursor of its endpoint, which is locked. Null: another worker has it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +142,6 @@ def claim(
     per_organization: int = 8,
     worker: str | None = None,
     lease_s: int = LEASE_S,
-    now: int | None = None,
 ) -> list[ClaimedDelivery]:
     """Lease due deliveries, at most `free`, each for one attempt.
 
@@ -98,7 +149,7 @@ def claim(
     worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
-    W13). One with a limit is passed over between its claims (see `pacing`). Endpoints whose last attempt timed out
+    W13). One with a limit is passed over between its claims (see `burst`). Endpoints whose last attempt timed out
     share `slow_free` of the places. An endpoint with nothing in flight may have one attempt even when its organization
     has reached its limit. It takes two statements for any number of deliveries; on SQLite, which cannot change two
     tables with one statement, one for each table.
@@ -110,35 +161,22 @@ def claim(
     """
     if free <= 0:
         return []
-    picked: list[DueDelivery]
-    (picked,) = tx.pipeline(
-        picking.due(
-            free=free,
-            in_flight=in_flight,
-            slow_free=slow_free,
-            per_endpoint=per_endpoint,
-            per_organization=per_organization,
-            worker=worker,
-            now=now,
-        )
+    rows = tx.all(
+        CLAIM,
+        free=free,
+        in_flight=as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items()),
+        slow_free=slow_free,
+        per_endpoint=per_endpoint,
+        per_organization=per_organization,
+        worker=worker,
+        claims_per_second=CLAIMS_PER_SECOND,
     )
-    return lease(tx, installation, picked, worker=worker, lease_s=lease_s)
-
-
-def lease(
-    tx: Tx,
-    installation: Installation,
-    picked: Sequence[DueDelivery],
-    *,
-    worker: str | None = None,
-    lease_s: int = LEASE_S,
-) -> list[ClaimedDelivery]:
-    """Lease the due deliveries and next events that `due` has found, as `claim` does."""
+    picked = sorted(map(DueDelivery._make, rows), key=lambda due: due.sequence or 0)
     batch = _Batch(tx, installation, worker, lease_s)
-    for due in sorted(picked, key=lambda due: due.sequence or 0):
+    for due in picked:
         batch.add(due)
     batch.write()
-    _move_cursors(tx, picked, pacing.ends(picked[0].at, batch.claimed) if picked else {})
+    _move_cursors(tx, picked, batch.claimed)
     return [each for each in batch.claimed if _can_be_sent(each)]
 
 
@@ -148,9 +186,9 @@ class _Batch:
     def __init__(self, tx: Tx, installation: Installation, worker: str | None, lease_s: int) -> None:
         self.claimed: list[ClaimedDelivery] = []
         self._tx = tx
-        self._token = _lease_token(worker)
-        self._secrets = _Secrets(installation.secret_keys)
-        self._headers = _Headers(installation.secret_keys)
+        self._token = f"{worker or tokens.new_id()}:{tokens.new_id()}"
+        self._secrets = cache(partial(_secrets, installation.secret_keys))
+        self._headers = cache(partial(_headers, installation.secret_keys))
         self._order = _Order(worker)
         self._length = lease_s * SECOND
         self._leased: dict[str, tuple[str, DueDelivery, list[LeasedAttempt]]] = {}
@@ -163,14 +201,13 @@ class _Batch:
             return
         claimed = self._claimed(due, due.id, tokens.new_id())
         _lease(self._tx, claimed, due.at + self._length)
-        _insert_attempt(self._tx, claimed)
 
     def _add_event(self, due: DueDelivery, sequence: int) -> None:
         """Lease the next event of an endpoint with those before it."""
         delivery_id = rules.delivery_id(due.event_id, due.endpoint_id)
         after = self._order.after(due, delivery_id)
         if after == WAITS:
-            _insert(self._tx, due, delivery_id)
+            _insert(self._tx, due, sequence)
             return
         if due.endpoint_id not in self._leased:
             self._leased[due.endpoint_id] = tokens.new_id(), due, []
@@ -195,7 +232,7 @@ class _Batch:
             number=due.number,
             trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
             url=due.url,
-            secrets=self._secrets[due.organization_id, due.endpoint_id, due.secrets],
+            secrets=self._secrets(due.organization_id, due.endpoint_id, due.secrets),
             event_id=due.event_id,
             event_type=due.event_type,
             body=(due.body or "").encode(),
@@ -204,10 +241,10 @@ class _Batch:
             timed_out_before=bool(due.last_timed_out),
             traceparent=due.traceparent,
             ahead=due.ahead,
-            headers=self._headers[due.organization_id, due.endpoint_id, due.headers_sealed],
+            headers=self._headers(due.organization_id, due.endpoint_id, due.headers_sealed),
             after=after,
             lease_id=lease_id,
-            pause=0 if due.max_per_second is None else pacing.pause(due.max_per_second),
+            pause=0 if due.max_per_second is None else pause(due.max_per_second),
         )
         self.claimed.append(claimed)
         return claimed
@@ -215,22 +252,19 @@ class _Batch:
     def write(self) -> None:
         """Insert the leases of the events."""
         for lease_id, due, attempts in self._leased.values():
-            leases.insert(
+            queue.insert_lease(
                 self._tx,
-                due.organization_id,
-                due.endpoint_id,
-                attempts,
-                lease_id=lease_id,
-                token=self._token,
-                until=due.at + self._length,
-                at=due.at + due.ahead,
-                generation=due.generation,
+                Lease(
+                    organization_id=due.organization_id,
+                    endpoint_id=due.endpoint_id,
+                    id=lease_id,
+                    token=self._token,
+                    lease_until=due.at + self._length,
+                    claimed_at=due.at + due.ahead,
+                    generation=due.generation,
+                    attempts=tuple(attempts),
+                ),
             )
-
-
-def _lease_token(worker: str | None) -> str:
-    """Return a token of this claim, which begins with the worker."""
-    return f"{worker or tokens.new_id()}:{tokens.new_id()}"
 
 
 WAITS = ""
@@ -263,11 +297,11 @@ class _Order:
         if due.in_flight is None:
             return due.unfinished
         naming = (line for line in due.in_flight.splitlines() if due.resource_id and due.resource_id in line)
-        held = [(line[: leases.WORKER_LENGTH], line[leases.WORKER_LENGTH :]) for line in naming]
+        held = [(line[: queue.WORKER_LENGTH], line[queue.WORKER_LENGTH :]) for line in naming]
         same = [
             (worker, each.event_id)
             for worker, attempts in held
-            for each in leases.parsed(attempts)
+            for each in queue.parsed(attempts)
             if each.resource_id == due.resource_id
         ]
         if due.unfinished is not None or len(same) != 1 or same[0][0] != self._worker:
@@ -275,59 +309,39 @@ class _Order:
         return rules.delivery_id(same[0][1], due.endpoint_id)
 
 
-class _Secrets(dict[tuple[str, str, str | None], tuple[str, ...]]):
-    """The secrets by organization, endpoint and what is stored, opened once for a batch.
+def _secrets(secret_keys: SecretKeys, owner: str, endpoint_id: str, stored: str | None) -> tuple[str, ...]:
+    """Return the live secrets of an endpoint, the newest first, without those that no secret key opens.
 
-    Those that cannot be opened are left out; without any, a delivery is leased and not sent.
+    The current secret expires last. Rows of another form, which this service never writes, must not stop the claims of
+    other endpoints: the endpoint has no secret then.
     """
-
-    def __init__(self, secret_keys: SecretKeys) -> None:
-        super().__init__()
-        self._secret_keys = secret_keys
-
-    def __missing__(self, key: tuple[str, str, str | None]) -> tuple[str, ...]:
-        owner, endpoint_id, stored = key
-        opened = [self._opened(owner, endpoint_id, *each) for each in _live_secrets(stored)]
-        self[key] = secrets = tuple(secret for secret in opened if secret)
-        return secrets
-
-    def _opened(self, organization_id: str, endpoint_id: str, secret_id: str, sealed: str) -> str:
-        place = (organization_id, endpoint_id, secret_id)
-        try:
-            return self._secret_keys.open(rules.SECRET_PURPOSE, sealed, *place).decode()
-        except ValueError:
-            return ""  # sealed with a secret key that is no longer configured
-
-
-class _Headers(dict[tuple[str, str, str | None], tuple[tuple[str, str], ...] | None]):
-    """The headers of the endpoints' clients by organization, endpoint and what is stored, opened once for a batch.
-
-    None: no secret key opens them.
-    """
-
-    def __init__(self, secret_keys: SecretKeys) -> None:
-        super().__init__()
-        self._secret_keys = secret_keys
-
-    def __missing__(self, key: tuple[str, str, str | None]) -> tuple[tuple[str, str], ...] | None:
-        self[key] = headers = self._opened(*key)
-        return headers
-
-    def _opened(self, owner: str, endpoint_id: str, sealed: str | None) -> tuple[tuple[str, str], ...] | None:
-        if sealed is None:
-            return ()
-        try:
-            plain = self._secret_keys.open(rules.HEADERS_PURPOSE, sealed, owner, endpoint_id)
-        except ValueError:
-            return None
-        return tuple(orjson.loads(plain).items())
-
-
-def _live_secrets(stored: str | None) -> list[tuple[str, str]]:
+    split = [secret.split(":") for secret in (stored or "").split()]
     try:
-        return picking.live_secrets(stored)
+        split.sort(key=lambda parts: (-int(parts[0]), -int(parts[1])))
+        opened = [_opened(secret_keys, sealed, (owner, endpoint_id, secret_id)) for *_, secret_id, sealed in split]
     except (IndexError, ValueError):
-        return []  # a row of secrets that is not of this service's making must not stop the claims of others
+        return ()
+    return tuple(secret.decode() for secret in opened if secret)
+
+
+def _opened(secret_keys: SecretKeys, sealed: str, place: tuple[str, str, str]) -> bytes | None:
+    try:
+        return secret_keys.open(rules.SECRET_PURPOSE, sealed, *place)
+    except ValueError:
+        return None  # sealed with a secret key that is no longer configured
+
+
+def _headers(
+    secret_keys: SecretKeys, owner: str, endpoint_id: str, sealed: str | None
+) -> tuple[tuple[str, str], ...] | None:
+    """Return the headers of the endpoint's client, or None if no secret key opens them."""
+    if sealed is None:
+        return ()
+    try:
+        plain = secret_keys.open(rules.HEADERS_PURPOSE, sealed, owner, endpoint_id)
+    except ValueError:
+        return None
+    return tuple(orjson.loads(plain).items())
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
@@ -345,39 +359,16 @@ def _can_be_sent(claimed: ClaimedDelivery) -> bool:
 
 
 def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
+    """Lease a delivery that has a row, and insert its attempt."""
+    at = claimed.at + claimed.ahead
     tx.update(
-        picking.LEASE,
+        LEASE,
         organization_id=claimed.organization_id,
         id=claimed.delivery_id,
         lease_token=claimed.lease_token,
         lease_until=until,
-        last_attempt_at=claimed.at + claimed.ahead,
+        last_attempt_at=at,
     )
-
-
-def _insert(tx: Tx, due: DueDelivery, delivery_id: str) -> None:
-    """Insert the delivery of an event: queued behind another one about the same resource."""
-    assert due.sequence is not None
-    row = rules.new_delivery(
-        delivery_id,
-        due.endpoint_id,
-        due.event_id,
-        due.event_type,
-        created_at=min(due.created_at, due.at + due.ahead),
-        trigger=DeliveryTrigger.EVENT,
-        due_at=due.at + due.ahead,
-    )
-    store.insert_delivery(
-        tx,
-        due.organization_id,
-        row,
-        event_sequence=due.sequence,
-        resource_id=due.resource_id,
-        generation=due.generation,
-    )
-
-
-def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
     tx.insert(
         tables.attempts,
         organization_id=claimed.organization_id,
@@ -385,30 +376,41 @@ def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
         delivery_id=claimed.delivery_id,
         number=claimed.number,
         trigger=claimed.trigger.value,
-        started_at=claimed.at + claimed.ahead,
+        started_at=at,
     )
 
 
-def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], pauses: Mapping[str, int]) -> None:
-    """Mark the endpoints as served up to the last event that was picked for each.
+def _insert(tx: Tx, due: DueDelivery, sequence: int) -> None:
+    """Insert the delivery of an event: queued behind another one about the same resource."""
+    at, event = due.at + due.ahead, (due.endpoint_id, due.event_id, due.event_type)
+    created_at, trigger = min(due.created_at, at), DeliveryTrigger.EVENT
+    row = rules.new_delivery(*event, created_at=created_at, trigger=trigger, due_at=at)
+    store.insert_delivery(
+        tx, due.organization_id, row, sequence=sequence, resource_id=due.resource_id, generation=due.generation
+    )
 
-    Args:
-        pauses: by endpoint id the end of the pause that its limit asks for.
+
+def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], claimed: Iterable[ClaimedDelivery]) -> None:
+    """Mark the endpoints as served up to the last event that was picked for each, and begin the pauses of those with a
+    limit.
+
+    An endpoint has no pause if nothing was claimed for it: its events may all wait for others about the same resource.
     """
+    pauses = {each.endpoint_id: each.pause for each in claimed if each.pause}
     served: dict[tuple[str, str], int] = {}
     for due in picked:
         if due.served_sequence is not None:
             endpoint = due.organization_id, due.endpoint_id
             served[endpoint] = max(served.get(endpoint, due.served_sequence), due.sequence or 0)
     for (organization_id, endpoint_id), sequence in sorted(served.items()):
-        pause = {"next_send_at": pauses[endpoint_id]} if endpoint_id in pauses else {}
+        at, pause_us = picked[0].at, pauses.get(endpoint_id)
         tx.update(
-            picking.PACED if pause else picking.SERVED,
+            PACED if pause_us else SERVED,
             organization_id=organization_id,
             endpoint_id=endpoint_id,
             served_sequence=sequence,
-            last_claimed_at=picked[0].at,
-            **pause,
+            last_claimed_at=at,
+            **{"next_send_at": at + pause_us} if pause_us else {},
         )
 
 
@@ -418,5 +420,32 @@ def next_due_at(tx: Tx) -> int | None:
     An instant in the past means that a due delivery cannot be claimed yet: its endpoint has reached its limit, or an
     earlier event of the same resource is in flight. Ask again after the next result is recorded.
     """
-    row = tx.first(picking.NEXT)
+    row = tx.first(NEXT)
     return None if row is None or row[0] is None else int(row[0])
+
+
+# The pace of endpoints with a limit (`max_per_second`, decisions/0064) ------------------------------------------------
+
+CLAIMS_PER_SECOND = 10
+"""At most so many claims serve an endpoint in a second: up to this limit they take one delivery each."""
+WINDOW_US = 1_050_000
+"""A second, and what the ways from two claims to their requests may differ by."""
+
+
+def burst(max_per_second: int) -> int:
+    """Return the number of deliveries, of any kind, that one claim may take for an endpoint with a limit.
+
+    After the claim nothing more is claimed for the endpoint, by any worker, until the `pause` is over: no second holds
+    more claims than the limit allows, counted from any instant. The claim writes the end of the pause into the cursor
+    that it has locked. The statement `claim` computes the same.
+    """
+    return -(-max_per_second // CLAIMS_PER_SECOND)
+
+
+def pause(max_per_second: int) -> int:
+    """Return the microseconds after a claim in which nothing more is claimed.
+
+    Bursts are not divided: a limit of 15 is seven claims of two.
+    """
+    claims = max_per_second // burst(max_per_second)
+    return -(-WINDOW_US // claims)

@@ -1,6 +1,5 @@
-"""The delivery log: list and get deliveries, send a test and retry."""
+"""The delivery log: list and get deliveries, send a test, retry, and redeliver an event."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -8,16 +7,16 @@ import orjson
 from booking_core.base import cursors
 from booking_core.base.context import Caller
 from booking_core.base.cursors import Binding
-from booking_core.base.errors import Conflict, NotFound
+from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus
+from booking_core.models.webhooks import DeliveryRedeliver, DeliveryStatus, DeliveryTrigger, EndpointStatus
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import log, rules, store
+from booking_core.webhooks import following, log, recovering, rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 Delivery = dict[str, Any]
@@ -47,14 +46,11 @@ def find(
     after = None
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
-    endpoint = store.get(tx, organization_id, endpoint_id)
-    if endpoint is None:
-        raise NotFound
+    endpoint = rules.found(store.get(tx, organization_id, endpoint_id))
     query = _Query(page.order, after, page.limit + 1, status, event_type)
-    if event_id is None:
-        found = _merge(tx, caller, endpoint, query)
-    else:
-        found = [each for each in log.by_event(tx, organization_id, endpoint, event_id) if query.has(*each)]
+    found = (
+        _merge(tx, caller, endpoint, query) if event_id is None else _by_event(tx, caller, endpoint, event_id, query)
+    )
     shown, has_more = found[: page.limit], len(found) > page.limit
     zone = caller.organization.zone
     return envelope(
@@ -81,13 +77,8 @@ class _Query(NamedTuple):
     def types(self) -> list[str]:
         return [kind.value for kind in EventType] if self.event_type is None else [self.event_type.value]
 
-    def has(self, sequence: int, row: DeliveryRow) -> bool:
-        after, until = self.bounds
-        return (
-            after < sequence <= until
-            and self.status in (None, row.status)
-            and self.event_type in (None, row.event_type)
-        )
+    def has(self, row: DeliveryRow) -> bool:
+        return self.status in (None, row.status) and self.event_type in (None, row.event_type)
 
 
 def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list[log.Placed]:
@@ -103,21 +94,18 @@ def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list
         if each.event_type in query.types and query.status in (None, each.status)
     ]
     found = log.find_events(tx, organization_id, endpoint.id, stretches, query.order, query.limit)
-    for stored in _stored_as(query.status):
+    for stored in [None] if query.status is None else log.stored_as(query.status):
         found += log.find_rows(
             tx, organization_id, endpoint, query.types, query.bounds, query.order, query.limit, stored
         )
-    by_sequence = {sequence: row for sequence, row in found if query.has(sequence, row)}
+    by_sequence = {sequence: row for sequence, row in found if query.has(row)}
     return sorted(by_sequence.items(), reverse=query.order is Order.DESC)[: query.limit]
 
 
-def _stored_as(status: DeliveryStatus | None) -> Sequence[log.Stored | None]:
-    """Return how rows are stored that are shown with that status."""
-    if status is None:
-        return (None,)
-    if status is DeliveryStatus.FAILED:
-        return (log.Stored(status), log.Stored(DeliveryStatus.QUEUED, is_given_up=True))
-    return (log.Stored(status),)
+def _by_event(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str, query: _Query) -> list[log.Placed]:
+    """Return the delivery of an event, if it has the wanted status and type."""
+    row = _get(tx, caller.organization.id, endpoint, rules.delivery_id(event_id, endpoint.id))
+    return [(0, row)] if row is not None and query.has(row) else []
 
 
 def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
@@ -126,8 +114,8 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
     """
-    endpoint = store.get(tx, caller.organization.id, endpoint_id)
-    row = None if endpoint is None else _get(tx, caller.organization.id, endpoint, delivery_id)
+    endpoint = rules.found(store.get(tx, caller.organization.id, endpoint_id))
+    row = _get(tx, caller.organization.id, endpoint, delivery_id)
     if row is None:
         raise NotFound
     return rules.present_delivery(row, caller.organization.zone)
@@ -136,9 +124,9 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
 def _get(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
     """Return one delivery. An event that became a row meanwhile is looked for once more among the rows."""
     return (
-        log.get_row(tx, organization_id, endpoint, delivery_id)
+        store.get_delivery(tx, organization_id, endpoint, delivery_id)
         or log.get_event(tx, organization_id, endpoint.id, delivery_id)
-        or log.get_row(tx, organization_id, endpoint, delivery_id)
+        or store.get_delivery(tx, organization_id, endpoint, delivery_id)
     )
 
 
@@ -152,12 +140,11 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
         NotFound: the organization has no such endpoint.
     """
     organization, at = caller.organization, caller.at
-    endpoint = _locked(tx, caller, endpoint_id)
+    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
     _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
     event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
     row = rules.new_delivery(
-        rules.delivery_id(event_id, endpoint_id),
         endpoint_id,
         event_id,
         EventType.PING,
@@ -166,14 +153,8 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
         due_at=at,
         max_attempts=WEBHOOK_ATTEMPTS if endpoint.status == EndpointStatus.ENABLED else 1,
     )
-    store.insert_delivery(
-        tx,
-        organization.id,
-        row,
-        event_sequence=last + 1,
-        resource_id=None,
-        generation=endpoint.generation,
-    )
+    generation = endpoint.generation
+    store.insert_delivery(tx, organization.id, row, sequence=last + 1, resource_id=None, generation=generation)
     return rules.present_delivery(row, organization.zone)
 
 
@@ -185,7 +166,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
         Conflict: `delivery_not_dead`, `endpoint_not_enabled`.
     """
     organization = caller.organization
-    endpoint = _locked(tx, caller, endpoint_id)
+    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
     row = store.lock_delivery(tx, organization.id, endpoint, delivery_id)
     row = row or log.get_event(tx, organization.id, endpoint_id, delivery_id)
     if row is None:
@@ -193,19 +174,73 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     rules.check_enabled(endpoint)
     if row.status != DeliveryStatus.DEAD:
         raise Conflict("delivery_not_dead", "Only a dead delivery can be tried again.")
-    row = row._replace(
-        status=DeliveryStatus.QUEUED,
-        max_attempts=row.max_attempts + 1,
-        next_attempt_at=caller.at,
-        completed_at=None,
-        updated_at=max(caller.at, row.updated_at),
-    )
-    store.retry(tx, organization.id, row, endpoint.generation)
+    row = row._replace(max_attempts=row.max_attempts + 1)
+    row = store.queue_again(tx, organization.id, row, at=caller.at, generation=endpoint.generation)
     return rules.present_delivery(row, organization.zone)
 
 
-def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:
-    row = store.lock(tx, caller.organization.id, endpoint_id)
+def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> Delivery:
+    """Queue the delivery of an event to an endpoint, also if it succeeded before or is of a type that the endpoint does
+    not subscribe to, and return it. One that is queued already is returned unchanged.
+
+    It has as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
+
+    Raises:
+        NotFound: the organization has no such endpoint.
+        InsufficientScope: the key may not read the event's resource.
+        Conflict: `endpoint_not_enabled`.
+        Unprocessable: `unknown_event`, also of one that is no longer kept; `event_about_endpoint` or `ping`.
+    """
+    organization = caller.organization
+    endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))
+    rules.check_enabled(endpoint)
+    event = _redeliverable(tx, caller, endpoint, request.event_id)
+    # From here on no worker makes a delivery of the event.
+    following.lock_cursors(tx, [(organization.id, endpoint_id)])
+    return rules.present_delivery(_queue(tx, organization.id, endpoint, event, caller.at), organization.zone)
+
+
+def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str) -> log.Event:
+    """Return an event that may be sent to the endpoint once more."""
+    event = log.find_event(tx, caller.organization.id, event_id)
+    if event is None:
+        raise Unprocessable.at("event_id", "There is no such event, or it is no longer kept.", "unknown_event")
+    rules.check_entitled(caller, [event.type])
+    if event.type == EventType.PING:
+        raise Unprocessable.at("event_id", "A ping is not sent again: send another test.", "ping")
+    if event.resource_id == endpoint.id:
+        message = "An endpoint is not sent events about itself."
+        raise Unprocessable.at("event_id", message, "event_about_endpoint")
+    return event
+
+
+def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event, at: int) -> DeliveryRow:
+    """Queue the event: its row again, its part of a range of missed events, or a new row."""
+    delivery_id = rules.delivery_id(event.id, endpoint.id)
+    row = _get(tx, organization_id, endpoint, delivery_id)
     if row is None:
-        raise NotFound
+        return _insert(tx, organization_id, endpoint, event, at)
+    if row.status == DeliveryStatus.QUEUED:
+        return row
+    locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
+    if locked is None:
+        recovering.recover_event(tx, organization_id, endpoint.id, event, at)
+        return log.get_event(tx, organization_id, endpoint.id, delivery_id) or row
+    again = locked._replace(
+        failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=locked.attempt_count + WEBHOOK_ATTEMPTS
+    )
+    return store.queue_again(tx, organization_id, again, at=at, generation=endpoint.generation)
+
+
+def _insert(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event, at: int) -> DeliveryRow:
+    trigger = DeliveryTrigger.REDELIVER
+    row = rules.new_delivery(endpoint.id, event.id, event.type, created_at=at, trigger=trigger, due_at=at)
+    store.insert_delivery(
+        tx,
+        organization_id,
+        row,
+        sequence=event.sequence,
+        resource_id=event.resource_id,
+        generation=endpoint.generation,
+    )
     return row

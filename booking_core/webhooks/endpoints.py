@@ -13,7 +13,7 @@ import orjson
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller
-from booking_core.base.errors import NotFound, Unprocessable
+from booking_core.base.errors import Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.models.events import EventType
@@ -51,24 +51,15 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     # Concurrent creations wait, so that the limit holds.
     _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
     rules.check_limit(store.count(tx, organization.id))
-    _check_address(request.url, is_public)
+    _check_address(caller, request.url, is_public)
     row = EndpointRow(
-        created_at=at,
         id=tokens.new_id(),
         url=request.url,
         description=request.description or None,
-        status=EndpointStatus.ENABLED,
         enabled_at=at,
-        disabled_at=None,
-        disabled_reason=None,
-        consecutive_failures=0,
-        last_success_at=None,
-        last_failure_at=None,
-        last_timed_out=False,
-        warned_hours=0,
+        created_at=at,
         updated_at=at,
         event_types=",".join(request.event_types),
-        secret_expires_at=None,
         max_per_second=request.max_per_second,
     )
     row = _with_headers(caller, row, request.headers or {})
@@ -85,7 +76,7 @@ def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange
         InsufficientScope: the key may not read something that is subscribed to.
     """
     if request.url is not None:
-        rules.check_url(request.url, allow_http=caller.installation.webhook_allow_http)
+        rules.split_url(request.url, allow_http=caller.installation.webhook_allow_http)
     rules.check_entitled(caller, request.event_types or ())
 
 
@@ -100,10 +91,7 @@ def get(tx: Tx, caller: Caller, endpoint_id: str) -> Endpoint:
     Raises:
         NotFound: the organization has no such endpoint.
     """
-    row = store.get(tx, caller.organization.id, endpoint_id)
-    if row is None:
-        raise NotFound
-    return _present(caller, row)
+    return _present(caller, rules.found(store.get(tx, caller.organization.id, endpoint_id)))
 
 
 def change(
@@ -131,7 +119,7 @@ def change(
     row = _changed(caller, before, request)
     if row.url != before.url:
         rules.check_entitled(caller, rules.event_types(row))
-        _check_address(row.url, is_public)
+        _check_address(caller, row.url, is_public)
     if row == before:
         return _present(caller, before)
     row = row._replace(updated_at=_after(caller, before))
@@ -163,28 +151,9 @@ def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange
             warned_hours=0,
         )
     if request.status == WantedStatus.DISABLED and before.status != EndpointStatus.DISABLED:
-        row = row._replace(status=EndpointStatus.DISABLED, disabled_at=at, disabled_reason=DisabledReason.MANUAL)
+        row = row._replace(**_switched_off(at))
         row = rules.given_up(row, at) if before.status == EndpointStatus.ENABLED else row
     return row
-
-
-_SAVED = (
-    "url",
-    "description",
-    "status",
-    "enabled_at",
-    "disabled_at",
-    "disabled_reason",
-    "consecutive_failures",
-    "last_timed_out",
-    "warned_hours",
-    "generation",
-    "given_up_at",
-    "updated_at",
-    "header_names",
-    "headers_sealed",
-    "max_per_second",
-)
 
 
 def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None:
@@ -199,7 +168,7 @@ def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None
         _subscribe(tx, organization_id, before, row, last, caller.at)
         if is_on and not was_on:
             following.resume(tx, organization_id, row.id, rules.event_types(row), last)
-    store.change(tx, organization_id, row.id, **{name: getattr(row, name) for name in _SAVED})
+    store.save(tx, organization_id, row)
     if is_on and not was_on:
         _publish(tx, caller, EventType.WEBHOOK_ENABLED, row)
 
@@ -231,10 +200,8 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
     current, old = store.secrets(tx, caller.organization.id, row.id)
     store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
-    off = {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
-    given_up = {"generation": row.generation + 1, "given_up_at": caller.at}
-    secret = {"header_names": None, "headers_sealed": None}
-    store.change(tx, caller.organization.id, row.id, **off, **given_up, **secret, deleted_at=at, updated_at=at)
+    row = rules.given_up(row, caller.at)._replace(deleted_at=at, header_names=None, headers_sealed=None, updated_at=at)
+    store.save(tx, caller.organization.id, row._replace(**_switched_off(at)))
 
 
 def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
@@ -260,7 +227,7 @@ def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotat
             store.expire_secret(tx, organization.id, secret_id, ends_at)
     kept = [secret.expires_at for secret in former if secret.id not in surplus]
     row = row._replace(secret_expires_at=max(kept, default=None), updated_at=_after(caller, row))
-    store.change(tx, organization.id, endpoint_id, updated_at=row.updated_at)
+    store.save(tx, organization.id, row)
     secret = _new_secret(tx, caller, endpoint_id)
     _publish(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)
     return _present(caller, row) | {"secret": secret}
@@ -283,10 +250,12 @@ def _with_headers(caller: Caller, row: EndpointRow, headers: Mapping[str, str]) 
 
 
 def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:
-    row = store.lock(tx, caller.organization.id, endpoint_id)
-    if row is None:
-        raise NotFound
-    return row
+    return rules.found(store.lock(tx, caller.organization.id, endpoint_id))
+
+
+def _switched_off(at: int) -> dict[str, Any]:
+    """Return the columns of an endpoint that a client disables or deletes."""
+    return {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
 
 
 def _after(caller: Caller, row: EndpointRow) -> int:
@@ -294,8 +263,8 @@ def _after(caller: Caller, row: EndpointRow) -> int:
     return max(caller.at, row.updated_at)
 
 
-def _check_address(url: str, is_public: IsPublic) -> None:
-    rules.check_port(url)
+def _check_address(caller: Caller, url: str, is_public: IsPublic) -> None:
+    rules.check_port(rules.split_url(url, allow_http=caller.installation.webhook_allow_http))
     if not is_public(url):
         # The same message for every address, so that it tells nothing about a network.
         message = "Webhooks go to public addresses."

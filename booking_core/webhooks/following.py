@@ -14,11 +14,10 @@ wholly before the change or wholly after it.
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, null, or_, select, text, update
+from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, null, or_, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core.db import sql_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import (
@@ -72,7 +71,7 @@ def lock(tx: Tx, organization_id: str, endpoint_id: str) -> int:
 # Beginning and following ---------------------------------------------------------------------------------------------
 
 _FOLLOWED = Update("has_webhooks", counters, sets=("has_webhooks",), keys=("organization_id",))
-_MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("organization_id", "endpoint_id"))
+MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("organization_id", "endpoint_id"))
 
 
 def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
@@ -163,7 +162,7 @@ def no_longer_miss(tx: Tx, organization_id: str, endpoint_id: str, types: Collec
 def resume(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
     """End what a disabled endpoint misses, and let it follow the log from behind that sequence."""
     no_longer_miss(tx, organization_id, endpoint_id, types, last)
-    tx.update(_MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
+    tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
     tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
 
 
@@ -240,104 +239,3 @@ def forget(tx: Tx, organization_id: str, endpoint_id: str) -> None:
     """Delete the place of an endpoint in the log, and all that it missed."""
     for statement in _FORGET:
         tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id)
-
-
-# Skipping, and clearing the flags ------------------------------------------------------------------------------------
-
-IDLE = sql_files.load(__name__).statement("idle")
-
-
-def _skip(dialect: Dialect) -> Any:
-    idle = rows_parameter(dialect, "idle", _ENDPOINT | {"served": BigInteger})
-    c = webhook_cursors.c
-    same = and_(
-        c.organization_id == idle.c.organization_id,
-        c.endpoint_id == idle.c.endpoint_id,
-        c.served_sequence == idle.c.served,
-    )
-    return (
-        select(c.organization_id, c.endpoint_id)
-        .join_from(idle, webhook_cursors, same)
-        .with_for_update(of=webhook_cursors, key_share=True, skip_locked=True)
-    )
-
-
-_SKIP = Statement(_skip)
-
-
-def skip(tx: Tx, *, limit: int) -> int:
-    """Move the cursors of endpoints that wait for nothing to the end of the log, and return how many."""
-    found = {(row[0], row[1]): (row[2], row[3]) for row in tx.all(IDLE, limit=limit)}
-    if not found:
-        return 0
-    idle = as_json({"organization_id": o, "endpoint_id": e, "served": at} for (o, e), (at, _) in found.items())
-    locked = tx.all(_SKIP, idle=idle)
-    for organization_id, endpoint_id in locked:
-        last = found[organization_id, endpoint_id][1]
-        tx.update(_MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
-    return len(locked)
-
-
-_BEHIND = """
-       SELECT 1 FROM webhook_endpoints e
-         JOIN webhook_cursors c ON c.organization_id = e.organization_id AND c.endpoint_id = e.id
-        WHERE e.organization_id = counters.organization_id AND e.status = 'enabled' AND e.deleted_at IS NULL
-          AND c.served_sequence < counters.last_event_sequence"""
-_ENABLED = """
-       SELECT 1 FROM webhook_endpoints e
-        WHERE e.organization_id = counters.organization_id AND e.status = 'enabled' AND e.deleted_at IS NULL"""
-
-
-def _delivered(dialect: Dialect) -> Any:
-    locking = "" if dialect.name == "sqlite" else "FOR NO KEY UPDATE SKIP LOCKED"
-    return text(
-        f"SELECT organization_id FROM counters WHERE has_undelivered AND NOT EXISTS ({_BEHIND})"  # noqa: S608
-        f" LIMIT :limit {locking}"
-    )
-
-
-def _clear(dialect: Dialect) -> dml.Update:
-    return (
-        update(counters)
-        .where(
-            in_rows(dialect, counters.c.organization_id, "delivered", "organization_id"),
-            text(f"NOT EXISTS ({_BEHIND})"),
-        )
-        .values(has_undelivered=False, has_webhooks=text(f"EXISTS ({_ENABLED})"))
-    )
-
-
-DELIVERED, _CLEAR = Statement(_delivered), Statement(_clear)
-
-
-def clear_flags(tx: Tx, *, limit: int) -> int:
-    """Clear the flags of organizations whose endpoints are all served, and return how many.
-
-    A booking never waits for it, nor is a flag lost: the second statement sees all that was committed before the lock,
-    and a transaction that publishes reads the flags when it gets the lock.
-    """
-    delivered = tx.all(DELIVERED, limit=limit)
-    if not delivered:
-        return 0
-    return tx.run(_CLEAR, delivered=as_json({"organization_id": row[0]} for row in delivered))
-
-
-_PASSED = Statement(
-    text(
-        "DELETE FROM webhook_subscriptions WHERE until_sequence IS NOT NULL AND until_sequence <="
-        " (SELECT c.served_sequence FROM webhook_cursors c"
-        " WHERE c.organization_id = webhook_subscriptions.organization_id"
-        " AND c.endpoint_id = webhook_subscriptions.endpoint_id)"
-    )
-)
-_EMPTY = Statement(
-    text(
-        "DELETE FROM webhook_ranges WHERE until_sequence < coalesce((SELECT min(v.sequence) FROM events v"
-        " WHERE v.organization_id = webhook_ranges.organization_id), 0)"
-    )
-)
-
-
-def purge(tx: Tx) -> int:
-    """Delete ended subscriptions that their endpoints have passed, and ranges whose events are all purged."""
-    return tx.run(_PASSED) + tx.run(_EMPTY)

@@ -30,7 +30,6 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import (
     Id,
-    attempts,
     deliveries,
     events,
     webhook_cursors,
@@ -47,8 +46,8 @@ from booking_core.models.webhooks import (
     EndpointStatus,
     FailureReason,
 )
-from booking_core.webhooks import leases, rules, store
-from booking_core.webhooks.leases import LeasedAttempt
+from booking_core.webhooks import queue, rules, store
+from booking_core.webhooks.queue import LeasedAttempt
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 END = 2**63 - 1
@@ -64,20 +63,6 @@ Placed = tuple[int, DeliveryRow]
 # Events without a row --------------------------------------------------------------------------------------------
 
 
-class InFlight(NamedTuple):
-    """The first attempt of a delivery that has no row yet."""
-
-    event_id: str
-    attempt_id: str
-    claimed_at: int
-
-    @property
-    def attempts(self) -> str:
-        """Return the attempt as `rules.DeliveryRow` has it."""
-        shown = (self.attempt_id, 1, AttemptTrigger.SCHEDULED.value, self.claimed_at, None, None, None, None)
-        return orjson.dumps(shown).decode()
-
-
 class Stretch(NamedTuple):
     """Events of one type that are no rows of deliveries: those after `after`, up to `until`."""
 
@@ -87,8 +72,13 @@ class Stretch(NamedTuple):
     missed_at: int | None
     """Null: they are to be sent."""
     recovering_at: int | None
-    in_flight: InFlight | None = None
-    """Of the only event: its first attempt."""
+    in_flight: LeasedAttempt | None = None
+    """The first attempt of the only event."""
+    claimed_at: int = 0
+    """The instant at which that attempt was claimed."""
+
+    def has(self, event_type: str, sequence: int) -> bool:
+        return self.event_type == event_type and self.after < sequence <= self.until
 
     @property
     def status(self) -> DeliveryStatus:
@@ -133,24 +123,13 @@ def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
         _STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id
     ):
         if in_flight is not None:
-            found += _in_flight(leases.parsed(in_flight), missed_at, at)
+            found += (
+                Stretch(each.event_type, each.sequence - 1, each.sequence, missed_at, None, each, at)
+                for each in queue.parsed(in_flight)
+            )
         elif max(after, at) < (end := END if until is None else until):
             found.append(Stretch(kind, max(after, at), end, missed_at, recovering_at))
     return found
-
-
-def _in_flight(attempts: Iterable[LeasedAttempt], missed_at: int | None, claimed_at: int) -> list[Stretch]:
-    return [
-        Stretch(
-            each.event_type,
-            each.sequence - 1,
-            each.sequence,
-            missed_at,
-            None,
-            InFlight(each.event_id, each.attempt_id, claimed_at),
-        )
-        for each in attempts
-    ]
 
 
 _STRETCH = {"number": Integer, "event_type": Text, "after": BigInteger, "until": BigInteger}
@@ -187,13 +166,12 @@ def _merged(dialect: Dialect, of: Any, table: Any, each: Any, order: Order, name
     sequence = "sequence" if table is events else "event_sequence"
     if dialect.name == "sqlite":
         found = table.alias("found")
-        rowid = each.with_only_columns(_rowid(table)).correlate(of)
-        columns = [found.c[column.name] for column in each.selected_columns]
-        joined = select(*(of.c[name] for name in named), *columns).join_from(of, found, _rowid(found).in_(rowid))
-        return joined.order_by(_in_order(order, found.c[sequence])).limit(_limit)
-    lateral = each.correlate(of).lateral("each")
-    joined = select(*(of.c[name] for name in named), *lateral.c).join_from(of, lateral, true())
-    return joined.order_by(_in_order(order, lateral.c[sequence])).limit(_limit)
+        condition = _rowid(found).in_(each.with_only_columns(_rowid(table)).correlate(of))
+    else:
+        found, condition = each.correlate(of).lateral("each"), true()
+    columns = [found.c[column.name] for column in each.selected_columns]
+    joined = select(*(of.c[name] for name in named), *columns).join_from(of, found, condition)
+    return joined.order_by(_in_order(order, found.c[sequence])).limit(_limit)
 
 
 def _rowid(table: Any) -> Any:
@@ -223,17 +201,11 @@ def computed(endpoint_id: str, event_id: str, kind: str, created_at: int, of: St
     """Return the delivery of an event that has no row."""
     at = of.recovering_at or created_at
     trigger = DeliveryTrigger.EVENT if of.recovering_at is None else DeliveryTrigger.RECOVER
-    row = rules.new_delivery(
-        rules.delivery_id(event_id, endpoint_id),
-        endpoint_id,
-        event_id,
-        kind,
-        created_at=created_at,
-        trigger=trigger,
-        due_at=at,
-    )._replace(updated_at=at)
+    row = rules.new_delivery(endpoint_id, event_id, kind, created_at=created_at, trigger=trigger, due_at=at)
+    row = row._replace(updated_at=at)
     if of.in_flight is not None:
-        row = row._replace(last_attempt_at=of.in_flight.claimed_at, attempts=of.in_flight.attempts)
+        attempt = (of.in_flight.attempt_id, 1, AttemptTrigger.SCHEDULED, of.claimed_at, None, None, None, None)
+        row = row._replace(last_attempt_at=of.claimed_at, attempts=orjson.dumps(attempt).decode())
     if of.status is DeliveryStatus.FAILED:
         return rules.failed(row, FailureReason.ENDPOINT_DISABLED, of.missed_at or created_at)
     return row
@@ -241,7 +213,6 @@ def computed(endpoint_id: str, event_id: str, kind: str, created_at: int, of: St
 
 # Rows ------------------------------------------------------------------------------------------------------------
 
-_OWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
 _SCAN = {"event_type": Text, "generation": Integer, "after": BigInteger, "until": BigInteger}
 
 
@@ -258,13 +229,19 @@ class Stored(NamedTuple):
         return [endpoint.generation if self.status is DeliveryStatus.QUEUED else 0]
 
 
+def stored_as(status: DeliveryStatus) -> list[Stored]:
+    """Return how rows are stored that are shown with that status."""
+    given_up = [Stored(DeliveryStatus.QUEUED, is_given_up=True)] if status is DeliveryStatus.FAILED else []
+    return [Stored(status), *given_up]
+
+
 @lru_cache(maxsize=32)
 def _rows(order: Order, by_status: bool) -> Statement:
     def build(dialect: Dialect) -> Any:
         of, d = rows_parameter(dialect, "scans", _SCAN), deliveries.c
         status = [d.status == bindparam("status", type_=Text), d.generation == of.c.generation] if by_status else []
         each = (
-            select(*_OWN, d.event_sequence, d.generation)
+            select(*store.SHOWN, d.event_sequence, d.generation)
             .where(
                 d.organization_id == _organization_id,
                 d.endpoint_id == _endpoint_id,
@@ -277,7 +254,7 @@ def _rows(order: Order, by_status: bool) -> Statement:
             .limit(_limit)
         )
         page = _merged(dialect, of, deliveries, each, order, ()).subquery("page")
-        shown = [page.c[column.name] for column in _OWN]
+        shown = [page.c[column.name] for column in store.SHOWN]
         return select(page.c.event_sequence, page.c.generation, *shown, store.attempts_of(page).label("attempts"))
 
     return Statement(build)
@@ -317,64 +294,47 @@ def find_rows(
 
 # One delivery ----------------------------------------------------------------------------------------------------
 
-_GET = Statement(
-    select(*_OWN, store.attempts_of(deliveries).label("attempts"), deliveries.c.generation).where(
-        deliveries.c.organization_id == _organization_id,
-        deliveries.c.endpoint_id == _endpoint_id,
-        deliveries.c.id
-        == func.coalesce(
-            select(attempts.c.delivery_id)
-            .where(attempts.c.organization_id == _organization_id, attempts.c.id == _id)
-            .scalar_subquery(),
-            _id,
-        ),
-    )
-)
+
+class Event(NamedTuple):
+    """An event of the log."""
+
+    id: str
+    type: str
+    sequence: int
+    created_at: int
+    resource_id: str | None
+
+
 _EVENTS_OF = Statement(
-    select(events.c.id, events.c.type, events.c.sequence, events.c.created_at, events.c.resource_id).where(
+    select(*(events.c[name] for name in Event._fields)).where(
         events.c.organization_id == _organization_id,
         and_(events.c.id >= bindparam("first_id", type_=Id), events.c.id <= bindparam("last_id", type_=Id)),
     )
 )
 
 
-def get_row(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
-    """Return the row of a delivery, by its own id or by the id of any of its attempts."""
-    row = tx.first(_GET, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
-    return store.shown_delivery(row[:-1], row[-1], endpoint) if row else None
+def find_event(tx: Tx, organization_id: str, event_id: str) -> Event | None:
+    """Return an event, or None if it does not exist or is no longer kept."""
+    row = tx.first(_EVENTS_OF, organization_id=organization_id, first_id=event_id, last_id=event_id)
+    return Event._make(row) if row else None
 
 
 def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """Return the delivery of an event that has no row, by its own id, or by that of its attempt in flight."""
-    first, last = rules.event_ids_of(delivery_id)
+    """Return the delivery of an event that has no row, by its own id or by the id of its attempt in flight."""
     of = stretches(tx, organization_id, endpoint_id)
     for each in of:
         if each.in_flight is not None and each.in_flight.attempt_id == delivery_id:
-            first = last = each.in_flight.event_id
-            delivery_id = rules.delivery_id(first, endpoint_id)
-    for event in tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ():
-        if rules.delivery_id(event[0], endpoint_id) == delivery_id:
+            delivery_id = rules.delivery_id(each.in_flight.event_id, endpoint_id)
+    first, last = rules.event_ids_of(delivery_id)
+    found = tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ()
+    for event in map(Event._make, found):
+        if rules.delivery_id(event.id, endpoint_id) == delivery_id:
             return _of_event(endpoint_id, event, of)
     return None
 
 
-def _of_event(endpoint_id: str, event: Sequence[Any], of: Iterable[Stretch]) -> DeliveryRow | None:
-    event_id, kind, sequence, created_at, resource_id = event
+def _of_event(endpoint_id: str, event: Event, of: Iterable[Stretch]) -> DeliveryRow | None:
     for each in of:
-        if each.event_type == kind and each.after < sequence <= each.until and resource_id != endpoint_id:
-            return computed(endpoint_id, event_id, kind, created_at, each)
+        if each.has(event.type, event.sequence) and event.resource_id != endpoint_id:
+            return computed(endpoint_id, event.id, event.type, event.created_at, each)
     return None
-
-
-def by_event(tx: Tx, organization_id: str, endpoint: EndpointRow, event_id: str) -> list[Placed]:
-    """Return the delivery of an event, or nothing. That of a purged event is found by its id."""
-    of = stretches(tx, organization_id, endpoint.id)
-    event = tx.first(_EVENTS_OF, organization_id=organization_id, first_id=event_id, last_id=event_id)
-    if event is None:
-        row = get_row(tx, organization_id, endpoint, rules.delivery_id(event_id, endpoint.id))
-        return [] if row is None else [(0, row)]
-    _, kind, sequence, *_ = event
-    bounds = (sequence - 1, sequence)
-    found = find_rows(tx, organization_id, endpoint, [kind], bounds, Order.ASC, 1, None)
-    computed_row = _of_event(endpoint.id, event, of)
-    return found or ([] if computed_row is None else [(sequence, computed_row)])

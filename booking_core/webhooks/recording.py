@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.base.clock import MINUTE
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Tx
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError, DeliveryStatus
 from booking_core.records import events, outbox
 from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
-from booking_core.webhooks import first_results, following, leases, queue, rules
+from booking_core.webhooks import following, queue, rules, store
 from booking_core.webhooks.claiming import ClaimedDelivery
-from booking_core.webhooks.leases import FirstAttempt, Lease, LeasedAttempt
-from booking_core.webhooks.queue import LockedDeliveries
+from booking_core.webhooks.queue import FirstAttempt, LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 log = logging.getLogger("booking.webhooks")
@@ -56,7 +55,6 @@ def record(
     *,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
-    now: int | None = None,
     jitter: Callable[[], float] = random.random,
 ) -> None:
     """Record a batch of results: two statements on PostgreSQL, at most four when events are published, and one more
@@ -70,55 +68,22 @@ def record(
         disable_after_s: seconds without a success after which a failing endpoint is disabled.
         jitter: returns 0 to 1, the share of the longest jitter that is added to a delay.
     """
-    if results:
-        (locked,) = tx.pipeline(locking(results, now=now))
-        settle(
-            tx,
-            locked,
-            results,
-            retry_delays_s=retry_delays_s,
-            disable_after_s=disable_after_s,
-            now=now,
-            jitter=jitter,
-        )
-
-
-def locking(results: Sequence[DeliveryResult], *, now: int | None = None) -> Query[LockedDeliveries]:
-    """Return the query that locks the deliveries, by their leases where they have no row."""
-    all_claimed = [result.claimed for result in results]
-    held = {_key(each, each.lease_id) for each in all_claimed if each.lease_id}
-    rows = [_key(each, each.delivery_id) for each in all_claimed if not each.lease_id]
-    return queue.locking(rows, leases=held, now=now)
-
-
-def settle(
-    tx: Tx,
-    locked: LockedDeliveries,
-    results: Sequence[DeliveryResult],
-    *,
-    retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
-    disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
-    now: int | None = None,
-    jitter: Callable[[], float] = random.random,
-) -> None:
-    """Record results as `record` does, of deliveries that `locking` has locked."""
-    batch = _Batch(tx, _with_late(tx, locked, results, now), retry_delays_s, disable_after_s, jitter)
+    if not results:
+        return
+    locked = _locked(tx, [result.claimed for result in results])
+    batch = _Batch(tx, locked, retry_delays_s, disable_after_s, jitter)
     for result in sorted(results, key=lambda each: each.ended_at):
         batch.settle(result)
     batch.write()
 
 
-def _with_late(
-    tx: Tx, locked: LockedDeliveries, results: Sequence[DeliveryResult], now: int | None
-) -> LockedDeliveries:
-    """Return the locked deliveries and those that got a row since, when their lease expired: they are locked by it.
-    Their endpoints are locked by then."""
-    claimed = (result.claimed for result in results)
-    late = [each for each in claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
-    if not late:
-        return locked
-    (since,) = tx.pipeline(queue.locking((_key(each, each.delivery_id) for each in late), now=now))
-    return locked.with_rows(since)
+def _locked(tx: Tx, all_claimed: Sequence[ClaimedDelivery]) -> LockedDeliveries:
+    """Lock the deliveries, by their leases where they have no row. If their lease has expired since, they have one."""
+    held = {_key(each, each.lease_id) for each in all_claimed if each.lease_id}
+    rows = {_key(each, each.delivery_id) for each in all_claimed if not each.lease_id}
+    locked = LockedDeliveries().lock(tx, rows, leases=held)
+    late = [each for each in all_claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
+    return locked.lock(tx, (_key(each, each.delivery_id) for each in late)) if late else locked
 
 
 def _key(claimed: ClaimedDelivery, row_id: str) -> queue.Key:
@@ -130,7 +95,6 @@ def rescue_expired_leases(
     *,
     only: Sequence[queue.Key] | None = None,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
-    now: int | None = None,
     jitter: Callable[[], float] = random.random,
 ) -> int:
     """Queue deliveries again whose leases have expired, of at most 500 leases, and return how many.
@@ -141,31 +105,30 @@ def rescue_expired_leases(
     Args:
         only: the leases to look at, as `expired_leases` returns them; by default all.
     """
-    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now) if only is None else only
+    expired = expired_leases(tx) if only is None else only
     if not expired:
         return 0
-    locked: LockedDeliveries
-    (locked,) = tx.pipeline(queue.locking(expired, skip_locked=True, now=now))
+    locked = LockedDeliveries().lock(tx, expired, skip_locked=True)
     batch = _Batch(tx, locked, retry_delays_s, WEBHOOK_DISABLE_AFTER_S, jitter)
     for delivery in locked.deliveries.values():
         batch.rescue(delivery)
     for first in locked.first_attempts.values():
-        batch.rescue_first(first)
+        batch.rescue(first.like, first)
     batch.write()
-    return len(batch.settled) + len(batch.first)
+    return len(batch.settled)
 
 
-def expired_leases(tx: Tx, *, now: int | None = None) -> list[queue.Key]:
+def expired_leases(tx: Tx) -> list[queue.Key]:
     """Return the deliveries, and the leases of first attempts, that have expired: at most 500, the oldest first."""
-    return queue.expired(tx, limit=RESCUE_BATCH, now=now)
+    return queue.expired(tx, limit=RESCUE_BATCH)
 
 
-def park(tx: Tx, key: queue.Key, *, now: int | None = None) -> None:
-    """Put off a delivery, or a lease, that cannot be rescued, so that it hides no other.
+def park(tx: Tx, key: queue.Key) -> None:
+    """Defer a delivery, or a lease, that cannot be rescued, so that it hides no other.
 
-    Its number of expired leases shows it to the doctor: it is one that no rescued delivery keeps.
+    Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.
     """
-    queue.park(tx, key, wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX, now=now)
+    queue.park(tx, key, wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX)
 
 
 class _Settled(NamedTuple):
@@ -173,21 +136,26 @@ class _Settled(NamedTuple):
 
     delivery: LeasedDelivery
     state: DeliveryState
-    columns: dict[str, Any]
-    """The other columns that are written."""
+    first: FirstAttempt | None
+    """Its first attempt, which becomes a row with the delivery."""
+    result: DeliveryResult | None
+    """None: its lease has expired."""
+    lost_leases: int = 0
 
+    @property
+    def last(self) -> dict[str, Any]:
+        """Return the columns of the last response, which an expired lease keeps until it counts as a failure."""
+        if self.result is not None:
+            return {"last_response_status": self.result.response_status, "last_error": self.result.error}
+        kept = self.delivery if self.lost_leases else None
+        return {
+            "last_response_status": kept and kept.last_response_status,
+            "last_error": kept and kept.last_error,
+        }
 
-class _First(NamedTuple):
-    """A first attempt that is over: its delivery, and the attempt itself, become rows."""
-
-    lease: Lease
-    attempt: LeasedAttempt
-    state: DeliveryState
-    row: dict[str, Any]
-
-
-def _generation(delivery: LeasedDelivery, state: DeliveryState) -> int:
-    return delivery.generation if state.status == DeliveryStatus.QUEUED else 0
+    @property
+    def generation(self) -> int:
+        return self.delivery.generation if self.state.status == DeliveryStatus.QUEUED else 0
 
 
 class _Batch:
@@ -206,8 +174,7 @@ class _Batch:
         self.retry_delays_s = retry_delays_s
         self.disable_after_s = disable_after_s
         self.jitter = jitter
-        self.settled: dict[Key, _Settled] = {}
-        self.first: list[_First] = []
+        self.settled: list[_Settled] = []
         self.ats = {owner: each.instant(locked.at) for owner, each in locked.organizations.items()}
         """The present instant of each organization."""
         self.endpoints = dict(locked.endpoints)
@@ -217,42 +184,34 @@ class _Batch:
         """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
         followed."""
         first = self.locked.first_attempts.get(result.claimed.attempt_id)
-        delivery = self._settle_row(result) if first is None else self._settle_first(first, result)
-        if delivery and rules.affects_endpoint(delivery):
+        if first is None:
+            self._write_result(result)
+        delivery = self._leased(result.claimed) if first is None else first.like
+        if delivery is None:
+            return
+        state = self._after_failure(delivery) if result.error else rules.after_success(delivery, self._at(delivery))
+        self.settled.append(_Settled(delivery, state, first, result))
+        if rules.affects_endpoint(delivery):
             self._assess((delivery.organization_id, delivery.endpoint_id), result.error)
 
-    def _settle_row(self, result: DeliveryResult) -> LeasedDelivery | None:
+    def _leased(self, claimed: ClaimedDelivery) -> LeasedDelivery | None:
         """Return the delivery, or None if another lease has followed."""
-        claimed, error = result.claimed, result.error and result.error.value
-        columns = {
-            "started_at": result.started_at + claimed.ahead,
-            "duration_ms": result.duration_ms,
-            "response_status": result.response_status,
-            "response_excerpt": rules.excerpt(result.response_excerpt),
-            "error": error,
-        }
-        self.tx.update(queue.RESULT, organization_id=claimed.organization_id, id=claimed.attempt_id, **columns)
         delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
-        if delivery is None or delivery.lease_token != claimed.lease_token:
-            return None
-        state = self._after(delivery, result)
-        self._keep(delivery, state, last_response_status=result.response_status, last_error=error)
-        return delivery
+        return delivery if delivery is not None and delivery.lease_token == claimed.lease_token else None
 
-    def _settle_first(self, first: FirstAttempt, result: DeliveryResult) -> LeasedDelivery:
-        claimed, like = result.claimed, first.like
-        self._keep_first(
-            first, claimed.delivery_id, self._after(like, result), result.started_at + claimed.ahead, result
+    def _write_result(self, result: DeliveryResult) -> None:
+        self.tx.update(
+            queue.RESULT,
+            organization_id=result.claimed.organization_id,
+            id=result.claimed.attempt_id,
+            **_columns(result),
         )
-        return like
 
-    def _after(self, delivery: LeasedDelivery, result: DeliveryResult) -> DeliveryState:
-        if result.error is None:
-            return rules.after_success(delivery, self.ats[delivery.organization_id])
-        return self._after_failure(delivery)
+    def _at(self, delivery: LeasedDelivery) -> int:
+        return self.ats[delivery.organization_id]
 
     def _after_failure(self, delivery: LeasedDelivery) -> DeliveryState:
-        return rules.after_failure(delivery, self.ats[delivery.organization_id], self.retry_delays_s, self.jitter())
+        return rules.after_failure(delivery, self._at(delivery), self.retry_delays_s, self.jitter())
 
     def _assess(self, key: Key, error: AttemptError | None) -> None:
         before, at = self.endpoints[key], self.ats[key[0]]
@@ -271,76 +230,19 @@ class _Batch:
             self.health[key] = health, hours
         self.endpoints[key] = row
 
-    def rescue(self, delivery: LeasedDelivery) -> None:
-        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure."""
-        if self._has_expired(delivery):
-            state, lost_leases = self._after_lost_lease(delivery)
-            last = {"last_response_status": delivery.last_response_status, "last_error": delivery.last_error}
-            self._keep(delivery, state, **(last if lost_leases else dict.fromkeys(last)), lost_leases=lost_leases)
+    def rescue(self, delivery: LeasedDelivery, first: FirstAttempt | None = None) -> None:
+        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure.
 
-    def rescue_first(self, first: FirstAttempt) -> None:
-        """Rescue a first attempt, which may have reached its receiver: it gets its row without a result."""
-        delivery = first.lease.delivery(first.attempt)
-        if self._has_expired(delivery):
-            state, lost_leases = self._after_lost_lease(first.like)
-            self._keep_first(first, delivery.id, state, first.lease.claimed_at, lost_leases=lost_leases)
-
-    def _has_expired(self, delivery: LeasedDelivery) -> bool:
-        return delivery.lease_until is not None and delivery.lease_until <= self.locked.at
-
-    def _after_lost_lease(self, delivery: LeasedDelivery) -> tuple[DeliveryState, int]:
-        """Return the state, and the number of expired leases in a row: 0 once they count as a failure."""
+        A first attempt, which may have reached its receiver, gets its row without a result.
+        """
+        if delivery.lease_until is None or delivery.lease_until > self.locked.at:
+            return
         lost_leases = delivery.lost_leases + 1
         if lost_leases >= rules.EXPIRED_LEASES_MAX:
-            return self._after_failure(delivery), 0
-        return rules.after_expired_lease(delivery, self.ats[delivery.organization_id]), lost_leases
-
-    def _keep(self, delivery: LeasedDelivery, state: DeliveryState, *, lost_leases: int = 0, **last: object) -> None:
-        columns = {"lost_leases": lost_leases, **last}
-        self.settled[delivery.organization_id, delivery.id] = _Settled(delivery, state, columns)
-
-    def _keep_first(
-        self,
-        first: FirstAttempt,
-        delivery_id: str,
-        state: DeliveryState,
-        started_at: int,
-        result: DeliveryResult | None = None,
-        *,
-        lost_leases: int = 0,
-    ) -> None:
-        """Keep the row of a delivery and of its first attempt, which has a result unless its lease expired."""
-        lease, attempt, like = first
-        owner = lease.organization_id
-        row = {
-            "organization_id": owner,
-            "delivery_id": delivery_id,
-            "endpoint_id": lease.endpoint_id,
-            "event_id": attempt.event_id,
-            "event_type": attempt.event_type,
-            "event_sequence": attempt.sequence,
-            "resource_id": attempt.resource_id,
-            "last_attempt_at": lease.claimed_at,
-            "completed_at": state.completed_at,
-            "created_at": attempt.created_at,
-            "updated_at": self.ats[owner],
-            "attempt_id": attempt.attempt_id,
-            "started_at": started_at,
-            "duration_ms": result and result.duration_ms,
-            "response_status": result and result.response_status,
-            "response_excerpt": result and rules.excerpt(result.response_excerpt),
-        }
-        if state.status != DeliveryStatus.SUCCEEDED:
-            row |= {
-                "status": state.status,
-                "failure_reason": state.failure_reason,
-                "attempt_count": state.attempt_count,
-                "next_attempt_at": state.next_attempt_at,
-                "lost_leases": lost_leases,
-                "generation": _generation(like, state),
-                "error": result and result.error and result.error.value,
-            }
-        self.first.append(_First(lease, attempt, state, row))
+            self.settled.append(_Settled(delivery, self._after_failure(delivery), first, None))
+        else:
+            state = rules.after_expired_lease(delivery, self._at(delivery))
+            self.settled.append(_Settled(delivery, state, first, None, lost_leases))
 
     # Writing ---------------------------------------------------------------------------------------------------
 
@@ -353,7 +255,6 @@ class _Batch:
         wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
         last = events.lock_sequences(self.tx, wanted) if wanted else {}
         self._write_deliveries(set(disabled))
-        self._write_first(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
             following.give_up(self.tx, owner, endpoint_id, self.ats[owner])
@@ -364,55 +265,80 @@ class _Batch:
         self._log_ends(disabled)
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
-        for (owner, delivery_id), (delivery, state, columns) in sorted(self.settled.items()):
-            if (owner, delivery.endpoint_id) in disabled:
-                state = rules.after_disable(state, self.ats[owner])
-            self.tx.update(
-                queue.SETTLE,
-                organization_id=owner,
-                id=delivery_id,
-                **state._asdict(),
-                **columns,
-                generation=_generation(delivery, state),
-                updated_at=self.ats[owner],
-                lease_token=None,
-                lease_until=None,
-            )
+        """Update deliveries that have rows. Insert the others with their first attempts, which leave their leases."""
+        first: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+        ended: dict[str, list[FirstAttempt]] = {}
+        for each in self.settled:
+            delivery = each.delivery
+            if disabled and (delivery.organization_id, delivery.endpoint_id) in disabled:
+                each = each._replace(state=rules.after_disable(each.state, self._at(delivery)))
+            if each.first is None:
+                self._write_delivery(each)
+            else:
+                first[each.state.status == DeliveryStatus.SUCCEEDED].append(self._first_row(each, each.first))
+                ended.setdefault(each.first.lease.id, []).append(each.first)
+        for succeeded, rows in first.items():
+            queue.insert_first(self.tx, rows, succeeded=succeeded)
+        for of_lease in ended.values():
+            queue.settle_lease(self.tx, of_lease[0].lease, (each.attempt for each in of_lease))
 
-    def _write_first(self, disabled: set[Key]) -> None:
-        """Insert the rows of first attempts and of their deliveries, which leave their leases."""
-        ended: dict[str, tuple[Lease, list[LeasedAttempt]]] = {}
-        for lease, attempt, state, row in self.first:
-            owner = lease.organization_id
-            if disabled and state.status == DeliveryStatus.QUEUED and (owner, lease.endpoint_id) in disabled:
-                row.update(rules.after_disable(state, self.ats[owner])._asdict(), generation=0)
-            if lease.id not in ended:
-                ended[lease.id] = lease, []
-            ended[lease.id][1].append(attempt)
-        by_success: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-        for each in self.first:
-            by_success[each.state.status == DeliveryStatus.SUCCEEDED].append(each.row)
-        first_results.write_successes(self.tx, by_success[True])
-        first_results.write(self.tx, by_success[False])
-        for lease, attempts in ended.values():
-            leases.settle(self.tx, lease, attempts)
+    def _write_delivery(self, each: _Settled) -> None:
+        self.tx.update(
+            queue.SETTLE,
+            organization_id=each.delivery.organization_id,
+            id=each.delivery.id,
+            **each.state._asdict(),
+            **each.last,
+            lost_leases=each.lost_leases,
+            generation=each.generation,
+            updated_at=self._at(each.delivery),
+            lease_token=None,
+            lease_until=None,
+        )
+
+    def _first_row(self, each: _Settled, first: FirstAttempt) -> dict[str, Any]:
+        """Return the row of a delivery and of its first attempt, which has a result unless its lease expired."""
+        lease, attempt, _ = first
+        state, result = each.state, each.result
+        row = {
+            "organization_id": lease.organization_id,
+            "delivery_id": rules.delivery_id(attempt.event_id, lease.endpoint_id),
+            "endpoint_id": lease.endpoint_id,
+            "event_id": attempt.event_id,
+            "event_type": attempt.event_type,
+            "event_sequence": attempt.sequence,
+            "resource_id": attempt.resource_id,
+            "last_attempt_at": lease.claimed_at,
+            "completed_at": state.completed_at,
+            "created_at": attempt.created_at,
+            "updated_at": self._at(each.delivery),
+            "attempt_id": attempt.attempt_id,
+            **(_columns(result) if result else dict.fromkeys(queue.RESULT.sets) | {"started_at": lease.claimed_at}),
+        }
+        if state.status == DeliveryStatus.SUCCEEDED:
+            del row["error"]
+        else:
+            row |= {**state._asdict(), "lost_leases": each.lost_leases, "generation": each.generation}
+        return row
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
             before = self.locked.endpoints[owner, endpoint_id]
             if row != before:
-                target = queue.HEALTH if row.status == before.status else queue.DISABLE
-                columns = {name: getattr(row, name) for name in target.sets}
-                self.tx.update(target, organization_id=owner, id=endpoint_id, **columns)
+                if row.status != before.status:
+                    store.save(self.tx, owner, row)
+                    continue
+                columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
+                self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
 
     def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: failing endpoints, dead deliveries, disabled endpoints."""
         new_events: dict[str, list[NewEvent]] = {}
         for key in self._began_to_fail():
             new_events.setdefault(key[0], []).append(self._failing_event(key))
-        for delivery in (each.delivery for each in self._dead()):
-            if _is_published(delivery):
-                new_events.setdefault(delivery.organization_id, []).append(self._dead_event(delivery))
+        for each in self._dead():
+            if _is_published(each.delivery):
+                new_events.setdefault(each.delivery.organization_id, []).append(self._dead_event(each.delivery))
         for owner, endpoint_id in disabled:
             event = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._present((owner, endpoint_id)))
             new_events.setdefault(owner, []).append(event)
@@ -420,7 +346,7 @@ class _Batch:
 
     def _dead(self) -> list[_Settled]:
         """Return the deliveries whose last attempt has failed, which is never their first."""
-        return [each for each in self.settled.values() if each.state.status == DeliveryStatus.DEAD]
+        return [each for each in self.settled if each.state.status == DeliveryStatus.DEAD]
 
     def _began_to_fail(self) -> list[Key]:
         """Return the endpoints that were first found to be failing since their last success."""
@@ -447,12 +373,23 @@ class _Batch:
 
     def _log_ends(self, disabled: Sequence[Key]) -> None:
         """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""
-        for dead in sorted(self._dead(), key=lambda each: (each.delivery.organization_id, each.delivery.id)):
-            _log_dead(dead.delivery, dead.state, dead.columns)
+        for dead in self._dead():
+            _log_dead(dead.delivery, dead.state, dead.last)
         for owner, endpoint_id in disabled:
             failures = self.endpoints[owner, endpoint_id].consecutive_failures
             fields = {"organization_id": owner, "endpoint_id": endpoint_id, "failures": failures}
             log.warning("endpoint %s was disabled after %d failures in a row", endpoint_id, failures, extra=fields)
+
+
+def _columns(result: DeliveryResult) -> dict[str, Any]:
+    """Return the columns of an attempt that is over."""
+    return {
+        "started_at": result.started_at + result.claimed.ahead,
+        "duration_ms": result.duration_ms,
+        "response_status": result.response_status,
+        "response_excerpt": rules.excerpt(result.response_excerpt),
+        "error": result.error,
+    }
 
 
 def _log_dead(delivery: LeasedDelivery, state: DeliveryState, last: dict[str, Any]) -> None:

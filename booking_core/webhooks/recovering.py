@@ -9,13 +9,26 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, Integer, Text, bindparam, func, literal_column, null, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    Text,
+    bindparam,
+    func,
+    literal_column,
+    null,
+    select,
+    text,
+    tuple_,
+    union,
+    update,
+)
 from sqlalchemy.engine import Dialect
 
 from booking_core.base import tokens
 from booking_core.base.clock import HOUR, MINUTE
 from booking_core.base.context import Caller
-from booking_core.base.errors import Malformed, NotFound, Unprocessable
+from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, deliveries, events, events_by_type, webhook_ranges, webhook_recoveries
@@ -26,10 +39,11 @@ from booking_core.models.webhooks import (
     DeliveryRecover,
     DeliveryStatus,
     DeliveryTrigger,
+    EndpointStatus,
     RecoverableStatus,
 )
 from booking_core.webhooks import log, rules, store
-from booking_core.webhooks.log import END, Stretch
+from booking_core.webhooks.log import END, Event, Stretch
 from booking_core.webhooks.rules import EndpointRow
 
 ROWS_AT_ONCE = 1_000
@@ -53,19 +67,16 @@ class Wanted(NamedTuple):
 
     since: int
     until: int | None
-    statuses: tuple[str, ...]
-    types: tuple[str, ...]
+    statuses: Sequence[str]
+    types: Sequence[str]
     at: int
     ended_until: int = END
     """Deliveries that ended later do not match: one that was recovered and failed once more stays as it is."""
 
     @property
     def stored(self) -> list[log.Stored]:
-        """Return how the rows are stored: some of the failed ones are queued still."""
-        found = [log.Stored(DeliveryStatus(status)) for status in self.statuses]
-        if DeliveryStatus.FAILED in self.statuses:
-            found.append(log.Stored(DeliveryStatus.QUEUED, is_given_up=True))
-        return found
+        """Return how the rows are stored."""
+        return [each for status in self.statuses for each in log.stored_as(DeliveryStatus(status))]
 
 
 def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) -> dict[str, Any]:
@@ -86,15 +97,13 @@ def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) 
     since = _instant(caller, "since", request.since)
     until = None if request.until is None else _instant(caller, "until", request.until)
     organization_id = caller.organization.id
-    endpoint = store.lock(tx, organization_id, endpoint_id)
-    if endpoint is None:
-        raise NotFound
+    endpoint = rules.found(store.lock(tx, organization_id, endpoint_id))
     rules.check_enabled(endpoint)
     if until is not None and until < since:
         raise Unprocessable.at("until", "The time ends before it begins.", "window_reversed")
     statuses = sorted({status.value for status in request.statuses or list(RecoverableStatus)})
     types = sorted({kind.value for kind in request.event_types or list(EventType)})
-    wanted = Wanted(since, until, tuple(statuses), tuple(types), caller.at)
+    wanted = Wanted(since, until, statuses, types, caller.at)
     matched = _recover_ranges(tx, organization_id, endpoint_id, wanted)
     matched += _recover_rows(tx, organization_id, endpoint, wanted)
     return {"matched": matched} if matched <= MATCHED_MAX else {"matched": MATCHED_MAX, "has_more": True}
@@ -171,7 +180,7 @@ _REQUEUE = Statement(_requeue)
 
 def _recover_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
     """Queue the first matching rows again, leave the others to the workers, and return how many match."""
-    queued = requeue(tx, organization_id, endpoint, wanted)
+    queued = _queue_rows(tx, organization_id, endpoint, wanted)
     if queued < ROWS_AT_ONCE:
         return queued
     more = _count_rows(tx, organization_id, endpoint, wanted)
@@ -187,7 +196,7 @@ def _recover_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: W
     return queued + more
 
 
-def requeue(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
+def _queue_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
     """Queue matching rows again, at most `ROWS_AT_ONCE`, and return how many. Their endpoint is locked."""
     queued = 0
     for stored in wanted.stored:
@@ -208,9 +217,13 @@ def _count_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wan
     found = 0
     for stored in wanted.stored:
         parameters = _parameters(organization_id, endpoint, wanted, stored, MATCHED_MAX + 1)
-        row = tx.first(_matching(stored, counted=True), **parameters)
-        found += 0 if row is None else int(row[0])
+        found += _counted(tx, _matching(stored, counted=True), **parameters)
     return found
+
+
+def _counted(tx: Tx, statement: Statement, **parameters: Any) -> int:
+    ((number,),) = tx.all(statement, **parameters)
+    return int(number)
 
 
 def _parameters(
@@ -290,23 +303,21 @@ _COUNT = Statement(
     )
 )
 _COUNT_OWN = Statement(
-    lambda dialect: (
-        select(func.count())
-        .select_from(events)
-        .where(
-            events.c.organization_id == _organization_id,
-            events.c.resource_id == _endpoint_id,
-            events.c.type == bindparam("event_type", type_=Text),
-            events.c.sequence + literal_column("0") > bindparam("after", type_=BigInteger),
-            events.c.sequence + literal_column("0") <= bindparam("until", type_=BigInteger),
-        )
+    select(func.count())
+    .select_from(events)
+    .where(
+        events.c.organization_id == _organization_id,
+        events.c.resource_id == _endpoint_id,
+        events.c.type == _event_type,
+        events.c.sequence + literal_column("0") > _after,
+        events.c.sequence + literal_column("0") <= _until,
     )
 )
 _DROP = Statement(
     webhook_ranges.delete().where(
         webhook_ranges.c.organization_id == _organization_id,
         webhook_ranges.c.endpoint_id == _endpoint_id,
-        webhook_ranges.c.event_type == bindparam("event_type", type_=Text),
+        webhook_ranges.c.event_type == _event_type,
         webhook_ranges.c.from_sequence == bindparam("from_sequence", type_=BigInteger),
     )
 )
@@ -346,12 +357,11 @@ def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: S
             )
 
 
-def recover_event(tx: Tx, organization_id: str, endpoint_id: str, event_type: str, sequence: int, at: int) -> None:
+def recover_event(tx: Tx, organization_id: str, endpoint_id: str, event: Event, at: int) -> None:
     """Mark one missed event as recovering, of a range that has it."""
     for each in log.stretches(tx, organization_id, endpoint_id):
-        is_here = each.event_type == event_type and each.after < sequence <= each.until
-        if is_here and each.status is DeliveryStatus.FAILED:
-            part = each._replace(after=sequence - 1, until=sequence)
+        if each.has(event.type, event.sequence) and each.status is DeliveryStatus.FAILED:
+            part = each._replace(after=event.sequence - 1, until=event.sequence)
             _cut(tx, organization_id, endpoint_id, each, part, at)
 
 
@@ -359,13 +369,11 @@ def _count_events(tx: Tx, organization_id: str, endpoint_id: str, of: Sequence[S
     """Return how many events lie in the ranges, counted up to one more than `MATCHED_MAX`."""
     found = 0
     for each in of:
-        own = {"organization_id": organization_id, "event_type": each.event_type}
-        bounds = {"after": each.after, "until": each.until}
-        row = tx.first(_COUNT, **own, **bounds, limit=MATCHED_MAX + 1 - found)
-        found += 0 if row is None else int(row[0])
+        own: dict[str, Any] = {"organization_id": organization_id, "event_type": each.event_type}
+        own |= {"after": each.after, "until": each.until}
+        found += _counted(tx, _COUNT, **own, limit=MATCHED_MAX + 1 - found)
         if each.event_type.startswith("webhook."):  # none is sent to the endpoint that it is about
-            row = tx.first(_COUNT_OWN, **own, **bounds, endpoint_id=endpoint_id)
-            found -= 0 if row is None else int(row[0])
+            found -= _counted(tx, _COUNT_OWN, **own, endpoint_id=endpoint_id)
         if found > MATCHED_MAX:
             break
     return found
@@ -377,13 +385,17 @@ Place = tuple[str, str]
 """(organization id, endpoint id): endpoints are served in turn."""
 FIRST: Place = ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000")
 
+
+def _behind(table: Any) -> Any:
+    """Select the endpoints of a table whose places follow the given one."""
+    own, behind = table.c, tuple_(_organization_id, _endpoint_id)
+    return select(own.organization_id, own.endpoint_id).where(tuple_(own.organization_id, own.endpoint_id) > behind)
+
+
 _RECOVERING = Statement(
-    text(
-        "SELECT DISTINCT r.organization_id, r.endpoint_id FROM webhook_ranges r"
-        " WHERE r.recovering_at IS NOT NULL AND (r.organization_id > :organization_id"
-        " OR (r.organization_id = :organization_id AND r.endpoint_id > :endpoint_id))"
-        " ORDER BY r.organization_id, r.endpoint_id LIMIT :limit"
-    ).bindparams(bindparam("organization_id", type_=Id), bindparam("endpoint_id", type_=Id))
+    union(_behind(webhook_ranges).where(webhook_ranges.c.recovering_at.is_not(None)), _behind(webhook_recoveries))
+    .order_by("organization_id", "endpoint_id")
+    .limit(bindparam("limit", type_=Integer))
 )
 _QUEUED = Statement(
     text(
@@ -423,51 +435,46 @@ _DONE = Statement(
 
 
 def recovering(tx: Tx, after: Place, limit: int) -> list[Place]:
-    """Return endpoints with ranges that are recovered, in the order of their ids."""
+    """Return endpoints with deliveries to recover, in the order of their ids."""
     organization_id, endpoint_id = after
     found = tx.all(_RECOVERING, organization_id=organization_id, endpoint_id=endpoint_id, limit=limit)
     return [(row[0], row[1]) for row in found]
 
 
-def take_events(tx: Tx, place: Place) -> int:
-    """Make queued deliveries of the next recovered events of one endpoint, and return how many."""
-    organization_id, endpoint_id = place
-    endpoint = store.lock(tx, organization_id, endpoint_id)
-    if endpoint is None:
-        return 0
-    queued = tx.first(_QUEUED, organization_id=organization_id, endpoint_id=endpoint_id, generation=endpoint.generation)
-    limit = QUEUED_MAX - (0 if queued is None else int(queued[0]))
-    of = [each for each in log.stretches(tx, organization_id, endpoint_id) if each.recovering_at is not None]
+def go_on(tx: Tx, place: Place) -> int:
+    """Queue the next recovered events and rows of one endpoint, and return how many."""
+    endpoint = store.lock(tx, *place)
+    return 0 if endpoint is None else _take_events(tx, place, endpoint) + _take_rows(tx, place, endpoint)
+
+
+def _take_events(tx: Tx, place: Place, endpoint: EndpointRow) -> int:
+    """Make queued deliveries of the next recovered events."""
+    own = dict(zip(("organization_id", "endpoint_id"), place, strict=True))
+    limit = QUEUED_MAX - _counted(tx, _QUEUED, **own, generation=endpoint.generation)
+    of = [each for each in log.stretches(tx, *place) if each.recovering_at is not None]
     if limit <= 0 or not of:
         return 0
-    found = log.find_events(tx, organization_id, endpoint_id, of, Order.ASC, limit)
-    _insert_rows(tx, organization_id, endpoint, found)
+    found = log.find_events(tx, *place, of, Order.ASC, limit)
+    _insert_rows(tx, place[0], endpoint, found)
     taken = found[-1][0] if len(found) == limit else END
     for statement in (_DONE, _TAKEN):
-        tx.run(statement, organization_id=organization_id, endpoint_id=endpoint_id, taken=taken)
+        tx.run(statement, **own, taken=taken)
     return len(found)
 
 
 def _insert_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, found: Sequence[log.Placed]) -> None:
     taken = as_json({"sequence": sequence} for sequence, _ in found)
     resources: dict[int, str | None] = dict(tx.all(_EVENTS, organization_id=organization_id, taken=taken))
-    for sequence, row in found:
-        store.insert_delivery(
-            tx,
-            organization_id,
-            row,
-            event_sequence=sequence,
-            resource_id=resources[sequence],
-            generation=endpoint.generation,
-        )
+    for place, row in found:
+        resource_id, generation = resources[place], endpoint.generation
+        store.insert_delivery(tx, organization_id, row, sequence=place, resource_id=resource_id, generation=generation)
 
 
-_RECOVERIES = Statement(
-    text(
-        "SELECT organization_id, id, endpoint_id, request, created_at FROM webhook_recoveries"
-        " WHERE (organization_id > :organization_id OR (organization_id = :organization_id AND id > :id))"
-        " ORDER BY organization_id, id LIMIT :limit"
-    ).bindparams(bindparam("organization_id", type_=Id), bindparam("id", type_=Id))
+_RECOVERY = Statement(
+    select(webhook_recoveries.c.id, webhook_recoveries.c.request, webhook_recoveries.c.created_at)
+    .where(webhook_recoveries.c.organization_id == _organization_id, webhook_recoveries.c.endpoint_id == _endpoint_id)
+    .order_by(webhook_recoveries.c.id)
+    .limit(literal_column("1"))
 )
 _RECOVERED = Statement(
     webhook_recoveries.delete().where(
@@ -476,29 +483,15 @@ _RECOVERED = Statement(
 )
 
 
-class Recovery(NamedTuple):
-    """A recovery that a worker goes on with."""
-
-    organization_id: str
-    id: str
-    endpoint_id: str
-    request: str
-    created_at: int
-
-
-def recoveries(tx: Tx, after: Place, limit: int) -> list[Recovery]:
-    """Return recoveries in the order of their ids, behind that (organization id, id)."""
-    found = tx.all(_RECOVERIES, organization_id=after[0], id=after[1], limit=limit)
-    return [Recovery._make(row) for row in found]
-
-
-def go_on(tx: Tx, recovery: Recovery) -> int:
-    """Queue the next rows of a recovery again, and return how many. It ends when its endpoint was disabled since."""
-    endpoint = store.lock(tx, recovery.organization_id, recovery.endpoint_id)
-    wanted = orjson.loads(recovery.request)
-    wanted = Wanted(**wanted | {"statuses": tuple(wanted["statuses"]), "types": tuple(wanted["types"])})
-    is_over = endpoint is None or endpoint.status != "enabled" or endpoint.enabled_at > recovery.created_at
-    queued = 0 if endpoint is None or is_over else requeue(tx, recovery.organization_id, endpoint, wanted)
+def _take_rows(tx: Tx, place: Place, endpoint: EndpointRow) -> int:
+    """Queue the next rows of the endpoint's first recovery, which ends when the endpoint was disabled since."""
+    organization_id, endpoint_id = place
+    found = tx.first(_RECOVERY, organization_id=organization_id, endpoint_id=endpoint_id)
+    if found is None:
+        return 0
+    recovery_id, request, created_at = found
+    is_on = endpoint.status == EndpointStatus.ENABLED and endpoint.enabled_at <= created_at
+    queued = _queue_rows(tx, organization_id, endpoint, Wanted(**orjson.loads(request))) if is_on else 0
     if queued < ROWS_AT_ONCE:
-        tx.run(_RECOVERED, organization_id=recovery.organization_id, id=recovery.id)
+        tx.run(_RECOVERED, organization_id=organization_id, id=recovery_id)
     return queued

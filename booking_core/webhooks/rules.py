@@ -6,14 +6,14 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from booking_core.base.clock import SECOND, Zone
 from booking_core.base.context import Caller
-from booking_core.base.errors import Conflict, Malformed, Unprocessable
+from booking_core.base.errors import Conflict, Malformed, NotFound, Unprocessable
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.limits import (
     API_VERSION,
@@ -51,8 +51,11 @@ are not retried together."""
 
 # URLs ------------------------------------------------------------------------------------------------------------
 
-_URL = re.compile(r"(https?)://([^/?]+)(?:[/?].*)?", re.IGNORECASE)
+_URL = re.compile(r"(https?)://([^/?]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
+"""Control characters, white space, backslashes and fragments: parsers interpret such URLs differently."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
+"""Without user information, and without percent-encoding, which excludes IPv6 zones."""
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _HTTPS_PORT, _HTTP_PORT = 443, 80
@@ -67,24 +70,38 @@ _OTHER_SERVICES = frozenset(
 MongoDB."""
 
 
-def check_url(url: str, *, allow_http: bool) -> None:
-    """Refuse a URL that two parsers could read in two ways, before its host is resolved.
+class WebhookUrl(NamedTuple):
+    """The parts of a URL, as they are written."""
+
+    is_tls: bool
+    host: str
+    """Without the brackets of an IPv6 address."""
+    port: int
+    path: str
+    """Path and query."""
+
+
+def split_url(url: str, *, allow_http: bool) -> WebhookUrl:
+    """Split a URL, and refuse one that two parsers could read in two ways.
 
     `create` and `change` check that its address is public, which needs DNS.
 
     Raises:
         Malformed: it is not plainly an https URL with a host.
     """
-    if any(character.isspace() or character in "\\#" for character in url):
+    if _FORBIDDEN.search(url):
         raise Malformed.at("url", "must have no white space, backslash or fragment")
     parts = _URL.fullmatch(url)
     if not parts or (parts[1].lower() == "http" and not allow_http):
         raise Malformed.at("url", "must begin with https://", "not_https")
     authority = _AUTHORITY.fullmatch(parts[2])
-    if not authority or not (_is_ipv6(authority[1]) if authority[1] else _is_host(authority[2])):
+    if not authority or not (_is_ipv6(authority[1]) if authority[1] else is_host(authority[2])):
         raise Malformed.at("url", "must name a host in its usual notation, without user or password")
-    if authority[3] and not 1 <= int(authority[3]) <= 65535:
+    is_tls = parts[1].lower() == "https"
+    port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
+    if not 1 <= port <= 65535:
         raise Malformed.at("url", "must have a port from 1 to 65535")
+    return WebhookUrl(is_tls, authority[1] or authority[2], port, (parts[3] or "/") + (parts[4] or ""))
 
 
 def is_port_allowed(port: int, *, is_tls: bool) -> bool:
@@ -95,19 +112,13 @@ def is_port_allowed(port: int, *, is_tls: bool) -> bool:
     return 1024 <= port <= 65535 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
 
 
-def check_port(url: str) -> None:
-    """Refuse a URL, which `check_url` has passed, whose port webhooks are not sent to.
+def check_port(url: WebhookUrl) -> None:
+    """Refuse a URL whose port webhooks are not sent to.
 
     Raises:
         Unprocessable: `port_not_allowed`.
     """
-    parts = _URL.fullmatch(url)
-    authority = parts and _AUTHORITY.fullmatch(parts[2])
-    if not parts or not authority:
-        raise ValueError("the URL was not checked")
-    is_tls = parts[1].lower() == "https"
-    port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
-    if not is_port_allowed(port, is_tls=is_tls):
+    if not is_port_allowed(url.port, is_tls=url.is_tls):
         message = "Webhooks go to port 443, or to one from 1024 that is not known for another service."
         raise Unprocessable.at("url", message, "port_not_allowed")
 
@@ -120,7 +131,7 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def _is_host(text: str) -> bool:
+def is_host(text: str) -> bool:
     """Return whether the text is a host name, or an IPv4 address as four decimal numbers.
 
     `127.1`, `0x7f000001` and digits of other scripts are addresses to some resolvers and names to others.
@@ -148,23 +159,23 @@ def _canonical(text: str) -> str | None:
 class EndpointRow(NamedTuple):
     """An endpoint as it is read."""
 
-    created_at: int
     id: str
     url: str
     description: str | None
-    status: str
     enabled_at: int
-    disabled_at: int | None
-    disabled_reason: str | None
-    consecutive_failures: int
-    last_success_at: int | None
-    last_failure_at: int | None
-    last_timed_out: bool
-    warned_hours: int
+    created_at: int
     updated_at: int
     event_types: str
     """Separated by commas, in any order."""
-    secret_expires_at: int | None
+    status: str = EndpointStatus.ENABLED
+    disabled_at: int | None = None
+    disabled_reason: str | None = None
+    consecutive_failures: int = 0
+    last_success_at: int | None = None
+    last_failure_at: int | None = None
+    last_timed_out: bool = False
+    warned_hours: int = 0
+    secret_expires_at: int | None = None
     """The last end of a former secret, which may be past."""
     generation: int = 0
     """Queued deliveries of an earlier generation are failed: see `as_given_up`."""
@@ -177,6 +188,10 @@ class EndpointRow(NamedTuple):
     max_per_second: int | None = None
 
 
+def _iso(zone: Zone, instant: int | None) -> str | None:
+    return None if instant is None else zone.iso(instant)
+
+
 def event_types(row: EndpointRow) -> list[str]:
     """Return the event types of the endpoint, sorted."""
     return sorted(row.event_types.split(","))
@@ -184,10 +199,7 @@ def event_types(row: EndpointRow) -> list[str]:
 
 def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
     """Return the endpoint as REST and events present it at that instant, without its secret."""
-
-    def iso(instant: int | None) -> str | None:
-        return None if instant is None else zone.iso(instant)
-
+    iso = partial(_iso, zone)
     overlaps = row.secret_expires_at is not None and row.secret_expires_at > at
     return {
         "id": row.id,
@@ -207,6 +219,17 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
         "headers": dict.fromkeys(orjson.loads(row.header_names or "[]"), MASKED),
         "max_per_second": row.max_per_second,
     }
+
+
+def found(row: EndpointRow | None) -> EndpointRow:
+    """Return the endpoint.
+
+    Raises:
+        NotFound: the organization has no such endpoint.
+    """
+    if row is None:
+        raise NotFound
+    return row
 
 
 def check_entitled(caller: Caller, types: Iterable[str]) -> None:
@@ -274,30 +297,29 @@ def event_ids_of(delivery_id: str) -> tuple[str, str]:
 
 
 class DeliveryRow(NamedTuple):
-    """A delivery as it is read, in the order of its columns; the first two place it in the list."""
+    """A delivery as it is read."""
 
-    created_at: int
     id: str
     endpoint_id: str
     event_id: str
     event_type: str
-    status: str
-    failure_reason: str | None
     trigger: str
-    attempt_count: int
-    max_attempts: int
     next_attempt_at: int | None
-    last_attempt_at: int | None
-    completed_at: int | None
-    last_response_status: int | None
-    last_error: str | None
+    created_at: int
     updated_at: int
-    attempts: str | None
-    """JSON arrays separated by commas, in any order; what stands in each is ATTEMPT."""
+    status: str = DeliveryStatus.QUEUED
+    failure_reason: str | None = None
+    attempt_count: int = 0
+    max_attempts: int = WEBHOOK_ATTEMPTS
+    last_attempt_at: int | None = None
+    completed_at: int | None = None
+    last_response_status: int | None = None
+    last_error: str | None = None
+    attempts: str | None = None
+    """JSON arrays separated by commas, in any order. Each has the values of ATTEMPT."""
 
 
 def new_delivery(
-    delivery_id: str,
     endpoint_id: str,
     event_id: str,
     event_type: str,
@@ -309,23 +331,15 @@ def new_delivery(
 ) -> DeliveryRow:
     """Return a delivery that is queued for its first attempt."""
     return DeliveryRow(
-        created_at=created_at,
-        id=delivery_id,
+        id=delivery_id(event_id, endpoint_id),
         endpoint_id=endpoint_id,
         event_id=event_id,
         event_type=event_type,
-        status=DeliveryStatus.QUEUED,
-        failure_reason=None,
         trigger=trigger,
-        attempt_count=0,
-        max_attempts=max_attempts,
         next_attempt_at=due_at,
-        last_attempt_at=None,
-        completed_at=None,
-        last_response_status=None,
-        last_error=None,
+        created_at=created_at,
         updated_at=created_at,
-        attempts=None,
+        max_attempts=max_attempts,
     )
 
 
@@ -342,10 +356,7 @@ ATTEMPT = ("id", "number", "trigger", "started_at", "duration_ms", "response_sta
 
 def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
     """Return the delivery with its attempts, oldest first. A queued one has no failure reason (see `is_manual`)."""
-
-    def iso(instant: int | None) -> str | None:
-        return None if instant is None else zone.iso(instant)
-
+    iso = partial(_iso, zone)
     return {
         "id": row.id,
         "endpoint_id": row.endpoint_id,
@@ -361,20 +372,16 @@ def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
         "completed_at": iso(row.completed_at),
         "last_response_status": row.last_response_status,
         "last_error": row.last_error,
-        "attempts": [_attempt(values, zone) for values in _attempts(row)],
+        "attempts": _attempts(row, zone),
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }
 
 
-def _attempts(row: DeliveryRow) -> list[list[Any]]:
-    found: list[list[Any]] = orjson.loads(f"[{row.attempts or ''}]")
-    return sorted(found, key=lambda values: values[1])
-
-
-def _attempt(values: list[Any], zone: Zone) -> dict[str, Any]:
-    shown = dict(zip(ATTEMPT, values, strict=True))
-    return shown | {"started_at": zone.iso(shown["started_at"])}
+def _attempts(row: DeliveryRow, zone: Zone) -> list[dict[str, Any]]:
+    found = sorted(orjson.loads(f"[{row.attempts or ''}]"), key=lambda values: values[1])
+    shown = (dict(zip(ATTEMPT, values, strict=True)) for values in found)
+    return [each | {"started_at": zone.iso(each["started_at"])} for each in shown]
 
 
 def is_manual(failure_reason: str | None) -> bool:
@@ -394,17 +401,17 @@ class LeasedDelivery(NamedTuple):
     endpoint_id: str
     event_id: str
     event_type: str
-    status: str
-    failure_reason: str | None
-    trigger: str
-    attempt_count: int
-    max_attempts: int
     lease_token: str | None
     lease_until: int | None
     lost_leases: int
-    last_response_status: int | None
-    last_error: str | None
     generation: int = 0
+    status: str = DeliveryStatus.QUEUED
+    failure_reason: str | None = None
+    trigger: str = DeliveryTrigger.EVENT
+    attempt_count: int = 0
+    max_attempts: int = WEBHOOK_ATTEMPTS
+    last_response_status: int | None = None
+    last_error: str | None = None
 
 
 def as_given_up(delivery: LeasedDelivery, endpoint: EndpointRow) -> LeasedDelivery:

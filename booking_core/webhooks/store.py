@@ -2,7 +2,6 @@
 `picking` and `queue`."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -150,19 +149,21 @@ def count(tx: Tx, organization_id: str) -> int:
 
 
 def insert(tx: Tx, organization_id: str, row: EndpointRow) -> None:
-    columns = {name: value for name, value in row._asdict().items() if name not in _DERIVED}
-    tx.insert(webhook_endpoints, organization_id=organization_id, **columns)
+    tx.insert(webhook_endpoints, organization_id=organization_id, **_columns(row))
 
 
-@lru_cache(maxsize=64)
-def _change(columns: tuple[str, ...]) -> Update:
-    return Update("change_endpoint", webhook_endpoints, sets=columns)
+def _columns(row: EndpointRow) -> dict[str, Any]:
+    return {name: value for name, value in row._asdict().items() if name not in _DERIVED}
 
 
-def change(tx: Tx, organization_id: str, endpoint_id: str, **columns: object) -> None:
-    """Set these columns of one endpoint."""
-    target = _change(tuple(sorted(columns)))
-    tx.update(target, organization_id=organization_id, id=endpoint_id, **columns)
+_SAVE = Update(
+    "save_endpoint", webhook_endpoints, sets=tuple(name for name in EndpointRow._fields[1:] if name not in _DERIVED)
+)
+
+
+def save(tx: Tx, organization_id: str, row: EndpointRow) -> None:
+    """Write the columns of an endpoint that is locked."""
+    tx.update(_SAVE, organization_id=organization_id, **_columns(row))
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------
@@ -233,23 +234,43 @@ _NAMED = deliveries.c.id == func.coalesce(
     .scalar_subquery(),
     _id,
 )
-_SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
-_LOCK_DELIVERY = Statement(
-    select(*_SHOWN, attempts_of(deliveries).label("attempts"), deliveries.c.generation)
-    .where(deliveries.c.organization_id == _organization_id, deliveries.c.endpoint_id == _endpoint_id, _NAMED)
-    .with_for_update(of=deliveries, key_share=True)
+SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
+"""The columns of `rules.DeliveryRow` without its attempts."""
+_DELIVERY = select(*SHOWN, attempts_of(deliveries).label("attempts"), deliveries.c.generation).where(
+    deliveries.c.organization_id == _organization_id, deliveries.c.endpoint_id == _endpoint_id, _NAMED
 )
-_RETRY = Update(
-    "retry",
+GET_DELIVERY = Statement(_DELIVERY)
+LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
+_QUEUE = Update(
+    "queue_again",
     deliveries,
-    sets=("status", "max_attempts", "next_attempt_at", "completed_at", "updated_at", "generation"),
+    sets=(
+        "status",
+        "failure_reason",
+        "trigger",
+        "max_attempts",
+        "next_attempt_at",
+        "completed_at",
+        "updated_at",
+        "generation",
+        "lease_token",
+        "lease_until",
+        "lost_leases",
+    ),
 )
+
+
+def get_delivery(
+    tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str, *, statement: Statement = GET_DELIVERY
+) -> DeliveryRow | None:
+    """Return the row of a delivery, by its own id or by the id of any of its attempts."""
+    row = tx.first(statement, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
+    return shown_delivery(row[:-1], row[-1], endpoint) if row else None
 
 
 def lock_delivery(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
     """Lock one delivery of an endpoint that is locked already."""
-    row = tx.first(_LOCK_DELIVERY, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
-    return shown_delivery(row[:-1], row[-1], endpoint) if row else None
+    return get_delivery(tx, organization_id, endpoint, delivery_id, statement=LOCK_DELIVERY)
 
 
 def shown_delivery(row: Row, generation: int, endpoint: EndpointRow) -> DeliveryRow:
@@ -270,27 +291,28 @@ def insert_delivery(
     organization_id: str,
     row: DeliveryRow,
     *,
-    event_sequence: int,
+    sequence: int,
     resource_id: str | None,
     generation: int,
-    lease_token: str | None = None,
-    lease_until: int | None = None,
 ) -> None:
     """Insert a delivery that was never tried. Columns without a value are left out: each is parsed, row by row."""
     columns = {name: value for name, value in row._asdict().items() if name not in _EMPTY}
     tx.insert(
         deliveries,
         organization_id=organization_id,
-        event_sequence=event_sequence,
+        event_sequence=sequence,
         resource_id=resource_id,
         generation=generation,
-        lease_token=lease_token,
-        lease_until=lease_until,
         **columns,
     )
 
 
-def retry(tx: Tx, organization_id: str, row: DeliveryRow, generation: int) -> None:
-    """Queue the delivery. Its failure reason stays and marks the next attempt as manual."""
-    changed = {name: getattr(row, name) for name in _RETRY.sets if name != "generation"}
-    tx.update(_RETRY, organization_id=organization_id, id=row.id, generation=generation, **changed)
+def queue_again(tx: Tx, organization_id: str, row: DeliveryRow, *, at: int, generation: int) -> DeliveryRow:
+    """Queue a delivery for an attempt at that instant, and return it."""
+    row = row._replace(
+        status=DeliveryStatus.QUEUED, next_attempt_at=at, completed_at=None, updated_at=max(at, row.updated_at)
+    )
+    fresh = {"generation": generation, "lease_token": None, "lease_until": None, "lost_leases": 0}
+    changed = {name: getattr(row, name) for name in _QUEUE.sets if name not in fresh}
+    tx.update(_QUEUE, organization_id=organization_id, id=row.id, **changed, **fresh)
+    return row

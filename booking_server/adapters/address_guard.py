@@ -10,18 +10,19 @@ import asyncio
 import functools
 import ipaddress
 import logging
-import re
 import socket
+import string
 import threading
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import quote
 
 import idna
 
 from booking_core import webhooks
+from booking_core.base.errors import Malformed
 from booking_core.base.settings import Settings
 from booking_core.models import limits
 
@@ -66,40 +67,20 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class _Ranges:
-    """Disjoint networks of one address family, with binary search."""
-
-    def __init__(self, networks: Iterable[str]) -> None:
-        parsed = sorted((ipaddress.ip_network(text) for text in networks), key=lambda network: int(network[0]))
-        self._firsts = [int(network[0]) for network in parsed]
-        self._lasts = [int(network[-1]) for network in parsed]
-
-    def __contains__(self, number: int) -> bool:
-        at = bisect_right(self._firsts, number) - 1
-        return at >= 0 and number <= self._lasts[at]
-
-
-_denied_v4 = _Ranges(_DENIED_V4)
-_allowed_v6 = _Ranges([_ALLOWED_V6])
-_denied_v6 = _Ranges(_DENIED_V6)
-
-
-def is_public(address: str) -> bool:
-    """Return whether the text is an address that is reachable on the public internet."""
-    parsed = _address(address)
-    return parsed is not None and _is_public(parsed)
+_denied = {4: tuple(map(ipaddress.ip_network, _DENIED_V4)), 6: tuple(map(ipaddress.ip_network, _DENIED_V6))}
+_allowed_v6 = ipaddress.ip_network(_ALLOWED_V6)
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_public(address: Address) -> bool:
-    number = int(address)
-    if address.version == 4:
-        return number not in _denied_v4
-    return number in _allowed_v6 and number not in _denied_v6 and (number >> 32) & 0xFFFF_FFFF not in _ISATAP
+def is_public(address: Address) -> bool:
+    """Return whether the address is reachable on the public internet."""
+    if any(address in network for network in _denied[address.version]):
+        return False
+    return address.version == 4 or (address in _allowed_v6 and (int(address) >> 32) & 0xFFFF_FFFF not in _ISATAP)
 
 
 @functools.lru_cache(maxsize=4096)
-def _address(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """Parse an address in its usual notation; None for anything else, and for a link-local zone (`%eth0`)."""
     try:
         return None if "%" in text else ipaddress.ip_address(text)
@@ -110,8 +91,17 @@ def _address(text: str) -> Address | None:
 # Targets ---------------------------------------------------------------------------------------------------------
 
 
-class TargetError(ValueError):
-    """A URL that is invalid for webhooks, whatever its host resolves to. The message is for the customer."""
+class BlockedAddress(Exception):
+    """The URL is invalid for webhooks, or leads to a forbidden address, or may lead to one. It has no message, which
+    could help to map a network."""
+
+
+class NoAddress(Exception):
+    """The name has no address at present."""
+
+
+Origin = tuple[bool, str, int]
+"""TLS, host and port. Requests to one origin may share a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,117 +120,60 @@ class Target:
     """The form of the name shows that it belongs to a private network."""
 
     @property
+    def origin(self) -> Origin:
+        return self.is_tls, self.host, self.port
+
+    @property
     def authority(self) -> str:
         """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
 
-_URL = re.compile(r"(https?)://([^/?]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
-_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
-"""Control characters, white space, backslashes and fragments: parsers interpret such URLs differently."""
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
-"""Without user information, and without percent-encoding, which excludes IPv6 zones."""
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_HOST_LENGTH_MAX = 253
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_SUFFIXES = ("localhost", "local", "internal", "localdomain", "home.arpa")
 
 
 @functools.lru_cache(maxsize=4096)
 def parse_target(url: str, *, allow_http: bool = False) -> Target:
-    """Parse a URL strictly.
+    """Parse a URL as strictly as at its registration.
 
     Raises:
-        TargetError: the URL is ambiguous, or not allowed for webhooks.
+        BlockedAddress: the URL is ambiguous, or not allowed for webhooks.
     """
-    if len(url) > limits.WEBHOOK_URL_LENGTH_MAX or _FORBIDDEN.search(url):
-        raise TargetError("is too long, or has white space, control characters, a backslash or a fragment")
-    parts = _URL.fullmatch(url)
-    if not parts or (parts[1].lower() == "http" and not allow_http):
-        raise TargetError("must begin with https://")
-    authority = _AUTHORITY.fullmatch(parts[2])
-    if not authority:
-        raise TargetError("must name a host, without user or password")
-    is_tls = parts[1].lower() == "https"
-    host, address = _bracketed(authority[1]) if authority[1] else _host(authority[2])
-    path = (parts[3] or "/") + (parts[4] or "")
+    if len(url) > limits.WEBHOOK_URL_LENGTH_MAX:
+        raise BlockedAddress
+    try:
+        parts = webhooks.split_url(url, allow_http=allow_http)
+    except Malformed:
+        raise BlockedAddress from None
+    if not webhooks.is_port_allowed(parts.port, is_tls=parts.is_tls):
+        raise BlockedAddress
+    host = _in_ascii(parts.host)
+    address = parse_address(host)
+    if address is None and not webhooks.is_host(host):
+        raise BlockedAddress
     return Target(
-        is_tls=is_tls,
-        host=host,
-        port=_port(authority[3], is_tls=is_tls),
-        path=path if path.isascii() else _percent_encoded(path),
-        address=address,
+        is_tls=parts.is_tls,
+        host=host if address is None else str(address),
+        port=parts.port,
+        path=quote(parts.path, safe=string.printable),
+        address=None if address is None else str(address),
         is_private_name=address is None and _is_private_name(host),
     )
 
 
-def _port(digits: str | None, *, is_tls: bool) -> int:
-    port = int(digits) if digits else 443 if is_tls else 80
-    if not webhooks.is_port_allowed(port, is_tls=is_tls):
-        raise TargetError("must use port 443, or one from 1024 that is not known for another service")
-    return port
-
-
-def _bracketed(text: str) -> tuple[str, str]:
-    try:
-        address = str(ipaddress.IPv6Address(text))
-    except ValueError:
-        raise TargetError("must name a host, without user or password") from None
-    return address, address
-
-
-def _host(text: str) -> tuple[str, str | None]:
-    """Return the host in ASCII, and as an address if the system's resolver would interpret it as one."""
-    if not text.isascii():
-        try:  # maps full-width digits and dots as browsers do, before any check
-            text = idna.encode(text, uts46=True).decode()
+def _in_ascii(host: str) -> str:
+    """Return the host in ASCII. Full-width digits and dots are mapped as browsers do, before any check."""
+    if not host.isascii():
+        try:
+            host = idna.encode(host, uts46=True).decode()
         except (idna.IDNAError, UnicodeError):
-            raise TargetError("must name a host that can be written in ASCII") from None
-    host = text.lower().removesuffix(".")
-    labels = host.split(".")
-    if len(host) > _HOST_LENGTH_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        raise TargetError("must name a host")
-    if not _NUMBER.fullmatch(labels[-1]):
-        return host, None
-    address = str(_numeric(labels))
-    return address, address
-
-
-def _numeric(labels: Sequence[str]) -> ipaddress.IPv4Address:
-    """Parse `127.1`, `0x7f000001`, `0177.0.0.1` and similar forms of IPv4, as inet_aton and browsers do."""
-    try:
-        *leading, last = [_number(label) for label in labels]
-        number = last
-        for place, value in enumerate(leading):
-            if value > 255:
-                raise ValueError
-            number += value << 8 * (3 - place)
-        if len(labels) > 4 or last >= 256 ** (4 - len(leading)):
-            raise ValueError
-    except ValueError:
-        raise TargetError("must name a host") from None
-    return ipaddress.IPv4Address(number)
-
-
-def _number(label: str) -> int:
-    """Parse a number: hexadecimal after 0x, octal after 0, else decimal."""
-    if not _NUMBER.fullmatch(label):
-        raise ValueError
-    if label.startswith("0x"):
-        return int(label[2:] or "0", 16)
-    return int(label, 8 if label.startswith("0") else 10)
+            raise BlockedAddress from None
+    return host.lower().removesuffix(".")
 
 
 def _is_private_name(host: str) -> bool:
     return "." not in host or host.endswith(tuple(f".{suffix}" for suffix in _PRIVATE_SUFFIXES))
-
-
-def _percent_encoded(path: str) -> str:
-    return "".join(
-        character if character.isascii() else "".join(f"%{byte:02X}" for byte in character.encode())
-        for character in path
-    )
 
 
 # Names -----------------------------------------------------------------------------------------------------------
@@ -278,14 +211,14 @@ class SystemResolver:
         with self._lock:
             future = self._running.get(host)
             if future is None:
-                future = self._running[host] = Future()
+                future = Future()
                 future.set_running_or_notify_cancel()  # so that no caller can cancel it for the others
                 thread = threading.Thread(target=self._run, args=(host, future), name="lookup", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:  # no thread can be started
-                    del self._running[host]  # or later lookups of this name would wait forever
                     raise OSError(str(error)) from error
+                self._running[host] = future
             return future
 
     def _run(self, host: str, future: Future[Sequence[str]]) -> None:
@@ -302,15 +235,6 @@ class SystemResolver:
 
 
 # The guard -------------------------------------------------------------------------------------------------------
-
-
-class BlockedAddress(Exception):
-    """The URL leads, or may lead, to a forbidden address. It has no message, so that it cannot help to map a
-    network."""
-
-
-class NoAddress(Exception):
-    """The name has no address at present."""
 
 
 class AddressGuard:
@@ -332,7 +256,7 @@ class AddressGuard:
         again.
         """
         try:
-            target = self._target(url)
+            target = parse_target(url, allow_http=self._allow_http)
             self._check(target, self._addresses_now(target))
         except BlockedAddress:
             return False
@@ -345,7 +269,7 @@ class AddressGuard:
             BlockedAddress: the URL is invalid for webhooks, or one of its addresses is not allowed.
             NoAddress: the name has no address.
         """
-        target = self._target(url)
+        target = parse_target(url, allow_http=self._allow_http)
         try:
             found = [target.address] if target.address else await self._resolver.resolve(target.host)
         except OSError:
@@ -354,12 +278,6 @@ class AddressGuard:
         if not addresses:
             raise NoAddress
         return target, addresses
-
-    def _target(self, url: str) -> Target:
-        try:
-            return parse_target(url, allow_http=self._allow_http)
-        except TargetError:
-            raise BlockedAddress from None
 
     def _addresses_now(self, target: Target) -> Sequence[str]:
         try:
@@ -372,12 +290,12 @@ class AddressGuard:
 
         A private name is allowed only if it leads to private addresses that the settings allow.
         """
-        addresses = [address for address in map(_address, found) if address is not None]
+        addresses = [address for address in map(parse_address, found) if address is not None]
         allowed = [any(address in network for network in self._allowed) for address in addresses]
         if target.is_private_name:
             is_allowed = bool(addresses) and all(allowed)
         else:
-            is_allowed = all(exempt or _is_public(each) for each, exempt in zip(addresses, allowed, strict=True))
+            is_allowed = all(exempt or is_public(each) for each, exempt in zip(addresses, allowed, strict=True))
         if not is_allowed or len(addresses) < len(found) or self._is_own(target, allowed):
             raise BlockedAddress
         return [str(address) for address in addresses]
@@ -393,5 +311,5 @@ class AddressGuard:
 def _own_target(public_url: str) -> Target | None:
     try:
         return parse_target(public_url, allow_http=True)
-    except TargetError:
+    except BlockedAddress:
         return None

@@ -4,14 +4,13 @@ import asyncio
 import select
 import socket
 import ssl
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, cast
 
 from booking_core.base.settings import SettingError
 from booking_core.models.webhooks import AttemptError
-from booking_server.adapters.address_guard import Target
+from booking_server.adapters.address_guard import Origin, Target
 from booking_server.adapters.webhook_response import WebhookResponse
 
 BODY_S = 1.0
@@ -136,14 +135,6 @@ def _is_readable(opened: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-Origin = tuple[bool, str, int]
-"""TLS, host and port. Requests to one origin may share a connection."""
-
-
-def origin_of(target: Target) -> Origin:
-    return target.is_tls, target.host, target.port
-
-
 class ConnectionPool:
     """Idle connections.
 
@@ -154,18 +145,21 @@ class ConnectionPool:
 
     def __init__(self) -> None:
         self._idle: dict[Origin, list[Connection]] = {}
-        self._count = 0
-        self._without_reuse: OrderedDict[Origin, None] = OrderedDict()
+        self._without_reuse: set[Origin] = set()
         self._cleanup: asyncio.TimerHandle | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._idle.values()))
 
     def allows_reuse(self, origin: Origin) -> bool:
         return origin not in self._without_reuse
 
     def forbid_reuse(self, origin: Origin) -> None:
         """Remember that a request on a reused connection got no response, and reuse none for this origin."""
-        self._without_reuse[origin] = None
-        if len(self._without_reuse) > REMEMBERED_MAX:
-            self._without_reuse.popitem(last=False)
+        if len(self._without_reuse) >= REMEMBERED_MAX:
+            self._without_reuse.clear()
+        self._without_reuse.add(origin)
 
     def take(self, origin: Origin, addresses: Sequence[str]) -> Connection | None:
         """Return the fresh connection that was used last, or None."""
@@ -173,7 +167,6 @@ class ConnectionPool:
         oldest = asyncio.get_running_loop().time() - IDLE_S
         while idle:
             connection = idle.pop()
-            self._count -= 1
             if connection.idle_at > oldest and connection.address in addresses and connection.is_fresh:
                 return connection
             connection.abort()
@@ -181,27 +174,23 @@ class ConnectionPool:
 
     def put(self, origin: Origin, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() - connection.opened_at > AGE_S or self._count >= IDLE_CONNECTIONS_MAX:
+        if loop.time() - connection.opened_at > AGE_S or self.size >= IDLE_CONNECTIONS_MAX:
             connection.abort()
             return
         connection.release(loop.time())
         self._idle.setdefault(origin, []).append(connection)
-        self._count += 1
         if self._cleanup is None:
             self._cleanup = loop.call_later(IDLE_S, self._close_idle, loop)
 
     def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         oldest = loop.time() - IDLE_S
-        for origin, idle in list(self._idle.items()):
-            staying = [connection for connection in idle if connection.is_open and connection.idle_at > oldest]
-            for connection in idle:
-                if connection not in staying:
-                    connection.abort()
-            self._count -= len(idle) - len(staying)
-            if staying:
-                self._idle[origin] = staying
+        every = [(origin, connection) for origin, idle in self._idle.items() for connection in idle]
+        self._idle.clear()
+        for origin, connection in every:
+            if connection.is_open and connection.idle_at > oldest:
+                self._idle.setdefault(origin, []).append(connection)
             else:
-                del self._idle[origin]
+                connection.abort()
         self._cleanup = loop.call_later(IDLE_S, self._close_idle, loop) if self._idle else None
 
     def close(self) -> None:
@@ -209,7 +198,6 @@ class ConnectionPool:
             for connection in idle:
                 connection.abort()
         self._idle.clear()
-        self._count = 0
         if self._cleanup is not None:
             self._cleanup.cancel()
             self._cleanup = None

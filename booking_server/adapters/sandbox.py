@@ -56,13 +56,11 @@ class SandboxGateway:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def _card_of(self, claimed: ClaimedRefund) -> SandboxCard:
-        owner, booking_id, intent = claimed.organization_id, claimed.booking_id, claimed.payment_intent
-        return self._database.read(lambda tx: checkouts.sandbox_card_of(tx, owner, booking_id, intent))
-
     def refund(self, claimed: ClaimedRefund) -> RefundResult:
         """Return the result of an attempt, which is the same however often the attempt is made."""
-        card, refund_id = self._card_of(claimed), f"re_test_{claimed.id.replace('-', '')}"
+        owner, booking_id, intent = claimed.organization_id, claimed.booking_id, claimed.payment_intent
+        card = self._database.read(lambda tx: checkouts.sandbox_card_of(tx, owner, booking_id, intent))
+        refund_id = f"re_test_{claimed.id.replace('-', '')}"
         if card is SandboxCard.REFUND_FAIL:
             return RefundResult(claimed, RefundOutcome.REFUSED, refund_id, "expired_or_canceled_card")
         if card is SandboxCard.PENDING_REFUND and claimed.provider_refund_id is None:

@@ -181,24 +181,22 @@ async def _connect(client: aiosmtplib.SMTP) -> None:
     """
     try:
         await client.connect()
-    except ssl.SSLError as error:
+    except (aiosmtplib.SMTPException, OSError, ValueError) as error:
         client.close()
-        raise _Unreachable(f"tls failed: {error.reason or type(error).__name__}") from None
-    except SMTPAuthenticationError as error:
-        client.close()
-        raise _Unreachable(f"login refused: {_reply(error)}") from None
-    except SMTPResponseException as error:
-        client.close()
-        raise _Unreachable(f"connection refused: {_reply(error)}") from None
-    except (aiosmtplib.SMTPException, OSError) as error:
-        client.close()
-        # The library wraps errors of TLS.
-        reason = "tls failed" if isinstance(error.__cause__, ssl.SSLError) else "connect failed"
-        raise _Unreachable(reason) from None
-    except ValueError:
-        client.close()
-        # The host name is invalid. It is a setting, so no mail must fail for it.
-        raise _Unreachable("connect failed: not a host name") from None
+        raise _Unreachable(_failure(error)) from None
+
+
+def _failure(error: Exception) -> str:
+    """Return why no connection was made."""
+    if isinstance(error, ssl.SSLError):
+        return f"tls failed: {error.reason or type(error).__name__}"
+    if isinstance(error, SMTPResponseException):
+        kind = "login" if isinstance(error, SMTPAuthenticationError) else "connection"
+        return f"{kind} refused: {_reply(error)}"
+    if isinstance(error.__cause__, ssl.SSLError):  # the library wraps errors of TLS
+        return "tls failed"
+    # The host name is a setting: no mail must fail because it is invalid.
+    return "connect failed: not a host name" if isinstance(error, ValueError) else "connect failed"
 
 
 def _refused(mail: ClaimedMail, error: SMTPResponseException) -> MailResult:
@@ -222,8 +220,6 @@ def _options(mail: ClaimedMail) -> list[str]:
 
 
 async def _close(client: aiosmtplib.SMTP) -> None:
-    if not client.is_connected:
-        return
     with contextlib.suppress(aiosmtplib.SMTPException, OSError, TimeoutError):
         await client.quit(timeout=QUIT_S)
     client.close()

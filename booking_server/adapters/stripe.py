@@ -6,23 +6,22 @@ refused: after any other failure Stripe may have made the refund.
 """
 
 import logging
-from collections.abc import Iterator
 
 import stripe
 
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, to_gateway
 from booking_core.payments.refund_states import RefundReason
+from booking_server.adapters.stripe_intents import TRANSIENT, error_code
 
 log = logging.getLogger("booking.refunds")
 
 CONNECT_S, READ_S = 5.0, 10.0
 _PAGE = 100
-_REFUND_ID, _REOPENED = "refund_id", "reopened"
-"""The metadata by which a refund of this service is known at Stripe."""
+_NOTHING_LEFT = "charge_already_refunded"
 _GIVEN_UP = frozenset({"failed", "canceled"})
 
-_TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
-"""Error codes of requests that had no effect, whatever their HTTP status."""
+_REFUND_ID, _REOPENED = "refund_id", "reopened"
+"""The metadata by which a refund of this service is known at Stripe."""
 _OUTCOMES = {
     "succeeded": RefundOutcome.REFUNDED,
     "pending": RefundOutcome.ACCEPTED,
@@ -50,76 +49,60 @@ class StripeGateway:
     def refund(self, claimed: ClaimedRefund) -> RefundResult:
         """Make a refund, or find out its state. Raises for nothing that Stripe or the network does."""
         try:
-            return self._refund_or_classify(claimed)
+            try:
+                return self._refund(claimed)
+            except stripe.StripeError as error:
+                return _from_error(claimed, error)
         except Exception:
             # A response of a shape that Stripe never sends, perhaps from a proxy: the library does not validate it.
             log.exception("the response to refund %s cannot be read", claimed.id)
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="unreadable_answer")
 
-    def _refund_or_classify(self, claimed: ClaimedRefund) -> RefundResult:
-        try:
-            try:
-                return self._refund(claimed)
-            except stripe.InvalidRequestError as error:
-                if error.code != "charge_already_refunded":
-                    raise
-                return self._already_refunded(claimed)
-        except stripe.StripeError as error:
-            return _from_error(claimed, error)
-
     def _refund(self, claimed: ClaimedRefund) -> RefundResult:
         if claimed.provider_refund_id is not None:
             return _from_refund(claimed, self._refunds.retrieve(claimed.provider_refund_id))
         if claimed.look_first:
-            known = self._find_existing(claimed, list(self._list(claimed)))
+            known = self._find_existing(claimed, nothing_left=False)
             if known is not None:
                 return known
-        return _from_refund(claimed, self._create(claimed))
+        return self._create(claimed)
 
-    def _create(self, claimed: ClaimedRefund) -> stripe.Refund:
-        return self._refunds.create(
-            {
-                "payment_intent": claimed.payment_intent,
-                "amount": _amount(claimed),
-                "metadata": _metadata(claimed),
-            },
-            {"idempotency_key": claimed.idempotency_key},
-        )
+    def _create(self, claimed: ClaimedRefund) -> RefundResult:
+        try:
+            made = self._refunds.create(
+                {
+                    "payment_intent": claimed.payment_intent,
+                    "amount": _amount(claimed),
+                    "metadata": _metadata(claimed),
+                },
+                {"idempotency_key": claimed.idempotency_key},
+            )
+        except stripe.InvalidRequestError as error:
+            if error.code != _NOTHING_LEFT:
+                raise
+            known = self._find_existing(claimed, nothing_left=True)
+            return known or RefundResult(claimed, RefundOutcome.UNCLEAR, reason=_NOTHING_LEFT)
+        return _from_refund(claimed, made)
 
-    def _list(self, claimed: ClaimedRefund) -> Iterator[stripe.Refund]:
-        return self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE}).auto_paging_iter()
-
-    def _find_existing(self, claimed: ClaimedRefund, made: list[stripe.Refund]) -> RefundResult | None:
+    def _find_existing(self, claimed: ClaimedRefund, *, nothing_left: bool) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
         A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one, unless
-        it is recorded as another. Only if that is smaller, staff must decide about the difference.
+        it is recorded as another. Only if that is smaller, staff must decide about the difference. The same holds when
+        nothing is left to refund. Other refunds of this service were for other bookings with the same payment.
         """
+        listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
+        made = list(listed.auto_paging_iter())
         ours = next((each for each in made if _is_of(claimed, each)), None)
         if ours is not None:
             return _from_refund(claimed, ours)
-        others = _made_elsewhere(made) if claimed.reopened_count else []
+        others = _made_elsewhere(made) if nothing_left or claimed.reopened_count else []
         unknown = _unknown(claimed, others)
-        if unknown <= 0:
-            return None
-        if unknown < _amount(claimed):
+        if unknown >= _amount(claimed):
+            return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
+        if unknown > 0 and not nothing_left:
             return RefundResult(claimed, RefundOutcome.UNCLEAR, reason=RefundReason.PARTLY_REFUNDED_ELSEWHERE)
-        return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
-
-    def _already_refunded(self, claimed: ClaimedRefund) -> RefundResult:
-        """Return the result when nothing is left to refund.
-
-        Either this refund was made and its response was lost, or staff refunded at the dashboard. Other refunds of this
-        service were for other bookings with the same payment.
-        """
-        made = list(self._list(claimed))
-        for each in made:
-            if _is_of(claimed, each):
-                return _from_refund(claimed, each)
-        others = _made_elsewhere(made)
-        if _unknown(claimed, others) < _amount(claimed):
-            return RefundResult(claimed, RefundOutcome.UNCLEAR, reason="charge_already_refunded")
-        return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
+        return None
 
 
 def _amount(claimed: ClaimedRefund) -> int:
@@ -130,9 +113,8 @@ def _amount(claimed: ClaimedRefund) -> int:
     return to_gateway(claimed.amount_minor, claimed.currency)
 
 
-def _refund_id(refund: stripe.Refund) -> str | None:
-    """Return the id of this service's refund from the metadata, or None for a refund made at the dashboard."""
-    return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
+def _metadata_of(refund: stripe.Refund) -> dict[str, str]:
+    return {} if refund.metadata is None else dict(refund.metadata.to_dict())
 
 
 def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
@@ -142,17 +124,14 @@ def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
 
 def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
-    if _refund_id(refund) != claimed.id:
-        return False
-    reopened = refund.metadata.to_dict().get(_REOPENED) if refund.metadata is not None else None
-    return refund.status not in _GIVEN_UP or reopened == (
-        str(claimed.reopened_count) if claimed.reopened_count else None
-    )
+    made, wanted = _metadata_of(refund), _metadata(claimed)
+    is_same = made.get(_REFUND_ID) == claimed.id
+    return is_same and (refund.status not in _GIVEN_UP or made.get(_REOPENED) == wanted.get(_REOPENED))
 
 
 def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
     """Return the successful and pending refunds that this service did not make."""
-    return [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
+    return [each for each in made if each.status in ("succeeded", "pending") and _REFUND_ID not in _metadata_of(each)]
 
 
 def _unknown(claimed: ClaimedRefund, others: list[stripe.Refund]) -> int:
@@ -169,10 +148,10 @@ def _from_refund(claimed: ClaimedRefund, refund: stripe.Refund) -> RefundResult:
 
 
 def _from_error(claimed: ClaimedRefund, error: stripe.StripeError) -> RefundResult:
-    reason = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
+    reason = error_code(error)
     if isinstance(error, stripe.IdempotencyError):
         outcome = RefundOutcome.UNCLEAR  # the idempotency key was used for another request
-    elif not isinstance(error, stripe.InvalidRequestError | stripe.CardError) or error.code in _TRANSIENT:
+    elif not isinstance(error, stripe.InvalidRequestError | stripe.CardError) or error.code in TRANSIENT:
         outcome = RefundOutcome.UNKNOWN
     elif claimed.provider_refund_id is not None:
         outcome = RefundOutcome.UNCLEAR  # it was accepted before, and cannot be read now

@@ -1,6 +1,6 @@
 """Refunds through the Stripe account that took the payment: the organization's own, or that of the installation."""
 
-import threading
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from booking_core.base.context import Installation
@@ -29,8 +29,7 @@ class StripeAccounts:
         self._installation = installation
         self._default_key = default_key
         self._base_url = base_url
-        self._lock = threading.Lock()
-        self._gateways: dict[str, StripeGateway] = {}
+        self._gateway = lru_cache(_GATEWAYS_MAX)(self._new_gateway)
 
     def serves(self, tx: Tx, organization_id: str) -> bool:
         """Return whether there is an account for the refunds of the organization."""
@@ -49,13 +48,8 @@ class StripeAccounts:
                 break
         return result
 
-    def _gateway(self, key: str) -> "StripeGateway":
+    def _new_gateway(self, key: str) -> "StripeGateway":
         # An installation without card payments does not pay for importing the Stripe library.
         from booking_server.adapters.stripe import StripeGateway
 
-        with self._lock:
-            if key not in self._gateways:
-                if len(self._gateways) >= _GATEWAYS_MAX:
-                    self._gateways.clear()
-                self._gateways[key] = StripeGateway(key, self._base_url)
-            return self._gateways[key]
+        return StripeGateway(key, self._base_url)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.bookings.checkouts import IntentUpdate
@@ -18,12 +18,15 @@ from booking_server.adapters import stripe_events
 if TYPE_CHECKING:
     import stripe
 
+T = TypeVar("T")
+
 log = logging.getLogger("booking.stripe")
 
 TIMEOUT_S = 8.0
 """Seconds for a whole call. httpx bounds single steps only, so that a server which drips could hold a call for ever."""
 _RETRY_AFTER_S = 5
-_TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
+TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
+"""Error codes of requests that had no effect, whatever their HTTP status."""
 _REFUSED = frozenset({400, 402})
 CARD_ONLY = ["card"]
 """Cards and wallets, which settle at once. What takes days does not fit a booking that expires in half an hour."""
@@ -80,10 +83,6 @@ class StripeIntents:
         self._http: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def open(self) -> None:
-        """Import the library and open the HTTP client, as the first call does otherwise."""
-        await self._open()
-
     async def create(self, request: IntentRequest) -> Intent:
         """Make the intent of a booking, or return the one that was made for it.
 
@@ -114,7 +113,7 @@ class StripeIntents:
         """
         expanded: Any = {"expand": ["latest_charge"]}
         found = await self._call(api_key, lambda v1: v1.payment_intents.retrieve_async(intent_id, expanded))
-        return _update(found)
+        return _read(stripe_events.intent_update, found)
 
     async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
         """Cancel an intent, unless it was paid, and return its state.
@@ -123,7 +122,8 @@ class StripeIntents:
             IntentRefused, Unavailable: as `look_up`.
         """
         try:
-            return _update(await self._call(api_key, lambda v1: v1.payment_intents.cancel_async(intent_id)))
+            canceled = await self._call(api_key, lambda v1: v1.payment_intents.cancel_async(intent_id))
+            return _read(stripe_events.intent_update, canceled)
         except IntentRefused:  # it was paid, or canceled before
             return await self.look_up(api_key, intent_id)
 
@@ -134,7 +134,7 @@ class StripeIntents:
             await http.close_async()
 
     async def _call(self, api_key: str, act: "Callable[[stripe.V1Services], Awaitable[Any]]") -> Any:
-        http = await self._open()
+        http = await self.open()
         import stripe
 
         client = stripe.StripeClient(
@@ -154,8 +154,8 @@ class StripeIntents:
             log.warning("the response of Stripe cannot be read: %s", type(error).__name__)
             raise unavailable("unreadable_answer") from None
 
-    async def _open(self) -> Any:
-        """Return the HTTP client of this event loop; the library is imported in a thread."""
+    async def open(self) -> Any:
+        """Return the HTTP client of this event loop. The first call imports the library, in a thread."""
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             http = await asyncio.to_thread(_open_http, self._timeout_s)
@@ -174,18 +174,24 @@ def _open_http(timeout_s: float) -> Any:
     return http
 
 
-def _update(intent: Any) -> IntentUpdate:
+def _read(update: Callable[[dict[str, Any]], T], shown: Any) -> T:
+    """Return the update of an object of Stripe."""
     try:
-        return stripe_events.intent_update(intent.to_dict(recursive=True))
+        return update(shown.to_dict(recursive=True))
     except (KeyError, TypeError, AttributeError):
         raise unavailable("unreadable_answer") from None
+
+
+def error_code(error: "stripe.StripeError") -> str:
+    """Return a short name of the error."""
+    return error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
 
 
 def _classified(error: "stripe.StripeError") -> Exception:
     import stripe
 
-    code = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
-    is_refusal = isinstance(error, stripe.InvalidRequestError | stripe.CardError) and error.code not in _TRANSIENT
+    code = error_code(error)
+    is_refusal = isinstance(error, stripe.InvalidRequestError | stripe.CardError) and error.code not in TRANSIENT
     if is_refusal and error.http_status in (*_REFUSED, 404):
         return IntentRefused(code)
     if isinstance(error, stripe.AuthenticationError | stripe.PermissionError):

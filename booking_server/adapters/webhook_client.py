@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from booking_core.base.settings import Settings
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, NoAddress, Resolver, Target
-from booking_server.adapters.connections import (
-    AttemptFailed,
-    Connection,
-    ConnectionPool,
-    Origin,
-    connect,
-    origin_of,
-    tls_context,
-)
+from booking_server.adapters.connections import AttemptFailed, ConnectionPool, connect, tls_context
 from booking_server.adapters.webhook_response import WebhookResponse
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*")
@@ -67,6 +59,10 @@ class WebhookSender:
                 await self._attempt(url, headers, body, response)
         except TimeoutError:
             error = AttemptError.TIMEOUT
+        except BlockedAddress:
+            error = AttemptError.BLOCKED_ADDRESS
+        except NoAddress:
+            error = AttemptError.DNS_FAILED
         except AttemptFailed as failed:
             error = failed.error
         if response.status is not None:  # the result does not depend on the body
@@ -81,33 +77,12 @@ class WebhookSender:
     async def _attempt(
         self, url: str, headers: Sequence[tuple[str, str]], body: bytes, response: WebhookResponse
     ) -> None:
-        target, addresses = await self._resolve(url)
-        origin = origin_of(target)
+        target, addresses = await self._guard.resolve(url)
+        origin = target.origin
         can_reuse = self._pool.allows_reuse(origin)
         request = _request(target, headers, body, keep=can_reuse)
         reused = self._pool.take(origin, addresses) if can_reuse else None
         connection = reused or await connect(target, addresses, self._tls)
-        try:
-            await self._exchange(origin, connection, request, response)
-        finally:
-            if reused and response.is_untouched:
-                # The receiver may have closed the connection before the request arrived, or may have read the request.
-                # The attempt fails; it is the last one of this receiver that fails because of a reused connection.
-                self._pool.forbid_reuse(origin)
-        if response.is_untouched and connection.was_refused:
-            raise AttemptFailed(AttemptError.TLS_FAILED)
-
-    async def _resolve(self, url: str) -> tuple[Target, Sequence[str]]:
-        try:
-            return await self._guard.resolve(url)
-        except BlockedAddress:
-            raise AttemptFailed(AttemptError.BLOCKED_ADDRESS) from None
-        except NoAddress:
-            raise AttemptFailed(AttemptError.DNS_FAILED) from None
-
-    async def _exchange(
-        self, origin: Origin, connection: Connection, request: bytes, response: WebhookResponse
-    ) -> None:
         try:
             await connection.exchange(request, response)
         finally:
@@ -115,6 +90,12 @@ class WebhookSender:
                 self._pool.put(origin, connection)
             else:
                 connection.abort()
+            if reused and response.is_untouched:
+                # The receiver may have closed the connection before the request arrived, or may have read the request.
+                # The attempt fails; it is the last one of this receiver that fails because of a reused connection.
+                self._pool.forbid_reuse(origin)
+        if response.is_untouched and connection.was_refused:
+            raise AttemptFailed(AttemptError.TLS_FAILED)
 
 
 def _request(target: Target, headers: Sequence[tuple[str, str]], body: bytes, *, keep: bool) -> bytes:

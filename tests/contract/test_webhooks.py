@@ -17,7 +17,7 @@ from booking_core.db import tables
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.models.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
-from booking_core.webhooks import giving_up
+from booking_core.webhooks import upkeep
 
 URL = "https://receiver.example/hook"
 PRIVATE = "https://private.example/hook"
@@ -526,7 +526,7 @@ def test_deleting_an_endpoint_fails_the_deliveries_that_were_queued(api: Api) ->
     book(api)
     queue_rows(api.world)
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
-    api.world.database.write(lambda tx: giving_up.fail_given_up(tx, each=1000, limit=1000))
+    api.world.database.write(lambda tx: upkeep.fail_given_up(tx, each=1000, limit=1000))
     (row,) = api.world.rows(tables.deliveries)
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")
 

@@ -13,8 +13,8 @@ from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, leases, log, recovering, store
-from booking_core.webhooks.leases import Lease
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, queue, recovering, store
+from booking_core.webhooks.queue import Lease
 from support.world import World
 from webhook_verify import generate_secret
 
@@ -46,7 +46,7 @@ def queue_rows(world: World) -> None:
             waiting = log.find_events(tx, world.org, row["id"], stretches, Order.ASC, 10_000)
             recovering._insert_rows(tx, world.org, endpoint, waiting)
             last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
-            tx.update(following._MOVE, organization_id=world.org, endpoint_id=row["id"], served_sequence=last)
+            tx.update(following.MOVE, organization_id=world.org, endpoint_id=row["id"], served_sequence=last)
 
     world.database.write(work)
 
@@ -171,7 +171,7 @@ class Hooks:
     def leases(self, endpoint_id: str | None = None) -> list[Lease]:
         """Return the leases of first attempts in flight."""
         rows = self.world.rows(tables.webhook_leases)
-        found = [leases.from_row([row[column.name] for column in leases.COLUMNS]) for row in rows]
+        found = [queue.from_row([row[column.name] for column in queue.COLUMNS]) for row in rows]
         return [each for each in found if endpoint_id in (None, each.endpoint_id)]
 
     def _in_flight(self, endpoint_id: str) -> dict[int, dict[str, Any]]:

@@ -104,8 +104,10 @@ def test_a_part_is_included_and_no_statement_by_itself() -> None:
 
 
 def test_a_statement_includes_a_part_of_another_module_of_its_package() -> None:
-    file = sql_files.parse("-- name: next\n-- Select.\nSELECT (-- include: picking.waiting\n)", "booking_core.webhooks")
-    waiting = sql_files.load("booking_core.webhooks.picking").text("waiting", SQLITE)
+    file = sql_files.parse(
+        "-- name: next\n-- Select.\nSELECT (-- include: claiming.waiting\n)", "booking_core.webhooks"
+    )
+    waiting = sql_files.load("booking_core.webhooks.claiming").text("waiting", SQLITE)
     assert file.text("next", SQLITE) == f"SELECT (\n{waiting}\n)"
 
 

@@ -84,15 +84,6 @@ def test_without_a_free_slot_the_database_is_not_asked(hooks: Hooks, counted: li
     assert counted == []
 
 
-def test_a_given_instant_stands_in_for_the_clock(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
-    hooks.fail(hooks.one())
-    assert hooks.claim(now=clock() + 60 * SECOND - 1) == []
-    assert len(hooks.claim(now=clock() + HOUR)) == 1
-    assert hooks.delivery()["last_attempt_at"] == clock() + HOUR
-
-
 # Secrets ---------------------------------------------------------------------------------------------------------
 
 

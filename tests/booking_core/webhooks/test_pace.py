@@ -9,7 +9,7 @@ from support.hooks import Hooks, queue_rows
 from support.world import FixedClock
 
 from booking_core.db import tables
-from booking_core.webhooks import pacing
+from booking_core.webhooks import claiming
 
 SECOND = 1_000_000
 CARD = "00000000-0000-7000-8000-0000000000ca"
@@ -36,10 +36,10 @@ def taken(hooks: Hooks, clock: FixedClock, *, until: int) -> list[int]:
 
 def test_claims_of_any_limit_leave_no_second_too_full_and_use_it_well() -> None:
     for limit in range(1, 1001):
-        claims = -(-SECOND // pacing.pause(limit))
-        assert claims * pacing.burst(limit) <= limit
-        assert SECOND / pacing.pause(limit) * pacing.burst(limit) >= 0.85 * limit
-        assert claims <= pacing.CLAIMS_PER_SECOND
+        claims = -(-SECOND // claiming.pause(limit))
+        assert claims * claiming.burst(limit) <= limit
+        assert SECOND / claiming.pause(limit) * claiming.burst(limit) >= 0.85 * limit
+        assert claims <= claiming.CLAIMS_PER_SECOND
 
 
 @pytest.mark.parametrize("limit", [1, 15])

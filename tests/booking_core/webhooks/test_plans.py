@@ -20,7 +20,8 @@ from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
 from booking_core.models.webhooks import DeliveryStatus
-from booking_core.webhooks import following, giving_up, leases, log, pacing, picking, purging, queue, store
+from booking_core.webhooks import claiming, following, log, queue, store, upkeep
+from booking_core.webhooks.queue import LockedDeliveries
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
@@ -166,7 +167,7 @@ def without_our_own(shown: str) -> str:
         "|purged|settle|missed|no_recovery|all_served|idle|delivered|stretches|scans|types|ranges|taken|queued|page"
     )
     made += "|attempt_result|endpoint_health|lease|served|value|json_each"
-    made += "|ended_leases|kept_leases|parked_leases|expired(?:_deliveries|_webhook_leases)?"
+    made += "|ended_leases|kept_leases|expired(?:_deliveries|_webhook_leases)?"
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
 
 
@@ -179,26 +180,28 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
     own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
     given_up = as_json([own | {"at": NOON}])
     with crowd.database.writing() as tx:
-        check(tx, picking.CLAIM, **CLAIM, claims_per_second=pacing.CLAIMS_PER_SECOND, now=NOON)
-        check(tx, picking.NEXT)
+        check(tx, claiming.CLAIM, **CLAIM, claims_per_second=claiming.CLAIMS_PER_SECOND, now=NOON)
+        check(tx, claiming.NEXT)
         check(tx, queue.EXPIRED, limit=500, now=NOON)
+        for statement in queue.PARK:
+            check(tx, statement, **{name: some[name] for name in KEYS}, wait=1, lost_leases=3, now=NOON)
         check(tx, queue._LOCK, wanted=wanted, now=NOON)
         check(tx, queue._LOCK_UNLOCKED, wanted=wanted, now=NOON)
-        check(tx, purging.OLD, before=NOON - DAY, limit=100, looked_at=1000)
-        check(tx, purging._DELETE_ATTEMPTS, purged=wanted)
-        check(tx, purging._DELETE_DELIVERIES, purged=wanted)
-        check(tx, purging._DELETED, before=NOON, limit=100)
-        for statement in purging._DELETE_ENDPOINTS:
+        check(tx, upkeep.OLD, before=NOON - DAY, limit=100, looked_at=1000)
+        check(tx, upkeep._DELETE_ATTEMPTS, purged=wanted)
+        check(tx, upkeep._DELETE_DELIVERIES, purged=wanted)
+        check(tx, upkeep._DELETED, before=NOON, limit=100)
+        for statement in upkeep._DELETE_ENDPOINTS:
             check(tx, statement, purged=wanted)
         for target in following._GIVE_UP:
             check(tx, as_rows_statement(target), **{target.name: given_up})
-        check(tx, as_rows_statement(leases.END), **{leases.END.name: wanted})
+        check(tx, as_rows_statement(queue.END), **{queue.END.name: wanted})
         for statement in following._FORGET[:3]:  # recoveries are few, and deleted by the endpoint
             check(tx, statement, **own)
-        check(tx, following.IDLE, limit=100)
-        check(tx, following.DELIVERED, limit=100)
-        check(tx, following._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
-        check(tx, giving_up.GIVEN_UP, each=10, limit=100)
+        check(tx, upkeep.IDLE, limit=100)
+        check(tx, upkeep.DELIVERED, limit=100)
+        check(tx, upkeep._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
+        check(tx, upkeep.GIVEN_UP, each=10, limit=100)
         check(tx, log._STRETCHES, **own)
 
 
@@ -206,12 +209,12 @@ def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
     some = crowd.rows()[-1]
     own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
     with crowd.database.writing() as tx:
-        check(tx, log._GET, **own, id=some["id"])
+        check(tx, store.GET_DELIVERY, **own, id=some["id"])
         check(tx, log._EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
-        check(tx, store._LOCK_DELIVERY, **own, id=some["id"])
+        check(tx, store.LOCK_DELIVERY, **own, id=some["id"])
 
 
-WRITTEN = [picking.LEASE, picking.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH, leases.KEEP, leases.PARK]
+WRITTEN = [claiming.LEASE, claiming.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH, queue.KEEP]
 
 
 @pytest.mark.parametrize("change", WRITTEN)
@@ -227,9 +230,9 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
 
 BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
-    "claim": lambda tx, hooks: tx.pipeline(picking.due(**CLAIM | {"in_flight": {}}, now=NOON)),
-    "next": lambda tx, hooks: tx.first(picking.NEXT),
-    "expired": lambda tx, hooks: queue.expired(tx, limit=500, now=NOON),
+    "claim": lambda tx, hooks: tx.all(claiming.CLAIM, **CLAIM, claims_per_second=10, now=NOON),
+    "next": lambda tx, hooks: tx.first(claiming.NEXT),
+    "expired": lambda tx, hooks: tx.all(queue.EXPIRED, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
 }
 
@@ -297,7 +300,7 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
     keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.rows()[:5]]
     url = crowd.database.url.render_as_string(hide_password=False)
     with explaining(url) as explain:
-        plans: list[Plan] = explain(lambda tx: tx.pipeline(queue.locking(keys, now=NOON)))
+        plans: list[Plan] = explain(lambda tx: LockedDeliveries().lock(tx, keys))
     for plan in plans:
         assert plan.scanned <= {"organizations"}, str(plan)
         assert plan.cost < 200, str(plan)
@@ -316,7 +319,7 @@ def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hook
     assert claimed.lease_id
     key = (claimed.organization_id, claimed.endpoint_id, claimed.lease_id)
     with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
-        plans: list[Plan] = explain(lambda tx: tx.pipeline(queue.locking([], leases={key}, now=NOON)))
+        plans: list[Plan] = explain(lambda tx: LockedDeliveries().lock(tx, [], leases=[key]))
     for plan in plans:
         assert plan.cost < 16, str(plan)
         assert plan.rows == 1

@@ -26,7 +26,7 @@ from booking_core.records import events, outbox, timeline
 from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
-from booking_core.webhooks import giving_up
+from booking_core.webhooks import upkeep as webhook_upkeep
 
 PRICE, FACE, PART, REFUND = 89_000, 50_000, 30_000, 20_000
 LINES = json.dumps(
@@ -276,7 +276,7 @@ def make_history(url: str) -> History:
     world.key(revoked_at=NOON)
     world.key(expires_at=NOON)
     queue_rows(world)
-    world.database.write(lambda tx: giving_up.fail_given_up(tx, each=100, limit=100))
+    world.database.write(lambda tx: webhook_upkeep.fail_given_up(tx, each=100, limit=100))
     return history
 
 

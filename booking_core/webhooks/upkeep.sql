@@ -1,4 +1,58 @@
--- The statements of purging.py: old deliveries.
+-- The statements of upkeep.py.
+
+-- name: idle
+-- Select endpoints behind the log that wait for nothing in it: disabled ones, and those without a subscribed event.
+WITH behind AS (
+-- include: claiming.behind
+)
+SELECT b.organization_id, b.endpoint_id, b.served_sequence, b.last_sequence
+  FROM behind b
+ WHERE (SELECT e.status FROM webhook_endpoints e
+         WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) <> 'enabled'
+    OR NOT EXISTS (
+       SELECT 1 FROM webhook_subscriptions s
+        WHERE s.organization_id = b.organization_id AND s.endpoint_id = b.endpoint_id
+          AND EXISTS (SELECT 1 FROM events v
+                       WHERE v.organization_id = b.organization_id AND v.type = s.event_type
+                         AND v.sequence > b.served_sequence AND v.sequence > s.from_sequence
+                         AND v.sequence <= coalesce(s.until_sequence, b.last_sequence)
+                         AND v.sequence <= b.last_sequence
+                         AND (v.resource_id IS NULL OR v.resource_id <> b.endpoint_id)))
+ LIMIT :limit
+
+-- name: given_up (postgresql)
+-- Select queued deliveries of an earlier generation, so many of each endpoint, and lock them. Cost: an index skip scan.
+WITH RECURSIVE waiting AS (
+-- include: claiming.waiting
+)
+SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
+  FROM waiting w
+ CROSS JOIN LATERAL (
+       SELECT e.* FROM webhook_endpoints e
+        WHERE e.organization_id = w.organization_id AND e.id = w.endpoint_id LIMIT 1) e
+ CROSS JOIN LATERAL (
+       SELECT d.organization_id, d.id FROM deliveries d
+        WHERE d.organization_id = w.organization_id AND d.endpoint_id = w.endpoint_id AND d.status = 'queued'
+          AND d.lease_until IS NULL AND d.generation < e.generation
+        ORDER BY d.generation, d.next_attempt_at LIMIT :each FOR UPDATE SKIP LOCKED) d
+ WHERE w.generation < e.generation
+ LIMIT :limit
+
+-- name: given_up (sqlite)
+-- Select the same.
+WITH RECURSIVE waiting AS (
+-- include: claiming.waiting
+)
+SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
+  FROM waiting w
+ CROSS JOIN webhook_endpoints e ON e.organization_id = w.organization_id AND e.id = w.endpoint_id
+ CROSS JOIN deliveries d ON d.rowid IN (
+       SELECT q.rowid FROM deliveries q
+        WHERE q.organization_id = w.organization_id AND q.endpoint_id = w.endpoint_id AND q.status = 'queued'
+          AND q.lease_until IS NULL AND q.generation < e.generation
+        ORDER BY q.generation, q.next_attempt_at LIMIT :each)
+ WHERE w.generation < e.generation
+ LIMIT :limit
 
 -- name: old (postgresql)
 -- Select deliveries that ended before an instant, and lock them. Cost: an index skip scan over the logs, one of each

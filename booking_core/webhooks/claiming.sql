@@ -1,4 +1,4 @@
--- The statements of picking.py: what a worker may send next, and when something is due.
+-- The statements of claiming.py: what a worker may send next, and when something is due.
 --
 -- On PostgreSQL, LATERAL with a LIMIT or a lock runs row by row along an index, whatever number of rows the planner
 -- estimates; a plain join would now and then read a whole table. On SQLite, CROSS JOIN keeps the tables in the order in
@@ -214,7 +214,7 @@ fair AS (
     SELECT o.*, row_number() OVER (PARTITION BY o.organization_id ORDER BY o.place, o.last_claimed_at NULLS FIRST)
                AS place_in_organization
       FROM offered o WHERE o.place <= o.of_endpoint
-       -- `pacing.burst`.
+       -- `burst`.
        AND (o.max_per_second IS NULL
             OR o.place <= (o.max_per_second + CAST(:claims_per_second AS integer) - 1)
                           / CAST(:claims_per_second AS integer))
