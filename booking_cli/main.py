@@ -47,14 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(cli: Cli, arguments: list[str]) -> int:
     from typer import Exit
 
-    from booking_cli.framework.command import RootGroup
+    from booking_cli.framework.command import COMPLETION_VARIABLE, RootGroup
 
     root = RootGroup(MODULES, SECTIONS, help=HELP, no_args_is_help=True, rich_markup_mode=None)
-    if mode := os.environ.get("BOOKING_COMPLETE"):
-        from booking_cli.commands import completion
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        from typer._completion_classes import completion_init
+        from typer.completion import shell_complete
 
-        completion.print_candidates(root, arguments, with_help=mode == "described")
-        return ExitCode.OK
+        completion_init()
+        return shell_complete(root, {"obj": cli}, "booking", COMPLETION_VARIABLE, instruction)
     try:
         with root.make_context("booking", arguments, obj=cli) as ctx:
             result = root.invoke(ctx)

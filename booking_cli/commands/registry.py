@@ -37,8 +37,8 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "backup": ("booking_cli.commands.backup", "Write a backup of the database to a file."),
     "restore": ("booking_cli.commands.restore", "Restore the database from a backup."),
     "doctor": ("booking_cli.commands.doctor", "Check the integrity of the database."),
-    "completion": ("booking_cli.commands.completion", "Print a shell completion script."),
-    "commands": ("booking_cli.commands.command_list", "List all commands."),
+    "completion": ("booking_cli.commands.help", "Print a shell completion script."),
+    "commands": ("booking_cli.commands.help", "List all commands."),
     "help": ("booking_cli.commands.help", "Show the help of a command or a topic."),
 }
 """The module of each command, which is imported when the command is used, and its line in `booking --help`."""

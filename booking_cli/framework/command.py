@@ -16,11 +16,12 @@ from functools import cache
 from typing import Any, TypeVar
 
 import typer
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli._version import __version__
 from booking_cli.framework import gc_tuning
-from booking_cli.framework.arguments import one_of
+from booking_cli.framework.arguments import OFFERED, one_of
 from booking_cli.framework.output import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -37,13 +38,20 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 
 def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> TyperOption:  # noqa: A002
     """Return an option that is stored in `Cli.options` rather than passed to the command."""
+    words = getattr(parse, OFFERED, ())
 
     def callback(ctx: Any, param: Any, value: Any) -> None:
         if value:
             setattr(ctx.obj.options, param.name, parse(value) if parse else value)
 
     return TyperOption(
-        param_decls=list(names), help=help, callback=callback, expose_value=False, is_eager=True, **settings
+        param_decls=list(names),
+        help=help,
+        callback=callback,
+        expose_value=False,
+        is_eager=True,
+        autocompletion=lambda *_: words,
+        **settings,
     )
 
 
@@ -110,6 +118,8 @@ class OutputSpec:
     changes: bool = False
 
 
+COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
+"""The variable in which a completion script says what to print."""
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
@@ -172,6 +182,11 @@ class Group(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_section(formatter, "Commands", list(self.summaries(ctx)))
         _write_sections(self, ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        """Return the candidates of completion. Typer would import every command of a lazy group."""
+        named = [CompletionItem(name, help=line) for name, line in self.summaries(ctx) if name.startswith(incomplete)]
+        return [*named, *TyperCommand.shell_complete(self, ctx, incomplete)]  # type: ignore[arg-type]
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         """Yield the name of each command and the first line of its help."""

@@ -19,7 +19,7 @@ from booking_cli.client.webhook_secrets import SecretFile
 from booking_cli.commands.webhooks import receiver, signing
 from booking_cli.commands.webhooks.receiver import Result, Target
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import identifier, read_bytes
+from booking_cli.framework.arguments import identifier, offers, read_bytes
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -54,6 +54,7 @@ def _sign(body: bytes, secrets: tuple[str, ...], fault: str | None) -> Request:
     return headers, body
 
 
+@offers(*event_types.WORDS)
 def _sample_type(text: str) -> str:
     """Return an event type that has a sample, or a prefix of one.
 
