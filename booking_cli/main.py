@@ -14,10 +14,16 @@ from booking_cli.framework.errors import is_no_args_error, to_cli_error
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.output import Renderer
 
-HELP = """Manage a Booking Service from the command line.
+HELP = """Sell seats, and run the service that sells them.
 
-Client commands call the HTTP API with the API key of `booking login` or BOOKING_API_KEY. Operator commands open the
-database in BOOKING_DATABASE_URL. Some commands of `booking bookings` do both: --org selects the database.
+Commands call the API with the key of `booking login` or BOOKING_API_KEY. Operator commands, and others with --org, open
+the database in BOOKING_DATABASE_URL.
+"""
+MORE = """
+More:
+  booking commands       every command on one page
+  booking help bookings  the commands, options and examples of a group
+  booking help TOPIC     output, event-types, exit-codes, environment
 """
 
 
@@ -49,7 +55,7 @@ def _run(cli: Cli, arguments: list[str]) -> int:
 
     from booking_cli.framework.command import COMPLETION_VARIABLE, RootGroup
 
-    root = RootGroup(MODULES, SECTIONS, help=HELP, no_args_is_help=True, rich_markup_mode=None)
+    root = RootGroup(MODULES, SECTIONS, help=HELP, epilog=MORE, no_args_is_help=True, rich_markup_mode=None)
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         from typer._completion_classes import completion_init
         from typer.completion import shell_complete

@@ -1,6 +1,6 @@
 """`python -m scripts.command_data` writes the parts of openapi.json that the command line needs without pydantic.
 
-They are an example of each event type, the scopes, and the fields of each object that the API returns.
+They are a sentence and an example for each event type, the scopes, and the fields of each object that the API returns.
 """
 
 import json
@@ -20,6 +20,7 @@ def rendered(document: Json) -> str:
     schemas = document["components"]["schemas"]
     parts = {
         "events": {kind: _body(hook["post"]["requestBody"])["example"] for kind, hook in document["webhooks"].items()},
+        "summaries": {kind: hook["post"]["summary"] for kind, hook in document["webhooks"].items()},
         "fields": {name: " ".join(_paths(schemas, name)) for name in sorted(_returned(document))},
         "scopes": schemas["Scope"]["enum"],
     }

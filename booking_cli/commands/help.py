@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.commands.registry import MODULES
-from booking_cli.framework import command_tree
+from booking_cli.framework import command_tree, openapi_parts
 from booking_cli.framework.arguments import offers, one_of
 from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app
 from booking_cli.framework.errors import CliError
@@ -91,6 +91,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
 TOPICS: Mapping[str, str] = {
     "exit-codes": "The exit codes of commands.",
     "environment": "The environment variables and their defaults.",
+    "event-types": "The types of events, for webhooks and events.",
     "output": "Output formats, fields, notes and errors.",
 }
 """The help topics."""
@@ -129,6 +130,9 @@ def help_(
     words = topic or []
     if words == ["exit-codes"]:
         _write_table(ctx, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
+    elif words == ["event-types"]:
+        rows = openapi_parts.load()["summaries"].items()
+        _write_table(ctx, [{"event_type": kind, "meaning": summary} for kind, summary in rows])
     elif words == ["environment"]:
         _write_table(ctx, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT])
     else:

@@ -10,6 +10,7 @@ this module nor the top of a group's module imports booking_core, booking_server
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from booking_cli._version import __version__
 from booking_cli.framework import gc_tuning
 from booking_cli.framework.arguments import OFFERED, one_of
+from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
 from booking_cli.framework.output import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -105,8 +107,9 @@ def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    is_bold = all(wants_color(stream, "auto") for stream in (sys.stdout, sys.stderr))
     if records:
-        with formatter.section(title):
+        with formatter.section(f"{BOLD}{title}{PLAIN}" if is_bold else title):
             formatter.write_dl(records)
 
 
@@ -238,7 +241,7 @@ def _build(app: Any, name: str) -> Any:
 
 
 class RootGroup(LazyGroup):
-    """The `booking` command itself, whose help lists the commands in sections."""
+    """The `booking` command itself, whose help is a map of the commands that are used most."""
 
     def __init__(
         self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
@@ -248,8 +251,10 @@ class RootGroup(LazyGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, names in self._sections.items():
-            _write_section(formatter, title, [(name, self._modules[name][1]) for name in names])
-        _write_sections(self, ctx, formatter)
+            _write_section(formatter, title, [(f"{name:<12}", self._modules[name][1]) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(self.epilog or "")
 
 
 def command_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name
