@@ -111,8 +111,9 @@ bench: install ## measure the service beside its floors, and print ratios
 isolation: install ## measure the isolation table at full size (half an hour)
 	$(BIN)/python -m bench --only neighbours
 
-openapi: install ## write openapi.json and the API changelog
+openapi: install ## write openapi.json, its parts for the command line, and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
+	$(BIN)/python -m scripts.command_data
 	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
 
 # Brings the message catalogues in line with the messages of the code.

@@ -14,10 +14,16 @@ from booking_cli.framework.errors import is_no_args_error, to_cli_error
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.output import Renderer
 
-HELP = """Manage a Booking Service from the command line.
+HELP = """Sell seats, and run the service that sells them.
 
-Client commands call the HTTP API with the API key of `booking login` or BOOKING_API_KEY. Operator commands open the
-database in BOOKING_DATABASE_URL. Some commands of `booking bookings` do both: --org selects the database.
+Commands call the API with the key of `booking login` or BOOKING_API_KEY. Operator commands, and others with --org, open
+the database in BOOKING_DATABASE_URL.
+"""
+MORE = """
+More:
+  booking commands       every command on one page
+  booking help bookings  the commands, options and examples of a group
+  booking help TOPIC     output, event-types, exit-codes, environment
 """
 
 
@@ -47,14 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(cli: Cli, arguments: list[str]) -> int:
     from typer import Exit
 
-    from booking_cli.framework.command import RootGroup
+    from booking_cli.framework.command import COMPLETION_VARIABLE, RootGroup
 
-    root = RootGroup(MODULES, SECTIONS, help=HELP, no_args_is_help=True, rich_markup_mode=None)
-    if mode := os.environ.get("BOOKING_COMPLETE"):
-        from booking_cli.commands import completion
+    root = RootGroup(MODULES, SECTIONS, help=HELP, epilog=MORE, no_args_is_help=True, rich_markup_mode=None)
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
+        from typer._completion_classes import completion_init
+        from typer.completion import shell_complete
 
-        completion.print_candidates(root, arguments, with_help=mode == "described")
-        return ExitCode.OK
+        completion_init()
+        return shell_complete(root, {"obj": cli}, "booking", COMPLETION_VARIABLE, instruction)
     try:
         with root.make_context("booking", arguments, obj=cli) as ctx:
             result = root.invoke(ctx)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.main import main
 from docsite.markdown import code, fence, page, table
 
@@ -91,6 +92,7 @@ class Reference:
         for words in self.commands:
             self.groups.setdefault(words[0], []).append(words)
         self.root = parsed(printed("help"))
+        self.shared = parsed(printed("help", "whoami")).sections[_SHARED]
 
     def pages(self) -> dict[str, str]:
         """Return the text of every page by its path."""
@@ -103,11 +105,11 @@ class Reference:
 
     def _overview(self) -> str:
         parts = [_plain(" ".join(self.root.prose.split()))]
-        for name, text in self.root.sections.items():
-            if name == _SHARED:
-                continue
-            rows = [(f"[booking {term}]({term}.md)", _plain(words)) for term, words in definitions(text)]
-            parts += [f"## {name}", table(("command", "purpose"), rows)]
+        listed = [name for names in SECTIONS.values() for name in names]
+        rest = [name for name in self.groups if name not in listed]
+        for title, names in (*SECTIONS.items(), ("More commands", rest)):
+            rows = [(f"[booking {name}]({name}.md)", _plain(MODULES[name][1])) for name in names]
+            parts += [f"## {title}", table(("command", "purpose"), rows)]
         exit_codes = [line.split("\t", 1) for line in printed("help", "exit-codes", "-o", "tsv").splitlines()]
         variables = [line.split("\t", 2) for line in printed("help", "environment", "-o", "tsv").splitlines()]
         return page(
@@ -115,7 +117,7 @@ class Reference:
             "These pages are generated from the help of the `booking` command.",
             *parts,
             "## Options of every command",
-            _options(self.root.sections[_SHARED]),
+            _options(self.shared),
             "## Output",
             fence(printed("help", "output"), "text"),
             "## Exit codes",

@@ -153,7 +153,7 @@ def run(*arguments: str) -> str:
 
 
 def generate(plural: str, written: list[Path]) -> None:
-    """Format the written files, and generate the migration, the sync client and the OpenAPI document."""
+    """Format the written files, and generate the migration, the sync client, the OpenAPI document and its parts."""
     run("booking_core.db.migrations", f"The table of {plural.replace('_', ' ')}")
     modules = [str(path) for path in (*written, MIGRATIONS) if path.suffix in (".py", "")]
     for rule in (["format"], ["check", "--fix"], ["format"]):
@@ -161,6 +161,7 @@ def generate(plural: str, written: list[Path]) -> None:
     run("scripts.unasync")
     document = run("booking_server.api.openapi")
     (ROOT / "openapi.json").write_text(document, encoding="utf-8")
+    run("scripts.command_data")
 
 
 def main() -> None:

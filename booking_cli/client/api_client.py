@@ -47,7 +47,7 @@ def connect(cli: Cli) -> Iterator["BookingClient"]:
     """
     settings = connection.resolve(cli)
     if not settings.api_key.value:
-        hint = f"run booking login, or set {connection.API_KEY_VARIABLE}"
+        hint = f"run booking login, or set {connection.API_KEY_VARIABLE} and {connection.BASE_URL_VARIABLE}"
         raise CliError("You are not logged in.", ExitCode.AUTH, code="not_logged_in", hint=hint)
     if not settings.base_url.value:
         hint = f"pass --base-url, set {connection.BASE_URL_VARIABLE}, or run booking login"

@@ -24,8 +24,11 @@ HINTS: Mapping[str, str] = {
 
 _TO_THIS_MACHINE = "webhooks to this machine: booking webhooks listen --forward-to URL"
 _BY_REASON: Mapping[str, str] = {"not_https": _TO_THIS_MACHINE, "address_not_public": _TO_THIS_MACHINE}
-_BY_FIELD: Mapping[str, str] = dict.fromkeys(("departure_id", "experience_date_id"), LISTS["departure"])
-"""The next step by reason and by field of a detail."""
+_BY_FIELD: Mapping[str, str] = {
+    **dict.fromkeys(("departure_id", "experience_date_id"), LISTS["departure"]),
+    **dict.fromkeys(("type", "event_type", "event_types"), "booking help event-types lists the event types"),
+}
+"""The next step by reason and by field of a detail. A number after the field does not count."""
 
 NOT_THE_API = "check that the base URL is that of the service: booking config show"
 
@@ -52,7 +55,7 @@ def to_cli_error(error: "BookingError", not_found_hint: str | None = None) -> Cl
 
 def _from_status_error(error: "APIStatusError", not_found_hint: str | None) -> CliError:
     return CliError(
-        error.message,
+        "The service has no such event type." if _is_event_type_error(error) else error.message,
         BY_CODE.get(error.code or "", of_status(error.status_code)),
         code=error.code or f"http_{error.status_code}",
         hint=_retry_hint(error) or _hint(error) or (not_found_hint if error.code == "not_found" else None),
@@ -60,6 +63,15 @@ def _from_status_error(error: "APIStatusError", not_found_hint: str | None) -> C
         status=error.status_code,
         request_id=error.request_id,
     )
+
+
+def _is_event_type_error(error: "APIStatusError") -> bool:
+    """Return whether an event type was refused. The service's message lists every type."""
+    return any(each.reason == "enum" and _first(each.field) == "event_types" for each in error.details)
+
+
+def _first(field: str | None) -> str:
+    return (field or "").partition(".")[0]
 
 
 def _hint(error: "APIStatusError") -> str | None:
@@ -72,7 +84,7 @@ def _hint(error: "APIStatusError") -> str | None:
     if error.status_code == 429 and error.retry_after is not None:
         return f"try again in {error.retry_after:.0f} s"
     for detail in error.details:
-        if hint := _BY_REASON.get(detail.reason) or _BY_FIELD.get(detail.field or ""):
+        if hint := _BY_REASON.get(detail.reason) or _BY_FIELD.get(_first(detail.field)):
             return hint
     return HINTS.get(error.code or "")
 

@@ -16,6 +16,7 @@ from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import bar
 from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, argument, choice, option
 from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
 from booking_cli.operator.departure_cancellation import count_text
@@ -33,7 +34,8 @@ COLUMNS = (
     *("bookings.confirmed", "bookings.pending"),
 )
 TABLE = ("id", "start", "sold", "experience.title", "status", "bookings.confirmed", "bookings.pending", "price")
-"""Columns for a terminal. `start` is the time alone if one day is listed; `sold` is sold/total seats."""
+"""Columns for a terminal. `start` is the time alone if one day is listed; `sold` is a bar and sold/total seats."""
+_BAR_WIDTH = 6
 BOOKINGS = tuple("booking_number customer.name totals.total payment.status refund.amount customer.email id".split())
 BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
 TRUNCATED = {"experience.title": 24, "customer.name": 16}
@@ -99,10 +101,10 @@ def list_(
 
 
 def _table_row(departure: Json, *, is_one_day: bool) -> Json:
-    start = departure["starts_at"]
+    start, sold, total = departure["starts_at"], departure["seats_sold"], departure["seats_total"]
     return departure | {
-        "start": start[11:16] if is_one_day else start,
-        "sold": f"{departure['seats_sold']}/{departure['seats_total']}",
+        "start": start[11:16] if is_one_day else start[5:16].replace("T", " "),
+        "sold": f"{bar(sold, total, _BAR_WIDTH)} {sold}/{total}",
     }
 
 

@@ -1,11 +1,14 @@
-"""`booking help`: show the help of a command or a group, or a help topic."""
+"""`booking help`, `booking commands` and `booking completion`: everything about the command itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from booking_cli.framework.command import command, command_app
+from booking_cli.commands.registry import MODULES
+from booking_cli.framework import command_tree, openapi_parts
+from booking_cli.framework.arguments import offers, one_of
+from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import MEANINGS
 from booking_cli.framework.options import argument
@@ -88,9 +91,16 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
 TOPICS: Mapping[str, str] = {
     "exit-codes": "The exit codes of commands.",
     "environment": "The environment variables and their defaults.",
+    "event-types": "The types of events, for webhooks and events.",
     "output": "Output formats, fields, notes and errors.",
 }
 """The help topics."""
+SHELLS = ("bash", "zsh", "fish", "powershell")
+
+
+@offers(*TOPICS, *MODULES)
+def _topic(text: str) -> str:
+    return text
 
 
 @command(
@@ -105,7 +115,12 @@ def help_(
     ctx: typer.Context,
     topic: Annotated[
         list[str] | None,
-        argument("[TOPIC...]", f"A command, a group of commands, or one of {', '.join(TOPICS)}.", show_default=False),
+        argument(
+            "[TOPIC...]",
+            f"A command, a group of commands, or one of {', '.join(TOPICS)}.",
+            parser=_topic,
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Show the help of a command or a group, or a help topic.
@@ -115,6 +130,9 @@ def help_(
     words = topic or []
     if words == ["exit-codes"]:
         _write_table(ctx, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
+    elif words == ["event-types"]:
+        rows = openapi_parts.load()["summaries"].items()
+        _write_table(ctx, [{"event_type": kind, "meaning": summary} for kind, summary in rows])
     elif words == ["environment"]:
         _write_table(ctx, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT])
     else:
@@ -155,3 +173,38 @@ def _write_text(ctx: typer.Context, text: str) -> None:
 
 def _write_table(ctx: typer.Context, rows: list[dict[str, Any]]) -> None:
     ctx.obj.render.many(rows, tuple(rows[0]), wrapped=("meaning",))
+
+
+@command(app, "commands", "booking commands", "booking commands -o json --fields command")
+def commands(ctx: typer.Context) -> None:
+    """List every command with its summary."""
+    root = ctx.find_root()
+    rows: list[dict[str, Any]] = [
+        {
+            "command": " ".join(("booking", *leaf.words)),
+            "summary": leaf.summary,
+            "examples": list(leaf.command.examples),
+        }
+        for leaf in command_tree.leaves(root.command, root)
+    ]
+    ctx.obj.render.many(rows, ("command", "summary"), wrapped=("summary",))
+
+
+@command(
+    app,
+    "completion",
+    "booking completion bash > ~/.local/share/bash-completion/completions/booking",
+    "source <(booking completion bash)",
+    "booking completion fish > ~/.config/fish/completions/booking.fish",
+)
+def completion(
+    ctx: typer.Context, shell: Annotated[str, argument("|".join(SHELLS), "The shell.", parser=one_of(*SHELLS))]
+) -> None:
+    """Print a script that completes commands, options and values in a shell."""
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="booking", complete_var=COMPLETION_VARIABLE, shell=shell)
+    if ctx.obj.render.is_json:
+        ctx.obj.render.one({"shell": shell, "script": script + "\n"})
+    else:
+        ctx.obj.render.text(script)

@@ -24,7 +24,7 @@ HoldId = Annotated[str, argument("HOLD", "The hold's id.", parser=identifier)]
     "create",
     f"booking holds create --departure {_ID} --seats 2",
     "booking holds create --departure ID --seats 2 --for 20m",
-    shape="seat_hold",
+    shape="hold",
     changes=True,
 )
 def create(
@@ -43,7 +43,7 @@ def create(
     ctx.obj.render.one(api_client.post(ctx.obj, "holds", body=body, key_option=key).body)
 
 
-@command(app, "get", f"booking holds get {_ID}", shape="seat_hold")
+@command(app, "get", f"booking holds get {_ID}", shape="hold")
 def get(ctx: typer.Context, hold_id: HoldId) -> None:
     """Show a hold and whether it still keeps its seats."""
     api_client.write_resource(ctx.obj, "holds", hold_id)

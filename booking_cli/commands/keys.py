@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from booking_cli.framework import openapi_parts
 from booking_cli.framework.arguments import one_of_or_newer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
     from booking_core.base.context import ApiKey, Organization
     from booking_core.db.engine import Database
 
-SCOPES = (
-    *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
-    *("customers:write", "gift_cards:read", "checkouts:write", "webhooks:manage"),
-)
-"""The scopes of API v1 section 5. They are written here too, since the models import pydantic; a test compares both."""
+SCOPES = tuple(openapi_parts.load()["scopes"])
 
 app = command_group("Manage API keys (operator).")
 

@@ -42,7 +42,7 @@ Discount = Annotated[str, option("--discount AMOUNT", "A discount: 50.00, or 500
     app,
     "hold",
     "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m",
-    shape="hold",
+    shape="guest_hold",
     changes=True,
 )
 def hold(
@@ -63,7 +63,7 @@ def hold(
     cli.render.one(transactions.change(cli, by_slug(org), change))
 
 
-@command(app, "release", f"booking storefront release {_ID}", shape="hold", changes=True)
+@command(app, "release", f"booking storefront release {_ID}", shape="guest_hold", changes=True)
 def release(ctx: typer.Context, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
     """Release the seats of a hold. A hold that has ended stays unchanged."""
     cli: Cli = ctx.obj

@@ -17,6 +17,8 @@ from booking_cli.framework.suggestions import TYPO, closest, invalid_choice
 _RELATIVE = re.compile(r"\d{1,9}[smhdw]", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _KEY_LENGTHS = range(8, 201)
+OFFERED = "offered"
+"""The attribute of a parser that holds the words of completion."""
 _NUMBER_DIGITS_MAX = 18
 """The digits that any 64-bit booking number fits into."""
 
@@ -129,9 +131,20 @@ def header(text: str) -> tuple[str, str]:
     return name, value.strip()
 
 
+def offers(*words: str) -> Callable[[Callable[[str], str]], Callable[[str], str]]:
+    """Declare the words that completion offers for a parser."""
+
+    def declare(parse: Callable[[str], str]) -> Callable[[str], str]:
+        setattr(parse, OFFERED, words)
+        return parse
+
+    return declare
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a parser that takes one of the choices."""
 
+    @offers(*choices)
     def parse(text: str) -> str:
         if text not in choices:
             raise typer.BadParameter(invalid_choice(text, choices))
@@ -143,6 +156,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def one_of_or_newer(*choices: str) -> Callable[[str], str]:
     """Return a parser for words that the service may extend: it refuses only likely typing mistakes."""
 
+    @offers(*choices)
     def parse(text: str) -> str:
         if text not in choices and closest(text, choices, cutoff=TYPO):
             raise typer.BadParameter(invalid_choice(text, choices, cutoff=TYPO))
@@ -151,6 +165,7 @@ def one_of_or_newer(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+@offers(*event_types.WORDS)
 def event_type(text: str) -> str:
     """Return an event type, a prefix such as `booking.*`, or `*`.
 

@@ -10,17 +10,20 @@ this module nor the top of a group's module imports booking_core, booking_server
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import typer
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli._version import __version__
 from booking_cli.framework import gc_tuning
-from booking_cli.framework.arguments import one_of
+from booking_cli.framework.arguments import OFFERED, one_of
+from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
 from booking_cli.framework.output import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -37,13 +40,20 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 
 def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> TyperOption:  # noqa: A002
     """Return an option that is stored in `Cli.options` rather than passed to the command."""
+    words = getattr(parse, OFFERED, ())
 
     def callback(ctx: Any, param: Any, value: Any) -> None:
         if value:
             setattr(ctx.obj.options, param.name, parse(value) if parse else value)
 
     return TyperOption(
-        param_decls=list(names), help=help, callback=callback, expose_value=False, is_eager=True, **settings
+        param_decls=list(names),
+        help=help,
+        callback=callback,
+        expose_value=False,
+        is_eager=True,
+        autocompletion=lambda *_: words,
+        **settings,
     )
 
 
@@ -97,8 +107,9 @@ def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    is_bold = all(wants_color(stream, "auto") for stream in (sys.stdout, sys.stderr))
     if records:
-        with formatter.section(title):
+        with formatter.section(f"{BOLD}{title}{PLAIN}" if is_bold else title):
             formatter.write_dl(records)
 
 
@@ -110,6 +121,8 @@ class OutputSpec:
     changes: bool = False
 
 
+COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
+"""The variable in which a completion script says what to print."""
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
@@ -173,6 +186,11 @@ class Group(TyperGroup):
         _write_section(formatter, "Commands", list(self.summaries(ctx)))
         _write_sections(self, ctx, formatter)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        """Return the candidates of completion. Typer would import every command of a lazy group."""
+        named = [CompletionItem(name, help=line) for name, line in self.summaries(ctx) if name.startswith(incomplete)]
+        return [*named, *TyperCommand.shell_complete(self, ctx, incomplete)]  # type: ignore[arg-type]
+
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         """Yield the name of each command and the first line of its help."""
         for name in self.list_commands(ctx):
@@ -223,7 +241,7 @@ def _build(app: Any, name: str) -> Any:
 
 
 class RootGroup(LazyGroup):
-    """The `booking` command itself, whose help lists the commands in sections."""
+    """The `booking` command itself, whose help is a map of the commands that are used most."""
 
     def __init__(
         self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
@@ -233,8 +251,10 @@ class RootGroup(LazyGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, names in self._sections.items():
-            _write_section(formatter, title, [(name, self._modules[name][1]) for name in names])
-        _write_sections(self, ctx, formatter)
+            _write_section(formatter, title, [(f"{name:<12}", self._modules[name][1]) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(self.epilog or "")
 
 
 def command_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name

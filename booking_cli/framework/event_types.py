@@ -1,34 +1,19 @@
-"""The event types (API v1 section 6), and prefixes of them such as `booking.*`.
+"""The event types (API v1 section 6), prefixes of them such as `booking.*`, and a sample event of each type."""
 
-The types are written here too, since the enum of the models imports pydantic; a test compares both.
-"""
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
-from collections.abc import Iterable
+from booking_cli.framework import openapi_parts
 
-TYPES = (
-    "booking.created",
-    "booking.confirmed",
-    "booking.cancelled",
-    "booking.rescheduled",
-    "booking.updated",
-    "booking.refunded",
-    "departure.updated",
-    "customer.created",
-    "customer.updated",
-    "gift_card.issued",
-    "gift_card.redeemed",
-    "gift_card.restored",
-    "webhook.failing",
-    "webhook.auto_disabled",
-    "webhook.enabled",
-    "webhook.secret_rotated",
-    "webhook.delivery_dead",
-    "ping",
-)
+TYPES = tuple(openapi_parts.load()["events"])
 SUBSCRIBABLE = tuple(each for each in TYPES if each != "ping")
 PREFIXES = tuple(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in SUBSCRIBABLE))
 WORDS = (*TYPES, *PREFIXES)
 """The candidates of completion."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 def matching(word: str) -> tuple[str, ...]:
@@ -54,3 +39,45 @@ def feed_filter(words: Iterable[str] | None) -> tuple[str, ...]:
 def query(words: Iterable[str] | None) -> str | None:
     """Return the `type` parameter of the event feed."""
     return ",".join(feed_filter(words)) or None
+
+
+def sample(kind: str, now: datetime, new_id: Callable[[], str]) -> dict[str, Any]:
+    """Return the example of a type in the OpenAPI document, as an event of now.
+
+    Args:
+        now: an aware datetime. Every timestamp has its offset, and departures keep their time of day.
+        new_id: makes an id for each id of the example; equal ones stay equal.
+
+    Raises:
+        KeyError: there is no such type.
+    """
+    example = openapi_parts.load()["events"][kind]
+    published = datetime.fromisoformat(example["created_at"])
+    ids: dict[str, str] = {}
+
+    def renewed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: renewed(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [renewed(each) for each in value]
+        if not isinstance(value, str):
+            return value
+        if _UUID.fullmatch(value):
+            return ids.get(value) or ids.setdefault(value, new_id())
+        return _moved(value, published, now) if _TIMESTAMP.match(value) else value
+
+    renewed_event: dict[str, Any] = renewed(example)
+    return renewed_event
+
+
+def _moved(text: str, published: datetime, now: datetime) -> str:
+    """Return a timestamp of an example as if the event was published now."""
+    moment = datetime.fromisoformat(text)
+    days = timedelta(days=(now.date() - published.date()).days)
+    if moment.tzinfo is None:  # a local time
+        moved = moment + days
+    elif moment > published:
+        moved = moment.replace(tzinfo=now.tzinfo) + days
+    else:
+        moved = now - (published - moment)
+    return moved.isoformat(timespec="seconds")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -89,6 +90,13 @@ def money(amount: Mapping[str, Any]) -> str:
     text = f"{abs(minor):0{digits + 1}}"
     point = f"{text[:-digits]}.{text[-digits:]}" if digits else text
     return f"{'-' if minor < 0 else ''}{point} {currency}"
+
+
+def bar(part: float, whole: float, width: int) -> str:
+    """Return a bar of that width. It is empty only for nothing, and full only for the whole."""
+    used = min(width, max(int(part > 0), int(width * part / whole))) if whole else 0
+    full, empty = "█░" if "utf" in (sys.stdout.encoding or "").lower() else "#."
+    return full * used + empty * (width - used)
 
 
 def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.framework.amounts import amount_text
-from booking_cli.framework.arguments import idempotency_key, identifier, one_of, timestamp
+from booking_cli.framework.arguments import OFFERED, idempotency_key, identifier, one_of, timestamp
 
 DEFAULT_LIMIT = 25
 
@@ -22,17 +22,23 @@ def option(usage: str, help: str, **settings: Any) -> Any:  # noqa: A002 - Typer
     names = [word for word in words if word.startswith("-")]
     if len(words) > len(names):
         settings["metavar"] = words[-1]
-    return typer.Option(*names, help=help, **settings)
+    return typer.Option(*names, help=help, **_completed(settings))
 
 
 def argument(name: str, help: str, **settings: Any) -> Any:  # noqa: A002 - Typer's name
     """Return a Typer argument; `settings` are those of `typer.Argument`."""
-    return typer.Argument(metavar=name, help=help, **settings)
+    return typer.Argument(metavar=name, help=help, **_completed(settings))
 
 
 def choice(*names: str, choices: Sequence[str], help: str) -> Any:  # noqa: A002 - Typer's name
     """Return a Typer option that takes one of the choices."""
-    return typer.Option(*names, metavar="|".join(choices), parser=one_of(*choices), help=help)
+    return option(" ".join(names), help, metavar="|".join(choices), parser=one_of(*choices))
+
+
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a parameter, with the words that its parser offers to completion."""
+    words = getattr(settings.get("parser"), OFFERED, None)
+    return settings | {"autocompletion": lambda: words} if words else settings
 
 
 # Lists

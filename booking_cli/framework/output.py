@@ -41,6 +41,8 @@ Advance = Callable[[int, int], None]
 """Takes the number of finished items and the total."""
 
 _PIPE_WIDTH = 10_000
+_DETAIL_LENGTH_MAX = 200
+"""A longer detail lists every choice. People get a hint instead, and programs the whole detail."""
 
 
 class Renderer:
@@ -108,7 +110,7 @@ class Renderer:
                 raise UnknownField(path, output_fields.paths(self._shape) if self._shape else paths_of(items))
 
     def one(self, item: Item) -> None:
-        """Write a single item: an object, or a line for each field."""
+        """Write a single item: an object, or a line for each field. On a terminal empty fields are left out."""
         self.check_fields([item])
         if self.is_json:
             self._json(self._selected(item))
@@ -204,7 +206,7 @@ class Renderer:
         self._write(json.dumps(item, ensure_ascii=ascii_only, indent=indent) + "\n")
 
     def _pairs(self, item: Item) -> None:
-        pairs = [(path, shortened(text)) for path, text in flat(item)]
+        pairs = [(path, shortened(text)) for path, text in flat(item) if text]
         width = max((len(title) for title, _ in pairs), default=0)
         for title, text in pairs:
             self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")
@@ -282,7 +284,7 @@ class Renderer:
         message = str(error)
         self._write_stderr(f"{self._colored('error:', RED, sys.stderr)} {one_line(message)}")
         for detail in error.details:
-            if detail["message"] not in message:
+            if detail["message"] not in message and len(detail["message"]) <= _DETAIL_LENGTH_MAX:
                 self._write_stderr(f"  {one_line(detail.get('field') or '')}: {one_line(detail['message'])}")
         if error.request_id:
             self._write_stderr(f"request: {error.request_id}")

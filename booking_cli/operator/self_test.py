@@ -1,29 +1,24 @@
-"""The self-test of `booking demo --once`: a service and a webhook receiver in this process, with HTTP between them.
+"""The self-test of `booking demo --once`: a service and a webhook receiver in this process, with the SDK between them.
 
-A step is a function that returns its result in a few words, or raises `StepFailed`. The first failed step ends the
-self-test. The service and the receiver are stopped in any case.
+The story yields the result of each step in a few words, or raises. The first failed step ends the self-test. The
+service and the receiver are stopped in any case.
 """
 
 import contextlib
-import http.client
-import json
 import logging
 import queue
 import secrets
 import socket
 import socketserver
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any
 
 import uvicorn
 
@@ -45,13 +40,13 @@ from booking_core.base.settings import Settings
 from booking_core.catalogue import catalog
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.models.money import Money
 from booking_core.models.scopes import Scope
 from booking_core.organizations import keys
 from booking_core.upkeep import doctor
+from booking_sdk import APIConnectionError, APIStatusError, BookingClient, BookingError
 from booking_server.app import create_app
 from booking_server.http.protocol import HttpProtocol
-from webhook_verify import VerifiedDelivery, Verifier, WebhookVerificationError
+from webhook_verify import Verifier, WebhookVerificationError
 
 log = logging.getLogger("booking.demo")
 
@@ -66,36 +61,51 @@ _DEPARTS_AT = "06:10"
 """A time that a catalogue is unlikely to have."""
 
 
+STEPS = (
+    ("me", "GET /me"),
+    ("receiver", "POST /webhooks"),
+    ("seats", "GET /availability"),
+    ("book", "POST /bookings"),
+    ("replay", "the same with the same key"),
+    ("deliver", "the receiver"),
+    ("cancel", "POST /bookings/{id}/cancel"),
+    ("deliver", "the receiver"),
+    ("events", "GET /events"),
+    ("doctor", "booking doctor"),
+    ("goodbye", "DELETE /webhooks/{id}"),
+)
+"""The name and the request of each step of the story, short enough for a table of 80 columns."""
+
+
 class StepFailed(Exception):
     """A step had another result than expected. The message is that result, in a few words."""
 
 
-class Response(NamedTuple):
-    """A response of the service."""
-
-    status: int
-    headers: Any
-    content: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.content)
-
-
 class Receiver(socketserver.ThreadingTCPServer):
-    """A webhook receiver that verifies each delivery and puts it into a queue."""
+    """A webhook receiver that puts the body and the headers of each delivery into a queue."""
 
     allow_reuse_address = True
-    verifier: Verifier | None = None
-    """None until the endpoint is registered, since the response holds the secret."""
 
     def __init__(self) -> None:
         super().__init__((HOST, 0), _Delivery)
-        self.arrived: queue.SimpleQueue[VerifiedDelivery | WebhookVerificationError] = queue.SimpleQueue()
+        self.url = f"http://{HOST}:{self.server_address[1]}/"
+        self.arrived: queue.SimpleQueue[tuple[bytes, list[tuple[str, str]]]] = queue.SimpleQueue()
 
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.server_address[1]}/"
+    def wait_for(self, verifier: Verifier, *types: EventType) -> list[str]:
+        """Wait for a delivery of each type, verify each, and return the ids of the events.
+
+        Raises:
+            StepFailed: a delivery is late.
+            WebhookVerificationError: its signature is wrong.
+        """
+        ids: dict[str, str] = {}
+        while missing := [kind for kind in types if kind not in ids]:
+            try:
+                delivery = verifier.verify(*self.arrived.get(timeout=_TIMEOUT_S))
+            except queue.Empty:
+                raise StepFailed(f"no {missing[0]} in {_TIMEOUT_S} s") from None
+            ids[delivery.event_type] = delivery.event_id
+        return list(ids.values())
 
 
 class _Delivery(BaseHTTPRequestHandler):
@@ -105,89 +115,23 @@ class _Delivery(BaseHTTPRequestHandler):
     timeout = _TIMEOUT_S
 
     def do_POST(self) -> None:
-        assert self.server.verifier is not None
-        body, headers = self.rfile.read(int(self.headers["Content-Length"])), self.headers.items()
-        try:
-            arrived: VerifiedDelivery | WebhookVerificationError = self.server.verifier.verify(body, headers)
-        except WebhookVerificationError as error:
-            arrived = error
-        self.send_response(400 if isinstance(arrived, WebhookVerificationError) else 204)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
         self.end_headers()
-        self.server.arrived.put(arrived)
+        self.server.arrived.put((body, self.headers.items()))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Log nothing."""
 
 
-@dataclass
-class State:
-    """The state that the steps share."""
-
-    database: Database
-    organization: Organization
-    key: str
-    connection: http.client.HTTPConnection
-    receiver: Receiver
-    endpoint_id: str = ""
-    booking_request_body: dict[str, Any] = field(default_factory=dict)
-    """The body of the booking request."""
-    idempotency_key: str = field(default_factory=lambda: f"demo-{secrets.token_hex(8)}")
-    booked: Response | None = None
-    received: list[VerifiedDelivery] = field(default_factory=list)
-
-    @property
-    def booking_id(self) -> str:
-        assert self.booked is not None
-        return str(self.booked.json["id"])
-
-    def call(self, method: str, path: str, expected: int, body: Any = None, idempotency_key: str = "") -> Response:
-        """Send a request and return the response.
-
-        Raises:
-            StepFailed: the status is not the expected one.
-        """
-        headers = {"Authorization": f"Bearer {self.key}"}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        if idempotency_key:
-            headers["Idempotency-Key"] = idempotency_key
-        self.connection.request(method, f"/api/v1{path}", json.dumps(body) if body is not None else None, headers)
-        response = self.connection.getresponse()
-        answer = Response(response.status, response.headers, response.read())
-        if answer.status != expected:
-            raise StepFailed(f"{answer.status} {_code(answer)}")
-        return answer
-
-    def wait_for(self, *types: EventType) -> str:
-        """Wait until the receiver has verified an event of each type.
-
-        Raises:
-            StepFailed: a delivery is late, or its signature is wrong.
-        """
-        began = time.monotonic()
-        while missing := [kind for kind in types if kind not in {each.event_type for each in self.received}]:
-            try:
-                arrived = self.receiver.arrived.get(timeout=max(0.0, began + _TIMEOUT_S - time.monotonic()))
-            except queue.Empty:
-                raise StepFailed(f"no {missing[0]} in {_TIMEOUT_S} s") from None
-            if isinstance(arrived, WebhookVerificationError):
-                raise StepFailed(arrived.reason)
-            self.received.append(arrived)
-        names = ", ".join(kind.removeprefix("booking.") for kind in types)
-        return f"{names}: verified"
-
-
-Step = Callable[[State], str]
-
-
 def run(cli: Cli, demo: DemoOrganization) -> int:
     """Run the self-test, write its steps, and return the exit code."""
-    with _logged(cli), tempfile.TemporaryDirectory(prefix="booking-demo-") as folder, _listener() as listener:
+    # Listening before the service runs, so that the first request waits instead of failing.
+    listener = socket.create_server((HOST, 0))
+    with _logged(cli), tempfile.TemporaryDirectory(prefix="booking-demo-") as folder, listener:
         settings = _settings(Path(folder), listener.getsockname()[1])
-        if not settings.is_sqlite:
-            demo = demo._replace(
-                slug=f"{demo.slug}-{secrets.token_hex(4)}"
-            )  # an earlier self-test may have used the slug
+        if not settings.is_sqlite:  # an earlier self-test may have used the slug
+            demo = demo._replace(slug=f"{demo.slug}-{secrets.token_hex(4)}")
         service.prepare(settings)
         with storage.translate_errors(), contextlib.closing(Database(settings.database_url)) as database:
             rows = _run_steps(cli, settings, database, listener, demo)
@@ -202,148 +146,105 @@ def _run_steps(
     cli: Cli, settings: Settings, database: Database, listener: socket.socket, demo: DemoOrganization
 ) -> list[dict[str, Any]]:
     """Return a row for every step, up to the first that failed."""
-    installation = secret_keys.load_installation(settings)
-    document = read_document(demo.catalogue)
+    document = _with_departure(read_document(demo.catalogue))
     catalog.validate(document)
-    organization, summary = create_with_catalogue(cli, database, installation, demo, _with_departure(document))
-    counted = f"{summary.experiences.created} experiences, {summary.departures.created} departures"
+    installation = secret_keys.load_installation(settings)
+    organization, summary = create_with_catalogue(cli, database, installation, demo, document)
     key = _short_lived_key(database, organization)
+    counted = f"{summary.experiences.created} experiences, {summary.departures.created} departures"
     rows = [
         {"step": "import", "asked": "booking catalog import", "answer": counted, "ok": True},
         {"step": "key", "asked": "booking keys create", "answer": f"{len(Scope)} scopes, for an hour", "ok": True},
     ]
-    connection = http.client.HTTPConnection(HOST, listener.getsockname()[1], timeout=_TIMEOUT_S)
-    with _receiving() as receiver, _serving(settings, listener), contextlib.closing(connection):
-        state = State(database, organization, key, connection, receiver)
-        try:
-            for name, asked, step in STEPS:
-                answer, ok = _run_step(step, state)
-                rows.append({"step": name, "asked": asked, "answer": answer, "ok": ok})
-                if not ok:
-                    break
-        finally:
-            _clean_up(state)
+    client = BookingClient(key, base_url=settings.public_url, timeout=_TIMEOUT_S, max_retries=0)
+    with _receiving() as receiver, _serving(settings, listener), client:
+        story = _story(client, receiver, database, organization)
+        for name, asked in STEPS:
+            answer, ok = _next(story)
+            rows.append({"step": name, "asked": asked, "answer": answer, "ok": ok})
+            if not ok:
+                break
     return rows
 
 
-def _clean_up(state: State) -> None:
-    """Delete the endpoint if a step failed. On PostgreSQL it would get deliveries for days."""
-    if state.endpoint_id:
-        state.connection.close()  # a request may be in progress; the next one opens it again
-        _run_step(_unregister, state)
-
-
-def _run_step(step: Step, state: State) -> tuple[str, bool]:
+def _next(story: Iterator[str]) -> tuple[str, bool]:
+    """Return the result of the next step, and whether it is the expected one."""
     try:
-        return step(state), True
+        return next(story), True
     except StepFailed as failure:
         return str(failure), False
-    except (OSError, http.client.HTTPException) as error:
+    except WebhookVerificationError as error:
+        return error.reason, False
+    except APIStatusError as error:
+        return f"{error.status_code} {error.code or 'without an error code'}", False
+    except APIConnectionError as error:
         log.warning("no answer", exc_info=error)
         return f"no answer ({type(error).__name__})", False
-    except (LookupError, TypeError, ValueError) as error:
+    except (BookingError, LookupError, TypeError, ValueError) as error:
         log.warning("unexpected response", exc_info=error)
         return "unexpected response", False
 
 
-def _me(state: State) -> str:
-    slug = state.call("GET", "/me", 200).json["organization"]["slug"]
-    if slug != state.organization.slug:
-        raise StepFailed(f"200 {slug}")
-    return f"200 {slug}"
+def _story(client: BookingClient, receiver: Receiver, database: Database, organization: Organization) -> Iterator[str]:
+    """Yield the result of each step.
+
+    The endpoint is deleted also after a failure, since on PostgreSQL it would get deliveries for days.
+    """
+    slug = client.me().organization.slug
+    yield _expect(slug == organization.slug, f"200 {slug}")
+    endpoint = client.webhooks.create(url=receiver.url, event_types=[*BOOKED, *CANCELLED])
+    try:
+        yield f"201 {endpoint.url}"
+        yield from _booking_story(client, receiver, Verifier(endpoint.secret))
+        found = database.read(lambda tx: doctor.examine(tx, organization.id))
+        yield _expect(not found, "all is well", f"{len(found)} findings")
+    finally:
+        client.webhooks.delete(endpoint.id)
+    yield "204"
 
 
-def _register(state: State) -> str:
-    body = {"url": state.receiver.url, "event_types": [*BOOKED, *CANCELLED]}
-    endpoint = state.call("POST", "/webhooks", 201, body).json
-    state.endpoint_id, state.receiver.verifier = endpoint["id"], Verifier(endpoint["secret"])
-    return f"201 {endpoint['url']}"
+def _booking_story(client: BookingClient, receiver: Receiver, verifier: Verifier) -> Iterator[str]:
+    """Yield the results of the steps with the booking, from the seats to its events."""
+    request, seats = _find_seats(client)
+    yield _expect(bool(request), seats, "200 nothing to book")
+    booked = client.with_raw_response(client.bookings.create, **request)
+    booking = booked.parse()
+    total = booking.totals.total
+    yield _expect(booking.status == "confirmed", f"201 {booking.status}, {total.to_decimal()} {total.currency}")
+    again = client.with_raw_response(client.bookings.create, **request)
+    is_same = again.body == booked.body and again.meta.idempotent_replayed
+    yield _expect(is_same, "201 same bytes, marked replayed", "201 other bytes, or not marked as a replay")
+    delivered = receiver.wait_for(verifier, *BOOKED)
+    yield "created, confirmed: verified"
+    cancelled = client.bookings.cancel(booking.id, reason="The demo ends.")
+    yield _expect(cancelled.status == "cancelled", f"200 {cancelled.status}")
+    delivered += receiver.wait_for(verifier, *CANCELLED)
+    yield "cancelled: verified"
+    events = client.events.list(resource_id=booking.id, order="asc").data
+    is_same = [each.type for each in events] == [*BOOKED, *CANCELLED] and {each.id for each in events} == {*delivered}
+    yield _expect(is_same, f"200 {len(events)} events, all delivered", f"200 {len(events)} events, other ones")
 
 
-def _find_seats(state: State) -> str:
+def _expect(is_expected: bool, answer: str, otherwise: str | None = None) -> str:
+    """Return the answer of a step.
+
+    Raises:
+        StepFailed: it is not the expected one.
+    """
+    if not is_expected:
+        raise StepFailed(otherwise or answer)
+    return answer
+
+
+def _find_seats(client: BookingClient) -> tuple[dict[str, Any], str]:
+    """Return the arguments of a booking, empty if there is nothing to book; and a sentence about the seats."""
     first = _today() + timedelta(days=LEAD_DAYS)
-    window = urlencode({"from": first, "to": first + timedelta(days=WINDOW_DAYS)})
-    departures = state.call("GET", f"/availability?{window}", 200).json["data"]
-    body = booking_request(departures, lambda id_: state.call("GET", f"/experiences/{id_}", 200).json)
-    if body is None:
-        raise StepFailed("200 nothing to book")
-    state.booking_request_body = body
-    seats = sum(each["seats_available"] for each in departures)
-    return f"200 {len(departures)} departures, {seats} seats"
-
-
-def _book(state: State) -> str:
-    state.booked = state.call("POST", "/bookings", 201, state.booking_request_body, state.idempotency_key)
-    booking = state.booked.json
-    if booking["status"] != "confirmed":
-        raise StepFailed(f"201 {booking['status']}")
-    total = Money.model_validate(booking["totals"]["total"])
-    return f"201 confirmed, {total.to_decimal()} {total.currency}"
-
-
-def _replay(state: State) -> str:
-    again = state.call("POST", "/bookings", 201, state.booking_request_body, state.idempotency_key)
-    assert state.booked is not None
-    if again.content != state.booked.content:
-        raise StepFailed("201 other bytes")
-    if again.headers["Idempotent-Replayed"] != "true":
-        raise StepFailed("201 not marked as a replay")
-    return "201 same bytes, marked replayed"
-
-
-def _receive_booking_events(state: State) -> str:
-    return state.wait_for(*BOOKED)
-
-
-def _cancel(state: State) -> str:
-    key = f"{state.idempotency_key}-cancel"
-    cancelled = state.call("POST", f"/bookings/{state.booking_id}/cancel", 200, {"reason": "The demo ends."}, key).json
-    if cancelled["status"] != "cancelled":
-        raise StepFailed(f"200 {cancelled['status']}")
-    return "200 cancelled"
-
-
-def _receive_cancellation_event(state: State) -> str:
-    return state.wait_for(*CANCELLED)
-
-
-def _read_feed(state: State) -> str:
-    query = urlencode({"resource_id": state.booking_id, "order": "asc"})
-    events = state.call("GET", f"/events?{query}", 200).json["data"]
-    if [each["type"] for each in events] != [*BOOKED, *CANCELLED]:
-        raise StepFailed(f"200 {len(events)} events, other ones")
-    if {each["id"] for each in events} != {each.event_id for each in state.received}:
-        raise StepFailed("200 not what was delivered")
-    return f"200 {len(events)} events, all delivered"
-
-
-def _examine(state: State) -> str:
-    found = state.database.read(lambda tx: doctor.examine(tx, state.organization.id))
-    if found:
-        raise StepFailed(f"{len(found)} findings")
-    return "all is well"
-
-
-def _unregister(state: State) -> str:
-    state.call("DELETE", f"/webhooks/{state.endpoint_id}", 204)
-    state.endpoint_id = ""
-    return "204"
-
-
-STEPS: tuple[tuple[str, str, Step], ...] = (
-    ("me", "GET /me", _me),
-    ("receiver", "POST /webhooks", _register),
-    ("seats", "GET /availability", _find_seats),
-    ("book", "POST /bookings", _book),
-    ("replay", "the same with the same key", _replay),
-    ("deliver", "the receiver", _receive_booking_events),
-    ("cancel", "POST /bookings/{id}/cancel", _cancel),
-    ("deliver", "the receiver", _receive_cancellation_event),
-    ("events", "GET /events", _read_feed),
-    ("doctor", "booking doctor", _examine),
-    ("goodbye", "DELETE /webhooks/{id}", _unregister),
-)
-"""Each step with its name and its request, short enough for a table of 80 columns."""
+    page = client.availability.list(date_from=first, date_to=first + timedelta(days=WINDOW_DAYS))
+    departures = [each.model_dump(mode="json") for each in page.data]
+    request = booking_request(departures, lambda id_: client.experiences.get(id_).model_dump(mode="json"))
+    seats = sum(each.seats_available for each in page.data)
+    key = {"idempotency_key": f"demo-{secrets.token_hex(8)}"}
+    return {**request, **key} if request else {}, f"200 {len(departures)} departures, {seats} seats"
 
 
 def _settings(folder: Path, port: int) -> Settings:
@@ -374,86 +275,64 @@ def _with_departure(document: Any) -> Any:
 
 def _short_lived_key(database: Database, organization: Organization) -> str:
     """Return a key with every scope that expires after an hour, since PostgreSQL keeps it."""
+    name, scopes = "booking demo --once", list(Scope)
 
     def work(tx: Any) -> str:
         now = tx.now()
-        _, key = keys.create(
-            tx, organization, name="booking demo --once", scopes=list(Scope), expires_at=now + HOUR, now=now
-        )
-        return key
+        return keys.create(tx, organization, name=name, scopes=scopes, expires_at=now + HOUR, now=now)[1]
 
     return database.write_once(work)
-
-
-def _listener() -> socket.socket:
-    """Listen before the service runs, so that the first request waits instead of failing."""
-    return socket.create_server((HOST, 0))
 
 
 @contextmanager
 def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
     """Run the service with its worker in a thread."""
-    config = uvicorn.Config(
-        create_app(settings, worker=True),
-        loop="asyncio" if sys.platform == "win32" else "uvloop",
-        http=HttpProtocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=_TIMEOUT_S,
-    )
-    server = uvicorn.Server(config)
+    app = create_app(settings, worker=True)
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": _TIMEOUT_S}
+    server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, ws="none", lifespan="on", **quiet))
 
     def serve() -> None:
         # If the service cannot start, it exits; closing the listener fails the waiting request at once.
         with listener, contextlib.suppress(SystemExit):
             server.run(sockets=[listener])
 
-    thread = threading.Thread(target=serve, name="service")
-    thread.start()
-    try:
+    with _thread(serve, lambda: setattr(server, "should_exit", True)):
         yield
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @contextmanager
 def _receiving() -> Iterator[Receiver]:
     """Run the receiver in a thread."""
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, args=(0.05,), name="receiver")
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            receiver.shutdown()
-            thread.join()
+    with Receiver() as receiver, _thread(lambda: receiver.serve_forever(0.05), receiver.shutdown):
+        yield receiver
+
+
+@contextmanager
+def _thread(target: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Run a function in a thread, then stop it and wait for its end."""
+    thread = threading.Thread(target=target)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
 
 
 @contextmanager
 def _logged(cli: Cli) -> Iterator[None]:
     """Write the service's log to stderr with --verbose, and discard it otherwise."""
+    is_shown = cli.options.verbose and not cli.render.is_json
     root, before = logging.getLogger(), logging.getLogger().level
-    handler: logging.Handler = logging.NullHandler()
-    if cli.options.verbose and not cli.render.is_json:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)-7s %(name)s  %(message)s"))
-        root.setLevel(logging.INFO)
+    handler = logging.StreamHandler() if is_shown else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)-7s %(name)s  %(message)s"))
+    root.setLevel(logging.INFO if is_shown else before)
     root.addHandler(handler)
     try:
         yield
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
-
-
-def _code(answer: Response) -> str:
-    """Return the error code of a response."""
-    with contextlib.suppress(ValueError, LookupError, TypeError):
-        return str(answer.json["code"])
-    return "without an error code"
 
 
 def _today() -> date:

@@ -102,6 +102,7 @@ def test_resource_passes_the_type_checker(written: list[str], run: Run) -> None:
 def test_openapi_document_is_generated(written: list[str], copy: Path) -> None:
     """The tests of the document, further down, compare the file with what is served."""
     assert '"/api/v1/guides/{id}"' in (copy / "openapi.json").read_text(encoding="utf-8")
+    assert "is_certified" in (copy / "booking_cli/framework/openapi_parts.json").read_text(encoding="utf-8")
 
 
 def test_migration_makes_the_table(written: list[str], copy: Path) -> None:

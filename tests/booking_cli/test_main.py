@@ -53,10 +53,23 @@ def test_every_command_is_run_by_a_test() -> None:
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
 
 
-def test_the_list_of_commands_is_complete(booking: Booking) -> None:
+def test_the_first_page_is_a_map_that_fits_a_screen(booking: Booking, terminal: Terminal) -> None:
     shown = booking("--help").out
-    for name, (_, line) in MODULES.items():
-        assert re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE)
+    for title, names in SECTIONS.items():
+        assert f"\n{title}:\n" in shown
+        for name in names:
+            assert re.search(rf"^  {name} +{re.escape(MODULES[name][1])}$", shown, re.MULTILINE)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) <= 50
+    for command in re.findall(r"^  booking ([a-z ]+[a-z])  ", shown, re.MULTILINE):
+        assert booking(*command.split()).code == 0
+    assert "\x1b[1mSell\x1b[0m" in terminal("--help")[1]
+
+
+def test_every_command_is_on_the_map_or_among_all_commands(booking: Booking) -> None:
+    listed = booking("commands", "--fields", "command").out
+    assert {line.split()[1] for line in listed.splitlines()} == set(MODULES)
+    assert {name for names in SECTIONS.values() for name in names} < set(MODULES)
 
 
 def test_a_group_that_loads_its_commands_one_at_a_time_lists_them_as_their_help_begins() -> None:

@@ -16,10 +16,10 @@ import typer
 
 from booking_cli.client import api_client, event_feed, webhook_secrets
 from booking_cli.client.webhook_secrets import SecretFile
-from booking_cli.commands.webhooks import receiver, samples, signing
+from booking_cli.commands.webhooks import receiver, signing
 from booking_cli.commands.webhooks.receiver import Result, Target
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import identifier, read_bytes
+from booking_cli.framework.arguments import identifier, offers, read_bytes
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -54,6 +54,7 @@ def _sign(body: bytes, secrets: tuple[str, ...], fault: str | None) -> Request:
     return headers, body
 
 
+@offers(*event_types.WORDS)
 def _sample_type(text: str) -> str:
     """Return an event type that has a sample, or a prefix of one.
 
@@ -184,7 +185,9 @@ def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None
         return [read_bytes(Path(file.removeprefix("@")))]
     if from_event is not None:
         return [_changed(_past_event(cli, from_event), changes)]
-    return [_changed(_sample(each), changes) for each in event_types.matching(kind or "")]
+    now = datetime.now().astimezone()
+    samples = [event_types.sample(each, now, lambda: str(uuid.uuid4())) for each in event_types.matching(kind or "")]
+    return [_changed(sample, changes) for sample in samples]
 
 
 def _past_event(cli: Cli, event_id: str) -> dict[str, Any]:
@@ -193,10 +196,6 @@ def _past_event(cli: Cli, event_id: str) -> dict[str, Any]:
         item = api_client.get(client, "events", event_id)
     event: dict[str, Any] = json.loads(event_feed.parse_event(item).body)
     return event
-
-
-def _sample(kind: str) -> dict[str, Any]:
-    return samples.envelope(kind, samples.Source(datetime.now().astimezone(), lambda: str(uuid.uuid4())))
 
 
 def _changed(event: dict[str, Any], changes: list[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""What Tab offers, and the scripts that ask for it."""
+"""The words that Tab offers, and the scripts that request them."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from booking_cli.commands.completion import SHELLS
+from booking_cli.commands.help import SHELLS
 from booking_cli.commands.registry import MODULES
 
 Booking = Callable[..., Any]
@@ -19,52 +19,66 @@ Environment = Callable[[str, str], None]
 
 
 @pytest.fixture
-def offered(booking: Booking, environment: Environment) -> Callable[..., list[str]]:
-    environment("BOOKING_COMPLETE", "words")
-    return lambda *words: booking(*words).out.splitlines()
+def offered(booking: Booking, environment: Environment) -> Callable[[str], list[str]]:
+    def complete(line: str) -> list[str]:
+        words = f"booking {line}".split(" ")
+        environment("_BOOKING_COMPLETE", "complete_bash")
+        environment("COMP_WORDS", " ".join(words))
+        environment("COMP_CWORD", str(len(words) - 1))
+        found: list[str] = booking().out.split()
+        return found
+
+    return complete
 
 
-def test_commands_are_offered_by_their_beginning(offered: Callable[..., list[str]]) -> None:
-    assert offered("") == list(MODULES)
-    assert offered("web") == ["webhooks"]
-    assert offered("keys", "r") == ["revoke", "rotate"]
-    assert offered("webhooks", "deliveries", "") == ["list", "show", "retry"]
-    assert offered("nonsense", "") == []
-    assert offered("-o", "json", "logi") == ["login"]
-
-
-def test_options_are_offered_and_their_values(offered: Callable[..., list[str]]) -> None:
-    assert "--refund" in offered("bookings", "cancel", "--re")
-    assert offered("bookings", "cancel", "--refund", "") == ["auto", "none", "full"]
-    assert offered("bookings", "create", "--payment", "in") == ["invoice"]
-    assert offered("bookings", "list", "-o", "j") == ["json", "jsonl"]
-    assert offered("bookings", "list", "--json", "--st") == ["--status", "--starting-after"]
-    assert offered("completion", "") == list(SHELLS)
-    of_gift_cards = ["gift_card.issued", "gift_card.redeemed", "gift_card.restored", "gift_card.*"]
-    assert offered("webhooks", "create", "--event", "gift") == of_gift_cards
-    for words in (("events", "list", "--type"), ("events", "tail", "--type"), ("webhooks", "listen", "--event")):
-        assert offered(*words, "customer") == ["customer.created", "customer.updated", "customer.*"]
-    assert offered("webhooks", "trigger", "pi") == ["ping"]
-    assert offered("webhooks", "deliveries", "list", "--event-type", "booking.con") == ["booking.confirmed"]
-    assert offered("help", "we") == ["webhooks"]
-    assert offered("help", "ex") == ["exit-codes", "experiences"]
-    assert offered("config", "get", "b") == ["base_url"]
-    assert offered("keys", "create", "--scope", "webhooks") == ["webhooks:manage"]
-    assert offered("events", "list", "--resource-type", "gift") == ["gift_card"]
-    assert offered("bookings", "get", "") == []
-    assert offered("mails", "") == ["list", "show", "retry"]
-    assert offered("mails", "list", "--status", "un") == ["unwritten"]
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", list(MODULES)),
+        ("web", ["webhooks"]),
+        ("keys r", ["revoke", "rotate"]),
+        ("webhooks deliveries ", ["list", "show", "retry"]),
+        ("-o json logi", ["login"]),
+        ("bookings cancel x --refu", ["--refund"]),
+        ("bookings cancel x --refund ", ["auto", "none", "full"]),
+        ("bookings create --payment in", ["invoice"]),
+        ("bookings list -o j", ["json", "jsonl"]),
+        ("bookings list --json --st", ["--status", "--starting-after"]),
+        ("completion ", list(SHELLS)),
+        (
+            "webhooks create --event gift",
+            ["gift_card.issued", "gift_card.redeemed", "gift_card.restored", "gift_card.*"],
+        ),
+        ("events list --type customer", ["customer.created", "customer.updated", "customer.*"]),
+        ("events tail --type customer", ["customer.created", "customer.updated", "customer.*"]),
+        ("webhooks listen --event customer", ["customer.created", "customer.updated", "customer.*"]),
+        ("webhooks trigger pi", ["ping"]),
+        ("webhooks deliveries list x --event-type booking.con", ["booking.confirmed"]),
+        ("help we", ["webhooks"]),
+        ("help ex", ["exit-codes", "experiences"]),
+        ("config get b", ["base_url"]),
+        ("keys create --scope webhooks", ["webhooks:manage"]),
+        ("events list --resource-type gift", ["gift_card"]),
+        ("bookings get ", []),
+        ("mails ", ["list", "show", "retry"]),
+        ("mails list --status un", ["unwritten"]),
+    ],
+)
+def test_words_are_offered_by_their_beginning(offered: Callable[[str], list[str]], line: str, words: list[str]) -> None:
+    assert offered(line) == words
 
 
 def test_a_shell_that_shows_descriptions_gets_them(booking: Booking, environment: Environment) -> None:
-    environment("BOOKING_COMPLETE", "described")
-    assert booking("who").out == "whoami\tShow the organization and the scopes of the API key.\n"
+    environment("_BOOKING_COMPLETE", "complete_fish")
+    environment("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    environment("_TYPER_COMPLETE_ARGS", "booking who")
+    assert booking().out.startswith("whoami\tShow ")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script(booking: Booking, shell: str) -> None:
     script = booking("completion", shell).out
-    assert "BOOKING_COMPLETE" in script
+    assert "_BOOKING_COMPLETE" in script
     assert booking("completion", shell, "-o", "json").json == {"shell": shell, "script": script}
     if binary := shutil.which(shell):
         checked = subprocess.run([binary, "-n"], input=script, text=True, capture_output=True, check=False)
@@ -82,7 +96,7 @@ def test_bash_completes(booking: Booking, tmp_path: Path) -> None:
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     script = booking("completion", "bash").out
-    asked = 'COMP_WORDS=(booking keys ro); COMP_CWORD=2; _booking; echo "${COMPREPLY[@]}"'
+    asked = 'COMP_WORDS=(booking keys ro); COMP_CWORD=2; _booking_completion booking; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script + asked], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "rotate\n"

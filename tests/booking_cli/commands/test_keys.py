@@ -1,5 +1,6 @@
 """`booking keys`: created and shown once, rotated, expired, revoked."""
 
+import re
 import stat
 import subprocess
 from collections.abc import Callable
@@ -214,3 +215,16 @@ def test_the_list_fits_a_terminal_and_cuts_no_id(fjord: Booking, terminal: Calla
     _, screen = terminal("keys", "list", "--org", "fjord-tours")
     assert key["id"] in screen
     assert "…" not in screen
+
+
+def test_a_new_key_is_the_first_line_alone_and_empty_fields_are_left_out(
+    fjord: Booking, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    _, screen = terminal("keys", "create", "--org", "fjord-tours", "--name", "Website", "-q", "--color", "never")
+    key, blank, *fields = screen.splitlines()
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)
+    assert blank == ""
+    assert [line.split()[0] for line in fields] == ["id", "name", "prefix", "scopes", "created_at", "status"]
+    shown = fjord("keys", "create", "--org", "fjord-tours", "--name", "Website", "-o", "json").json
+    assert shown["expires_at"] is None
+    assert shown["key"].startswith("svc_")

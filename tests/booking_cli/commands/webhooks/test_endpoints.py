@@ -15,6 +15,7 @@ from support.hooks import Hooks
 from support.servers import Service
 from support.shell import logged_in, running
 
+from booking_cli.framework import event_types
 from booking_cli.main import main
 from booking_core.models.scopes import Scope
 
@@ -384,3 +385,15 @@ def test_an_empty_list_says_what_to_do(booking: Booking, hooks: Hooks) -> None:
     empty = booking("webhooks", "list", "-o", "table")
     assert empty.out == ""
     assert "booking webhooks create" in empty.err
+
+
+def test_a_type_that_the_service_does_not_have_is_one_short_line(booking: Booking, hooks: Hooks) -> None:
+    argv = ("webhooks", "create", "--url", URL, "--event", "order.made")
+    refused = booking(*argv)
+    assert (refused.code, refused.out) == (8, "")
+    error, request, hint = refused.err.splitlines()
+    assert error == "error: The service has no such event type."
+    assert request.startswith("request: req_")
+    assert hint == "hint: booking help event-types lists the event types"
+    assert booking(*argv, "-o", "json").error["details"][0]["field"] == "event_types.0"
+    assert len(booking("help", "event-types").out.splitlines()) == len(event_types.TYPES)
