@@ -17,7 +17,7 @@ from booking_core.base.settings import Settings
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
 from booking_server.api import errors
-from booking_server.api.middleware import STATE, RequestContextMiddleware
+from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.app import compose, open_parts, running_process
 from booking_server.app import running as running_parts
 from booking_server.cells.monitoring import CellsMonitor
