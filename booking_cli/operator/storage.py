@@ -101,13 +101,10 @@ def location(settings: "Settings") -> str:
     from booking_core.base import database_urls
 
     url = database_urls.parse(settings.database_url)
-    hosts = [
-        f"{each.get('host') or each.get('hostaddr') or 'local socket'}" + (f":{each['port']}" if "port" in each else "")
-        for each in database_urls.each_host(database_urls.parameters(url))
-    ]
+    servers = database_urls.servers(database_urls.parameters(url))
     schema = database_urls.schema_of(url)
     name = f"{url.database or 'default'}, schema {schema}," if schema else url.database or "default"
-    return one_line(f"{name} on {', '.join(hosts)} (PostgreSQL)")
+    return one_line(f"{name} on {', '.join(servers)} (PostgreSQL)")
 
 
 def restrict_file_modes(settings: "Settings") -> list[str]:
@@ -154,7 +151,7 @@ def _driver_error(error: Exception) -> BaseException:
 
 
 def _translated(error: BaseException) -> CliError | None:
-    from booking_core.db.faults import EncodingRequired, Fault, SessionRequired, fault_of
+    from booking_core.db.driver import EncodingRequired, Fault, SessionRequired, fault_of
 
     if isinstance(error, (EncodingRequired, SessionRequired)):
         return CliError(str(error), code=error.code, hint=error.hint)

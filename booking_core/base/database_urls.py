@@ -15,7 +15,7 @@ _SESSION_ATTRS = ("any", "read-write", "read-only", "primary", "standby", "prefe
 _LISTS = ("host", "hostaddr", "port")
 _PORT_MAX = 65_535
 _HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::(.*))?")
-"""`one:5432`, `[::1]:5432` or `one`."""
+"""A host with its port, such as `one:5432` or `[::1]:5432`, or without."""
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 """Names that need no quotation marks anywhere."""
 
@@ -98,6 +98,14 @@ def _checked(named: Parameters) -> Parameters:
     if named.get("target_session_attrs", "any") not in _SESSION_ATTRS:
         raise ValueError(f"must have a target_session_attrs of {', '.join(_SESSION_ATTRS)}")
     return {key: value for key, value in named.items() if value.strip(",")}
+
+
+def servers(named: Parameters) -> list[str]:
+    """Return each host with its port, for people."""
+    hosts = (named.get("host") or named.get("hostaddr") or "local socket").split(",")
+    ports = named.get("port", "").split(",")
+    each = ports if len(ports) == len(hosts) else ports * len(hosts)
+    return [f"{host}:{port}" if port else host for host, port in zip(hosts, each, strict=True)]
 
 
 def masked(url: str) -> str:

@@ -37,29 +37,23 @@ def replace(path: Path, content: bytes, *, draft: Path | None = None) -> None:
     Raises:
         OSError: it cannot be written; the former content stays.
     """
-    draft = draft or path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    with replacing(path, draft=draft) as made:
+        made.write_bytes(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside the path, mode 0600, that takes the path's place when the block ends without an error.
+def replacing(path: Path, *, draft: Path | None = None) -> Iterator[Path]:
+    """Yield an empty file, mode 0600, that takes the path's place when the block ends without an error.
 
     The content is on the disk before it takes its place. After an error, Ctrl-C included, the former file stays.
+
+    Args:
+        draft: its name until then; by default a name of this process beside the path.
 
     Raises:
         OSError: the file cannot be made or put in its place.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = draft or path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
     try:

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -25,10 +25,9 @@ from booking_core.base.errors import BookingError, Unavailable, is_outage
 from booking_core.base.repeated_log import RepeatedLog
 from booking_core.db import unit_of_work
 from booking_core.db.driver import Connection, Driver, Step
-from booking_core.db.permits import FairSemaphore
+from booking_core.db.pool import Pool
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
-from booking_core.db.tallies import Tallies, Tally
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 
 __all__ = ["Database", "Query", "Readers", "Row", "Tx"]
@@ -39,7 +38,6 @@ log = logging.getLogger("booking.database")
 # A program that configures no logging reports the error itself, as the command line does.
 logging.getLogger("booking").addHandler(logging.NullHandler())
 
-POOL_TIMEOUT_S = 5.0
 _ATTEMPTS = 3
 
 OUTCOME_TIMEOUT_S = 5.0
@@ -74,6 +72,42 @@ def lock_wait_query(dialect: Dialect, timeout_ms: int) -> Query[None]:
     """Return the query that limits lock waits until the transaction ends; nothing on SQLite, which has one writer."""
     statement = None if dialect.name == "sqlite" else _LIMIT_LOCK_WAITS
     return Query(statement, {"timeout_ms": str(timeout_ms)}, lambda _: None)
+
+
+Tally = tuple[str, str, int]
+"""A name, the slug of an organization, and the amount to add."""
+
+TALLIED_ORGANIZATIONS_MAX = 100
+OTHER = "(other)"
+"""Stands for all organizations that are not counted apart. No organization has such a slug."""
+
+
+class Tallies:
+    """Counts of committed work by name and organization, for metrics, which threads share.
+
+    The organizations that come first are counted apart, up to a bound, and the others together: the number of series
+    does not grow with the number of organizations.
+    """
+
+    def __init__(self, organizations_max: int = TALLIED_ORGANIZATIONS_MAX) -> None:
+        self._max = organizations_max
+        self._lock = threading.Lock()
+        self._organizations: set[str] = set()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, tallies: Iterable[Tally]) -> None:
+        """Add the amounts of a transaction that was committed."""
+        with self._lock:
+            for name, organization, amount in tallies:
+                if len(self._organizations) < self._max:
+                    self._organizations.add(organization)
+                label = organization if organization in self._organizations else OTHER
+                self._counts[name, label] += amount
+
+    def read(self) -> dict[tuple[str, str], int]:
+        """Return the counts by name and organization."""
+        with self._lock:
+            return dict(self._counts)
 
 
 class Tx:
@@ -330,96 +364,6 @@ class _Scope:
     was_sent: bool = False
 
 
-class Pool:
-    """Connections that are opened when needed, up to a bound, and reused: the last returned first.
-
-    Threads get them in the order in which they asked.
-    """
-
-    def __init__(self, name: str, size: int, connect: Callable[[], Connection]) -> None:
-        self.name = name
-        self.size = size
-        self._idle: list[Connection] = []
-        self._connect = connect
-        self._permits = FairSemaphore(size)
-        self._closed = False
-
-    @property
-    def in_use(self) -> int:
-        """Return the number of connections that are lent now."""
-        return self.size - self._permits.free
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """Lend a connection for the time of the block.
-
-        Raises:
-            Unavailable: no connection was returned in time.
-        """
-        connection = self.lend()
-        try:
-            yield connection
-        finally:
-            self.take_back(connection)
-
-    def lend(self) -> Connection:
-        """Return a connection, to be given to `take_back`.
-
-        Raises:
-            Unavailable: no connection was returned in time.
-        """
-        if not self._permits.acquire(timeout=POOL_TIMEOUT_S):
-            raise Unavailable(for_all=True)
-        try:
-            return self._acquire()
-        except BaseException:
-            self._permits.release()
-            raise
-
-    def take_back(self, connection: Connection) -> None:
-        """Keep a connection that was lent for the next one to use, or discard it if it is broken."""
-        try:
-            self._release(connection)
-        finally:
-            self._permits.release()
-
-    def _acquire(self) -> Connection:
-        return self._alive() or self._connect()
-
-    def _alive(self) -> Connection | None:
-        """Return an idle connection that is alive, if there is one: a server that was restarted has closed them all."""
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return None
-            if not (connection.broken or connection.was_closed_by_server):
-                return connection
-            _discard(connection)
-
-    def _release(self, connection: Connection) -> None:
-        if connection.broken:
-            _discard(connection)
-            return
-        self._idle.append(connection)
-        if self._closed:  # `close` may have run since the connection was lent
-            self.close()
-
-    def close(self) -> None:
-        """Close the idle connections; a lent one is closed when it is returned."""
-        self._closed = True
-        while True:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
-
-
-def _discard(connection: Connection) -> None:
-    with contextlib.suppress(Exception):  # a broken connection may fail to close  # noqa: BLE001, RUF100
-        connection.close()
-
-
 class Readers:
     """Connections for reads that belong to one purpose, so that no other one can use them up."""
 
@@ -427,46 +371,12 @@ class Readers:
         self._database = database
         self._pool = pool
 
-    def reading(self) -> AbstractContextManager[Tx]:
+    @contextmanager
+    def reading(self) -> Iterator[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
-        return _Reading(self._database, self._pool)
-
-
-class _Reading:
-    """A loan of a connection for reads. A class, since a batch of reads is short, and generators in its place would be
-    a part of its cost."""
-
-    __slots__ = ("_connection", "_database", "_pool")
-
-    def __init__(self, database: "Database", pool: Pool) -> None:
-        self._database = database
-        self._pool = pool
-
-    def __enter__(self) -> Tx:
-        with self._database.translating_errors():
-            self._connection = self._pool.lend()
-        return Tx(self._database, self._connection, is_read_only=True)
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._pool.take_back(self._connection)
-        if error is not None:
-            self._database.raise_translated(error)
-
-
-class _TranslatingErrors:
-    """A block in which a driver's error becomes the error that clients get."""
-
-    __slots__ = ("_database",)
-
-    def __init__(self, database: "Database") -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            self._database.raise_translated(error)
+        database, pool = self._database, self._pool
+        with database.translating_errors(), pool.connection() as connection:
+            yield Tx(database, connection, is_read_only=True)
 
 
 class _DryRun(Exception):
@@ -496,7 +406,6 @@ class Database:
         self._writers = Pool("writers", self.driver.writers, lambda: self.driver.connect(True))
         self._pools = [self._readers, self._writers]
         self._shared_readers = Readers(self, self._readers)
-        self._translating_errors = _TranslatingErrors(self)
         self._busy_at_s = float("-inf")
         """When a transaction last could not begin, since another process kept SQLite's one lock."""
 
@@ -550,22 +459,21 @@ class Database:
         with self.translating_errors(), self._transaction() as tx:
             yield tx
 
-    def translating_errors(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def translating_errors(self) -> Iterator[None]:
         """Turn a driver's error into the error that clients get, and log a fault below the database."""
-        return self._translating_errors
-
-    def raise_translated(self, error: BaseException) -> None:
-        """Raise the error that clients get in the place of a driver's, and log a fault below the database. Any other
-        error is left to be raised unchanged."""
-        if isinstance(error, BookingError) or not isinstance(error, Exception):
-            return
-        translated = self.driver.translate(error)
-        if translated is None:
-            return
-        if isinstance(translated, Unavailable) and translated.fault:
-            text = str(error).partition("\n")[0]
-            self.faults.note(logging.ERROR, translated.fault, f"503 for now, {translated.fault}: {text}")
-        raise translated from error
+        try:
+            yield
+        except BookingError:
+            raise
+        except Exception as error:
+            translated = self.driver.translate(error)
+            if translated is None:
+                raise
+            if isinstance(translated, Unavailable) and translated.fault:
+                text = str(error).partition("\n")[0]
+                self.faults.note(logging.ERROR, translated.fault, f"503 for now, {translated.fault}: {text}")
+            raise translated from error
 
     @contextmanager
     def _transaction(self, writers: Pool | None = None) -> Iterator[Tx]:

@@ -19,8 +19,8 @@ from sqlalchemy.pool import NullPool
 
 from booking_core.base import database_urls, private_files
 from booking_core.db import revisions
+from booking_core.db.driver import SessionRequired
 from booking_core.db.engine import Database, Tx
-from booking_core.db.faults import SessionRequired
 from booking_core.db.tables import metadata
 
 log = logging.getLogger("booking.migrate")

@@ -28,8 +28,7 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.base import database_urls
 from booking_core.base.errors import Unavailable
-from booking_core.db.driver import Step
-from booking_core.db.faults import EncodingRequired, fault_of
+from booking_core.db.driver import EncodingRequired, Step, fault_of
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
 
 CONNECT_TIMEOUT_S = 5

@@ -2,8 +2,9 @@
 
 import contextlib
 import sqlite3
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.base import private_files
 from booking_core.base.errors import Unavailable
-from booking_core.db.driver import Step
-from booking_core.db.faults import fault_of, primary_code
-from booking_core.db.sqlite_turns import WriterTurns
+from booking_core.db.driver import Step, fault_of, primary_code
 from booking_core.db.statements import SQLITE, Compiled, Row
 
 BUSY_TIMEOUT_S = 3.0
 LOOK_S = 0.004
 """SQLite's own wait for the writer's lock, within which it looks every millisecond or two. In a long wait it looks ten
 times a second, and seldom finds the lock free between two transactions of another process."""
+HELD_MAX_S = 0.01
+"""A process that has held the lock for longer than it left it free, by this much, leaves it free before it goes on."""
+FREE_MAX_S = 0.05
+"""The longest pause: a process that waits looks every few milliseconds."""
 _STEPS_BETWEEN_CHECKS = 50_000
 """Steps of the virtual machine between two looks at the clock: about a millisecond. A page of a list takes fewer."""
 _SUSPECT = frozenset(
@@ -36,6 +39,55 @@ _SUSPECT = frozenset(
 def memory_uri(path: Path) -> str:
     """Return what `sqlite3.connect` opens as the database in memory of that name, with `uri=True`."""
     return f"file:{path}?vfs=memdb"
+
+
+class WriterTurns:
+    """Leaves the lock of the file to other processes for as long as this one has held it.
+
+    A process that waits for the lock can only look whether it is free, again and again. So it seldom finds it between
+    two transactions of a process that begins the next one at once, such as an import or a purge.
+
+    Args:
+        clock: returns monotonic seconds.
+        sleep: sleeps for the given number of seconds.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._held_s = 0.0
+        """Seconds for which the lock was held, less those for which it was free since."""
+        self._since_s = clock()
+        """When the lock was last taken or released."""
+
+    def before(self) -> None:
+        """Pause before a transaction if it is the turn of others."""
+        with self._lock:
+            self._held_s = max(0.0, self._held_s - self._elapsed_s())
+            pause_s, is_due = min(self._held_s, FREE_MAX_S), self._held_s > HELD_MAX_S
+            if is_due:
+                self._held_s = 0.0
+        if is_due:
+            self._sleep(pause_s)
+
+    def begun(self) -> None:
+        """Note that the lock was taken."""
+        with self._lock:
+            self._elapsed_s()
+
+    def ended(self) -> None:
+        """Note that the lock was released."""
+        with self._lock:
+            self._held_s += self._elapsed_s()
+
+    def _elapsed_s(self) -> float:
+        """Return the seconds since the last note, and start again."""
+        now_s = self._clock()
+        elapsed_s, self._since_s = now_s - self._since_s, now_s
+        return elapsed_s
 
 
 class SqliteConnection:
@@ -91,15 +143,16 @@ class SqliteConnection:
         """Run a statement and return its rows and the number of affected rows."""
         if self._statement_timeout_s:
             self._until_s = time.monotonic() + self._statement_timeout_s
-        try:
-            cursor = self._raw.execute(compiled.text, parameters)
-            return cursor.fetchall(), cursor.rowcount
-        except sqlite3.Error as error:
-            self._note(error)
-            raise
+        cursor = self._run(self._raw.execute, compiled.text, parameters)
+        return self._run(cursor.fetchall), cursor.rowcount
 
-    def _note(self, error: sqlite3.Error) -> None:
-        self._is_suspect |= primary_code(error) in _SUSPECT
+    def _run(self, run: Callable[..., Any], *given: Any) -> Any:
+        """Return the result of a call of the driver, and note an error that may come from the open file."""
+        try:
+            return run(*given)
+        except sqlite3.Error as error:
+            self._is_suspect |= primary_code(error) in _SUSPECT
+            raise
 
     def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
         """Run the statements in order and return the rows of each."""
@@ -107,19 +160,11 @@ class SqliteConnection:
 
     def execute_many(self, compiled: Compiled, rows: list[dict[str, Any]]) -> None:
         """Run a statement once for each row of parameters."""
-        try:
-            self._raw.executemany(compiled.text, rows)
-        except sqlite3.Error as error:
-            self._note(error)
-            raise
+        self._run(self._raw.executemany, compiled.text, rows)
 
     def command(self, text: str) -> None:
         """Run a statement without parameters and rows, such as COMMIT."""
-        try:
-            self._raw.execute(text)
-        except sqlite3.Error as error:
-            self._note(error)
-            raise
+        self._run(self._raw.execute, text)
 
     def begin(self) -> None:
         if self._turns:

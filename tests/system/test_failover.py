@@ -83,7 +83,5 @@ def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
         with databases.connect(cluster.url(1)) as connection:
             assert connection.execute(_BOOKED, (acknowledged,)).fetchone() == (len(acknowledged),)
     refused, retries = sum(len(client.refusals) for client in clients), max(client.retries_max for client in clients)
-    print(
-        f"{len(acknowledged)} booked, {refused} refused, at most {retries} retries of one booking, back after {back_s:.1f} s"
-    )
+    print(f"{len(acknowledged)} booked, {refused} refused, at most {retries} retries, back after {back_s:.1f} s")
     assert {refusal for client in clients for refusal in client.refusals} <= {(503, True)}

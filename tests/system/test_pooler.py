@@ -21,8 +21,8 @@ from booking_cli.operator import schema
 from booking_core.base import database_urls
 from booking_core.base.settings import CellAddress, Settings
 from booking_core.db import tables
+from booking_core.db.driver import SessionRequired
 from booking_core.db.engine import Database
-from booking_core.db.faults import SessionRequired
 from booking_core.db.postgres import PostgresDriver
 from booking_core.db.statements import Statement
 from booking_core.upkeep import backups, cells

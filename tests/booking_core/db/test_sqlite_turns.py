@@ -8,7 +8,7 @@ from support import databases
 from support.world import FixedClock, make_world
 
 from booking_core.db.engine import Database
-from booking_core.db.sqlite_turns import FREE_MAX_S, WriterTurns
+from booking_core.db.sqlite import FREE_MAX_S, WriterTurns
 
 
 class Seconds:

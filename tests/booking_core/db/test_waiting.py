@@ -1,7 +1,5 @@
 """A start waits while the database is away, notifies once, and passes on any other error."""
 
-from collections.abc import Callable
-
 import pytest
 
 from booking_core.db.waiting import is_away, patiently
@@ -15,62 +13,42 @@ class Wrong(Exception):
     pass
 
 
-class Start:
-    """Fails with these errors one after the other, at a clock that each pause moves."""
+@pytest.mark.parametrize(
+    ("errors", "outcome", "waited_s", "notified", "ends"),
+    [
+        pytest.param([Away] * 3, None, 1.5, 1, False, id="it starts when the database is back"),
+        pytest.param([Away] * 100, Away, 2, 1, False, id="after the wait the error is raised"),
+        pytest.param([Wrong] * 2, Wrong, 0, 0, False, id="another error is raised at the second try, without a pause"),
+        pytest.param([Wrong], None, 0, 0, False, id="a database that came back after the first try is used"),
+        pytest.param([Away] * 100, Away, 0, 1, True, id="a process that ends does not wait on"),
+    ],
+)
+def test_a_start_waits_while_the_database_is_away(
+    errors: list[type[Exception]], outcome: type[Exception] | None, waited_s: float, notified: int, ends: bool
+) -> None:
+    at, seen, left = 0.0, list[Exception](), list(errors)
 
-    def __init__(self, *errors: Exception) -> None:
-        self._errors = list(errors)
-        self.notified: list[Exception] = []
-        self.at = 0.0
-
-    def run(self, pause: Callable[[float], object] | None = None) -> str:
-        return patiently(
-            self._work,
-            lambda error: isinstance(error, Away),
-            self.notified.append,
-            wait_s=2,
-            pause=pause or self._pause,
-            clock=lambda: self.at,
-        )
-
-    def _pause(self, seconds: float) -> None:
-        self.at += seconds
-
-    def _work(self) -> str:
-        if self._errors:
-            raise self._errors.pop(0)
+    def start() -> str:
+        if left:
+            raise left.pop(0)
         return "started"
 
+    def pause(seconds: float) -> bool:
+        nonlocal at
+        at += 0 if ends else seconds
+        return ends
 
-def test_it_starts_when_the_database_is_back_and_notifies_once() -> None:
-    start = Start(Away(), Away(), Away())
-    assert start.run() == "started"
-    assert len(start.notified) == 1
+    def run() -> str:
+        return patiently(
+            start, lambda error: isinstance(error, Away), seen.append, wait_s=2, pause=pause, clock=lambda: at
+        )
 
-
-def test_after_the_wait_the_error_is_raised() -> None:
-    start = Start(*(Away() for _ in range(100)))
-    with pytest.raises(Away):
-        start.run()
-    assert start.at == 2
-
-
-def test_an_error_while_the_database_is_there_is_raised_at_the_second_try_without_a_pause() -> None:
-    start = Start(Wrong(), Wrong())
-    with pytest.raises(Wrong):
-        start.run()
-    assert (start.at, start.notified) == (0, [])
-
-
-def test_a_database_that_came_back_after_the_first_try_is_used() -> None:
-    assert Start(Wrong()).run() == "started"
-
-
-def test_a_process_that_ends_does_not_wait_on() -> None:
-    start = Start(*(Away() for _ in range(100)))
-    with pytest.raises(Away):
-        start.run(pause=lambda seconds: True)
-    assert start.at == 0
+    if outcome is None:
+        assert run() == "started"
+    else:
+        with pytest.raises(outcome):
+            run()
+    assert (at, len(seen)) == (waited_s, notified)
 
 
 def test_a_server_that_refuses_connections_is_away(postgres_server: str) -> None:

@@ -18,8 +18,7 @@ from booking_core.base.errors import NotFound, Unavailable
 from booking_core.base.settings import Settings
 from booking_core.base.tokens import new_id
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
-from booking_core.db.tallies import OTHER, Tallies
+from booking_core.db.engine import OTHER, Database, Tallies, Tx
 from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
