@@ -16,6 +16,7 @@ from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import (
     DeliveryRecover,
+    DeliveryRedeliver,
     DeliveryStatus,
     RecoverableStatus,
 )
@@ -205,6 +206,24 @@ def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hook
     hooks.publish()
     assert statuses(hooks, endpoint) == ["failed"]
     assert hooks.world.examine() == []
+
+
+def test_an_attempt_in_flight_since_before_its_endpoint_was_disabled_is_redelivered_once_it_is_over(
+    hooks: Hooks,
+) -> None:
+    endpoint, caller = hooks.endpoint(), hooks.world.caller()
+    (event,) = hooks.publish()
+    in_flight, request = hooks.one(), DeliveryRedeliver(event_id=event)
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
+    shown = []
+    for _ in range(2):
+        shown.append(hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))["status"])
+        keep_up(hooks)
+        if hooks.leases():
+            hooks.fail(in_flight)
+    assert shown == ["failed", "queued"]
+    assert [(row["status"], row["attempt_count"]) for row in hooks.rows()] == [("queued", 1)]
 
 
 # Many events -----------------------------------------------------------------------------------------------------
