@@ -179,12 +179,15 @@ class StripeIntents:
         wanted: dict[str, Any] = {"created": created, "limit": _PAGE}
         found: list[Any] = []
         for _ in range(_PAGES_MAX):
-            page = await self._call(api_key, lambda v1, asked=wanted: getattr(v1, service).list_async(asked))
+            page = await self._page(api_key, service, wanted)
             found += page.data
             if not page.has_more:
                 return found, False
             wanted = {**wanted, "starting_after": page.data[-1].id}
         return found, True
+
+    async def _page(self, api_key: str, service: str, wanted: dict[str, Any]) -> Any:
+        return await self._call(api_key, lambda v1: getattr(v1, service).list_async(wanted))
 
     async def _call(self, api_key: str, act: "Callable[[stripe.V1Services], Awaitable[Any]]") -> Any:
         http = await self.open()
