@@ -181,7 +181,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
 
 def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> Delivery:
     """Queue the delivery of an event to an endpoint, also if it succeeded before or is of a type that the endpoint does
-    not subscribe to, and return it. One that is queued already is returned unchanged.
+    not subscribe to, and return it. One that is queued or in flight already is returned unchanged.
 
     It has as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
 

@@ -358,9 +358,10 @@ def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: S
 
 
 def recover_event(tx: Tx, organization_id: str, endpoint_id: str, event: Event, at: int) -> None:
-    """Mark one missed event as recovering, of a range that has it."""
+    """Mark one missed event as recovering, of a range that has it, unless it is in flight."""
     for each in log.stretches(tx, organization_id, endpoint_id):
-        if each.has(event.type, event.sequence) and each.status is DeliveryStatus.FAILED:
+        is_missed = each.status is DeliveryStatus.FAILED and each.in_flight is None
+        if is_missed and each.has(event.type, event.sequence):
             part = each._replace(after=event.sequence - 1, until=event.sequence)
             _cut(tx, organization_id, endpoint_id, each, part, at)
 

@@ -7,6 +7,7 @@ here. Connections go to the checked addresses: no name is resolved a second time
 """
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import logging
@@ -244,7 +245,9 @@ class AddressGuard:
         self._resolver = resolver or SystemResolver()
         self._allow_http = settings.webhook_allow_http
         self._allowed: tuple[Network, ...] = tuple(map(ipaddress.ip_network, settings.webhook_allow_cidrs))
-        self._own = _own_target(settings.public_url)
+        self._own: Target | None = None
+        with contextlib.suppress(BlockedAddress):
+            self._own = parse_target(settings.public_url, allow_http=True)
         if self._allowed:
             log.warning("webhooks may be sent to private addresses: %s", ", ".join(settings.webhook_allow_cidrs))
 
@@ -306,10 +309,3 @@ class AddressGuard:
         if self._own is None or target.host != self._own.host:
             return False
         return target.port == self._own.port or not (allowed and all(allowed))
-
-
-def _own_target(public_url: str) -> Target | None:
-    try:
-        return parse_target(public_url, allow_http=True)
-    except BlockedAddress:
-        return None

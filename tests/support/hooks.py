@@ -3,21 +3,28 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy import text
+
 from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import AttemptError
+from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, queue, recovering, store
 from booking_core.webhooks.queue import Lease
+from support.receivers import wait_until
 from support.world import World
 from webhook_verify import generate_secret
 
+_WAITING = Statement(
+    text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+)
 REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
 
 
@@ -90,6 +97,30 @@ class Hooks:
 
         return self.database.write(work)
 
+    # The client ------------------------------------------------------------------------------------------------
+
+    def change(self, endpoint_id: str, **fields: Any) -> None:
+        request, caller = WebhookEndpointChange(**fields), self.world.caller()
+        self.database.write(lambda tx: webhooks.change(tx, caller, endpoint_id, request, is_public=lambda _: True))
+
+    def disable(self, endpoint_id: str) -> None:
+        self.change(endpoint_id, status=WantedStatus.DISABLED)
+
+    def enable(self, endpoint_id: str) -> None:
+        self.change(endpoint_id, status=WantedStatus.ENABLED)
+
+    def delete(self, endpoint_id: str) -> None:
+        caller = self.world.caller()
+        self.database.write(lambda tx: webhooks.delete(tx, caller, endpoint_id))
+
+    def ping(self, endpoint_id: str) -> None:
+        caller = self.world.caller()
+        self.database.write(lambda tx: webhooks.send_test(tx, caller, endpoint_id))
+
+    def retry(self, endpoint_id: str, delivery_id: str) -> dict[str, Any]:
+        caller = self.world.caller()
+        return self.database.write(lambda tx: webhooks.retry(tx, caller, endpoint_id, delivery_id))
+
     # The worker ------------------------------------------------------------------------------------------------
 
     def claim(self, **options: Any) -> list[ClaimedDelivery]:
@@ -139,6 +170,10 @@ class Hooks:
 
     def next_due_at(self) -> int | None:
         return self.database.read(webhooks.next_due_at)
+
+    def wait_for_a_lock(self) -> None:
+        """Return when a transaction of this PostgreSQL database waits for a lock."""
+        wait_until(lambda: self.database.read(lambda tx: tx.first(_WAITING)), "a transaction waits for a lock")
 
     # What is there ---------------------------------------------------------------------------------------------
 

@@ -56,3 +56,14 @@ def seen() -> MemorySeenStore:
 def remembering(secret: str, now: int, seen: Any) -> Verifier:
     """On the clock of the delivery, with a store of seen events."""
     return Verifier(secret, clock=lambda: now, seen=seen)
+
+
+@pytest.fixture(scope="session")
+def django_settings() -> None:
+    """Django keeps its settings for the life of the process."""
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(ALLOWED_HOSTS=["*"], SECRET_KEY="unused", USE_TZ=True)
+        django.setup()

@@ -1,7 +1,6 @@
 """What the worker is handed: what is due, with the live secrets, fair to every endpoint, and to one worker only."""
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from sqlalchemy.engine import make_url
 from support import databases
 from support.hooks import Hooks, queue_rows
 from support.receivers import wait_until
+from support.threads import together
 from support.world import HOUR, SECRET, FixedClock
 
 from booking_core.base import tokens
@@ -322,21 +322,15 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
             each.endpoint()
         each.publish(times=25)
     found: list[ClaimedDelivery] = []
-    barrier = threading.Barrier(4)
 
     def work() -> None:
-        barrier.wait()
         misses = 0
         while misses < 5:
             claimed = hooks.claim(free=7, per_endpoint=3)
             found.extend(claimed)
             misses = 0 if claimed else misses + 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[work] * 4)
     assert len(found) == 300
     assert len({each.delivery_id for each in found}) == 300
 

@@ -8,53 +8,37 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from support.hooks import ISSUED, REDEEMED, Hooks
+from support.threads import together
 
 from booking_core import webhooks
 from booking_core.base.errors import Conflict
 from booking_core.db import tables
-from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
-from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.models.webhooks import WebhookEndpointCreate
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
-Act = Callable[[Tx, Hooks, str], object]
-
-_WAITING = Statement(
-    text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
-)
-
-
-def write(hooks: Hooks, act: Callable[[Tx], Any]) -> Any:
-    return hooks.database.write(act)
+Act = Callable[[Hooks, str], None]
 
 
 def create(hooks: Hooks) -> dict[str, Any]:
     caller = hooks.world.caller()
-    shown: dict[str, Any] = write(hooks, lambda tx: webhooks.create(tx, caller, CREATE, is_public=lambda _: True))
-    return shown
+    return hooks.database.write(lambda tx: webhooks.create(tx, caller, CREATE, is_public=lambda _: True))
 
 
 def test_twenty_at_once_with_nine_there_make_exactly_ten(hooks: Hooks) -> None:
     for _ in range(9):
         create(hooks)
-    outcomes: list[str] = []
-    barrier = threading.Barrier(20)
 
-    def work() -> None:
-        barrier.wait()
+    def work() -> str:
         try:
             create(hooks)
-            outcomes.append("created")
         except Conflict as refused:
-            outcomes.append(refused.reason)
+            return str(refused.reason)
+        return "created"
 
-    threads = [threading.Thread(target=work) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    outcomes = together(*[work] * 20)
     assert sorted(outcomes) == ["created", *["endpoint_limit_reached"] * 19]
     assert len(hooks.world.rows(tables.webhook_endpoints)) == 10
 
@@ -68,39 +52,28 @@ def test_a_secret_is_sealed_at_rest(hooks: Hooks) -> None:
     assert opened.decode() == secret
 
 
-def disable(tx: Tx, hooks: Hooks, endpoint: str) -> None:
-    request = WebhookEndpointChange(status=WantedStatus.DISABLED)
-    webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
-
-
-def unsubscribe(tx: Tx, hooks: Hooks, endpoint: str) -> None:
-    request = WebhookEndpointChange(event_types=[ISSUED])
-    webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
-
-
-def delete(tx: Tx, hooks: Hooks, endpoint: str) -> None:
-    webhooks.delete(tx, hooks.world.caller(), endpoint)
+def unsubscribe(hooks: Hooks, endpoint: str) -> None:
+    hooks.change(endpoint, event_types=[ISSUED])
 
 
 @pytest.mark.parametrize(
     ("act", "status"),
-    [(disable, "failed"), (delete, None), (unsubscribe, "queued")],
+    [(Hooks.disable, "failed"), (Hooks.delete, None), (unsubscribe, "queued")],
     ids=["disabled", "deleted", "unsubscribed"],
 )
 def test_an_event_published_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str | None) -> None:
     if hooks.database.is_sqlite:
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = hooks.endpoint()
-    changing = threading.Thread(target=lambda: write(hooks, lambda tx: act(tx, hooks, endpoint)))
+    changing = threading.Thread(target=act, args=(hooks, endpoint))
     with hooks.database.writing() as tx:
         events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
         changing.start()
-        while not hooks.database.read(lambda tx: tx.first(_WAITING)):
-            pass
+        hooks.wait_for_a_lock()
     changing.join()
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ([] if status is None else [status])
     hooks.publish()
-    assert len(hooks.deliveries(endpoint)) == {disable: 2, delete: 0, unsubscribe: 1}[act]
+    assert len(hooks.deliveries(endpoint)) == {Hooks.disable: 2, Hooks.delete: 0, unsubscribe: 1}[act]
     assert len(hooks.claim()) == (1 if act is unsubscribe else 0)
 
 
@@ -110,11 +83,7 @@ def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
         pytest.skip("SQLite has one writer")
     endpoint = hooks.endpoint()
     with hooks.database.writing() as tx:
-        tx.all(
-            Statement(
-                text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE"),
-            )
-        )
+        tx.all(Statement(text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE")))
         hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1
 

@@ -4,26 +4,21 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import text
 from support import databases
 from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
-from support.receivers import wait_until
 from support.world import HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.db import tables
-from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
-from booking_core.db.statements import Statement
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import (
     DeliveryRecover,
+    DeliveryRedeliver,
     DeliveryStatus,
     RecoverableStatus,
-    WantedStatus,
-    WebhookEndpointChange,
 )
 from booking_core.records import events
 from booking_core.records.events import NewEvent
@@ -46,23 +41,6 @@ def clear(hooks: Hooks) -> int:
 
 def skip(hooks: Hooks) -> int:
     return hooks.database.write(lambda tx: upkeep.skip(tx, limit=100))
-
-
-def change(hooks: Hooks, endpoint: str, **fields: object) -> None:
-    request = WebhookEndpointChange(**fields)
-
-    def work(tx: Tx) -> None:
-        webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
-
-    hooks.database.write(work)
-
-
-def disable(hooks: Hooks, endpoint: str) -> None:
-    change(hooks, endpoint, status=WantedStatus.DISABLED)
-
-
-def enable(hooks: Hooks, endpoint: str) -> None:
-    change(hooks, endpoint, status=WantedStatus.ENABLED)
 
 
 def recover(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, object]:
@@ -100,7 +78,7 @@ def test_an_organization_without_endpoints_is_never_marked(hooks: Hooks) -> None
     hooks.publish()
     assert flags(hooks) == (True, True)
     hooks.succeed(*hooks.claim())
-    disable(hooks, endpoint)
+    hooks.disable(endpoint)
     assert clear(hooks) == 1
     assert flags(hooks) == (False, False)
     hooks.publish()
@@ -121,13 +99,6 @@ def test_the_mark_is_cleared_when_every_endpoint_was_served(hooks: Hooks) -> Non
     assert len(hooks.claim()) == 1
 
 
-def waits_for_a_lock(hooks: Hooks) -> bool:
-    waiting = Statement(
-        text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
-    )
-    return bool(hooks.database.read(lambda tx: tx.first(waiting)))
-
-
 def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks: Hooks) -> None:
     if hooks.database.is_sqlite:
         pytest.skip("SQLite has one writer: an event is published before or after")
@@ -138,7 +109,7 @@ def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks
     with hooks.database.writing() as tx:
         assert upkeep.clear_flags(tx, limit=100) == 1
         publishing.start()
-        wait_until(lambda: waits_for_a_lock(hooks), "the event waits for the counters")
+        hooks.wait_for_a_lock()
     publishing.join()
     assert flags(hooks) == (True, True)
     assert len(hooks.claim()) == 1
@@ -209,10 +180,10 @@ def test_only_events_from_its_subscription_on_and_up_to_its_end_are_delivered(ho
     hooks.publish()
     endpoint = hooks.endpoint()
     (wanted,) = hooks.publish()
-    change(hooks, endpoint, event_types=[ISSUED])
+    hooks.change(endpoint, event_types=[ISSUED])
     hooks.publish()
     (issued,) = hooks.publish(kind=ISSUED)
-    change(hooks, endpoint, event_types=[ISSUED, REDEEMED])
+    hooks.change(endpoint, event_types=[ISSUED, REDEEMED])
     (again,) = hooks.publish()
     assert [row["event_id"] for row in hooks.deliveries(endpoint)] == [wanted, issued, again]
     assert [each.event_id for each in hooks.claim()] == [wanted, issued, again]
@@ -224,17 +195,35 @@ def test_only_events_from_its_subscription_on_and_up_to_its_end_are_delivered(ho
 def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     for _ in range(3):
-        change(hooks, endpoint, event_types=[ISSUED])
-        change(hooks, endpoint, event_types=[REDEEMED])
-    disable(hooks, endpoint)
+        hooks.change(endpoint, event_types=[ISSUED])
+        hooks.change(endpoint, event_types=[REDEEMED])
+    hooks.disable(endpoint)
     for _ in range(3):
-        change(hooks, endpoint, event_types=[ISSUED])
-        change(hooks, endpoint, event_types=[REDEEMED])
-        enable(hooks, endpoint)
-        disable(hooks, endpoint)
+        hooks.change(endpoint, event_types=[ISSUED])
+        hooks.change(endpoint, event_types=[REDEEMED])
+        hooks.enable(endpoint)
+        hooks.disable(endpoint)
     hooks.publish()
     assert statuses(hooks, endpoint) == ["failed"]
     assert hooks.world.examine() == []
+
+
+def test_an_attempt_in_flight_since_before_its_endpoint_was_disabled_is_redelivered_once_it_is_over(
+    hooks: Hooks,
+) -> None:
+    endpoint, caller = hooks.endpoint(), hooks.world.caller()
+    (event,) = hooks.publish()
+    in_flight, request = hooks.one(), DeliveryRedeliver(event_id=event)
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
+    shown = []
+    for _ in range(2):
+        shown.append(hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))["status"])
+        keep_up(hooks)
+        if hooks.leases():
+            hooks.fail(in_flight)
+    assert shown == ["failed", "queued"]
+    assert [(row["status"], row["attempt_count"]) for row in hooks.rows()] == [("queued", 1)]
 
 
 # Many events -----------------------------------------------------------------------------------------------------
@@ -270,17 +259,9 @@ def rows_touched(hooks: Hooks) -> int:
     return sum(len(hooks.world.rows(table)) for table in names)
 
 
-ACTS: dict[str, Callable[[Hooks, str], object]] = {
-    "disable": disable,
-    "delete": lambda hooks, endpoint: hooks.database.write(
-        lambda tx: webhooks.delete(tx, hooks.world.caller(), endpoint)
-    ),
-}
-
-
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("act", [Hooks.disable, Hooks.delete])
 def test_disabling_and_deleting_cost_the_same_whatever_waits(
-    new_hooks: Callable[..., Hooks], counted: list[str], act: str
+    new_hooks: Callable[..., Hooks], counted: list[str], act: Callable[[Hooks, str], None]
 ) -> None:
     costs = []
     for count in (1, MANY):
@@ -288,7 +269,7 @@ def test_disabling_and_deleting_cost_the_same_whatever_waits(
         endpoint = hooks.endpoint()
         fill(hooks, count)
         counted.clear()
-        ACTS[act](hooks, endpoint)
+        act(hooks, endpoint)
         costs.append((len(counted), rows_touched(hooks)))
         assert hooks.claim() == []
     assert costs[0] == costs[1]
@@ -298,7 +279,7 @@ def test_disabling_and_deleting_cost_the_same_whatever_waits(
 def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks, counted: list[str]) -> None:
     endpoint = hooks.endpoint()
     fill(hooks, MANY)
-    disable(hooks, endpoint)
+    hooks.disable(endpoint)
     caller = hooks.world.caller()
 
     def page(status: DeliveryStatus | None) -> list[dict[str, object]]:
@@ -312,7 +293,7 @@ def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks
     missed = page(DeliveryStatus.FAILED)
     assert page(None) == missed
     assert {row["failure_reason"] for row in missed} == {"endpoint_disabled"}
-    enable(hooks, endpoint)
+    hooks.enable(endpoint)
     counted.clear()
     assert recover(hooks, endpoint) == {"matched": MANY}
     assert len(counted) < 20
@@ -337,8 +318,8 @@ def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks
 def test_more_than_fifty_thousand_matches_are_not_counted_to_the_end(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     fill(hooks, recovering.MATCHED_MAX + 1)
-    disable(hooks, endpoint)
-    enable(hooks, endpoint)
+    hooks.disable(endpoint)
+    hooks.enable(endpoint)
     assert recover(hooks, endpoint) == {"matched": recovering.MATCHED_MAX, "has_more": True}
 
 
@@ -349,9 +330,9 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     endpoint = hooks.endpoint()
     hooks.publish(times=8)
     queue_rows(hooks.world)
-    disable(hooks, endpoint)
+    hooks.disable(endpoint)
     assert statuses(hooks, endpoint) == ["failed"] * 8
-    enable(hooks, endpoint)
+    hooks.enable(endpoint)
     assert hooks.claim() == [], "what was queued before it was disabled has failed"
     assert recover(hooks, endpoint) == {"matched": 8}
     assert sorted(statuses(hooks, endpoint)) == ["failed"] * 5 + ["queued"] * 3
@@ -366,7 +347,7 @@ def test_queued_deliveries_of_a_disabled_endpoint_are_written_down_as_failed_in_
     endpoint, other = hooks.endpoint(), hooks.endpoint()
     hooks.publish(times=5)
     queue_rows(hooks.world)
-    disable(hooks, endpoint)
+    hooks.disable(endpoint)
     shown = [(row["status"], row["failure_reason"], row["completed_at"]) for row in hooks.deliveries(endpoint)]
     assert {row["status"] for row in hooks.rows(endpoint)} == {"queued"}
     fail = lambda tx: upkeep.fail_given_up(tx, each=2, limit=100)  # noqa: E731
@@ -392,9 +373,9 @@ def mixed(hooks: Hooks, clock: FixedClock) -> str:
     publish()
     queue_rows(hooks.world)
     publish()
-    disable(hooks, endpoint)
+    hooks.disable(endpoint)
     publish()
-    enable(hooks, endpoint)
+    hooks.enable(endpoint)
     publish()
     recover(hooks, endpoint, event_types=[ISSUED], statuses=[RecoverableStatus.FAILED])
     keep_up(hooks)

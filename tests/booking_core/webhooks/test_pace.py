@@ -1,11 +1,11 @@
 """The pace of deliveries to an endpoint with a limit: no second holds more, and no other endpoint waits for it."""
 
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from support.hooks import Hooks, queue_rows
+from support.threads import together
 from support.world import FixedClock
 
 from booking_core.db import tables
@@ -126,16 +126,9 @@ def test_workers_at_one_instant_take_one_burst(hooks: Hooks, new_hooks: Callable
     hooks.publish(times=20)
     queue_rows(hooks.world)
     hooks.publish(times=20)
-    barrier, found = threading.Barrier(4), []
 
-    def work() -> None:
-        barrier.wait()
-        for _ in range(5):
-            found.extend(hooks.claim())
+    def work() -> int:
+        return sum(len(hooks.claim()) for _ in range(5))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
+    found = together(*[work] * 4)
+    assert sum(found) == 3

@@ -1,14 +1,13 @@
 """The log is kept for its time and no longer, and nothing that is still to be sent is ever removed."""
 
-import threading
 from typing import Any
 
 from support.hooks import Hooks
+from support.threads import together
 from support.world import DAY, HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.db import tables
-from booking_core.db.engine import Tx
 
 
 def purge(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
@@ -17,15 +16,6 @@ def purge(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
 
 def purge_endpoints(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
     return hooks.database.write(lambda tx: webhooks.purge_endpoints(tx, before=before, limit=limit))
-
-
-def delete(hooks: Hooks, endpoint_id: str) -> None:
-    caller = hooks.world.caller()
-
-    def work(tx: Tx) -> None:
-        webhooks.delete(tx, caller, endpoint_id)
-
-    hooks.database.write(work)
 
 
 def left(hooks: Hooks) -> set[Any]:
@@ -84,9 +74,7 @@ def test_a_batch_is_no_larger_than_asked(hooks: Hooks, clock: FixedClock) -> Non
         hooks.endpoint()
     hooks.publish(times=5)
     hooks.succeed(*hooks.claim())
-    sizes = []
-    while size := purge(hooks, before=clock() + 1, limit=4):
-        sizes.append(size)
+    sizes = list(iter(lambda: purge(hooks, before=clock() + 1, limit=4), 0))
     assert sizes == [4, 4, 2]
 
 
@@ -95,17 +83,11 @@ def test_two_that_purge_at_once_take_different_rows(hooks: Hooks, clock: FixedCl
         hooks.endpoint()
     hooks.publish(times=40)
     hooks.succeed(*hooks.claim(free=200))
-    removed: list[int] = []
 
-    def work() -> None:
-        while size := purge(hooks, before=clock() + 1, limit=7):
-            removed.append(size)
+    def work() -> list[int]:
+        return list(iter(lambda: purge(hooks, before=clock() + 1, limit=7), 0))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    removed = [size for sizes in together(work, work, work) for size in sizes]
     while size := purge(hooks, before=clock() + 1):
         removed.append(size)
     assert sum(removed) == 120
@@ -117,7 +99,7 @@ def test_a_deleted_endpoint_goes_with_the_last_delivery_that_refers_to_it(hooks:
     endpoint, other = hooks.endpoint(), hooks.endpoint()
     hooks.publish()
     hooks.succeed(*hooks.claim())
-    delete(hooks, endpoint)
+    hooks.delete(endpoint)
     clock.advance(DAY)
     assert purge_endpoints(hooks, before=clock()) == 0
     purge(hooks, before=clock())
@@ -130,7 +112,7 @@ def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, 
     endpoint = hooks.endpoint()
     hooks.publish()
     claimed = hooks.one()
-    delete(hooks, endpoint)
+    hooks.delete(endpoint)
     clock.advance(DAY)
     purge(hooks, before=clock())
     assert purge_endpoints(hooks, before=clock()) == 0
@@ -143,7 +125,7 @@ def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, 
 def test_an_endpoint_is_kept_for_as_long_after_its_end_as_a_delivery(hooks: Hooks, clock: FixedClock) -> None:
     deleted = [hooks.endpoint() for _ in range(3)]
     for endpoint in deleted:
-        delete(hooks, endpoint)
+        hooks.delete(endpoint)
     assert purge_endpoints(hooks, before=clock()) == 0
     assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 2
     assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 1

@@ -3,41 +3,24 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.threads import together
 from support.world import HOUR, FixedClock
 
-from booking_core import webhooks
 from booking_core.base.errors import Conflict
 from booking_core.db import tables
-from booking_core.db.engine import Tx
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
+from booking_core.models.webhooks import AttemptError
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
-
-
-def change(hooks: Hooks, endpoint: str, **fields: Any) -> None:
-    """Change an endpoint as a client does."""
-
-    def work(tx: Tx) -> None:
-        request = WebhookEndpointChange(**fields)
-        webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
-
-    hooks.database.write(work)
-
-
-def retry(hooks: Hooks, endpoint: str, delivery_id: str) -> dict[str, Any]:
-    def work(tx: Tx) -> dict[str, Any]:
-        return webhooks.retry(tx, hooks.world.caller(), endpoint, delivery_id)
-
-    return hooks.database.write(work)
 
 
 # One attempt -----------------------------------------------------------------------------------------------------
@@ -73,22 +56,15 @@ def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
 def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, error: AttemptError) -> None:
     endpoint = hooks.endpoint()
     hooks.publish()
-    hooks.fail(hooks.one(), error=error)
+    claimed = hooks.one()
+    clock.advance(10 * SECOND)  # the wait counts from the failure
+    hooks.fail(claimed, error=error)
     row, (attempt,), seen = hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
     assert (row["status"], row["attempt_count"], row["next_attempt_at"]) == ("queued", 1, clock() + MINUTE)
     assert (row["last_error"], row["lease_token"], row["completed_at"]) == (error.value, None, None)
     assert attempt["error"] == error.value
     assert (seen["consecutive_failures"], seen["last_failure_at"]) == (1, clock())
     assert bool(seen["last_timed_out"]) == (error is AttemptError.TIMEOUT)
-
-
-def test_the_wait_counts_from_the_failure(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
-    claimed = hooks.one()
-    clock.advance(10 * SECOND)
-    hooks.fail(claimed)
-    assert hooks.delivery()["next_attempt_at"] == clock() + MINUTE
 
 
 def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, clock: FixedClock) -> None:
@@ -172,14 +148,21 @@ def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("failures", "hours", "status"),
-    [(20, 71 + 59 / 60, "enabled"), (5, 72, "enabled"), (6, 72, "auto_disabled"), (6, 500, "auto_disabled")],
+    ("failures", "hours", "options", "status"),
+    [
+        (20, 71 + 59 / 60, {}, "enabled"),
+        (5, 72, {}, "enabled"),
+        (6, 72, {}, "auto_disabled"),
+        (6, 500, {}, "auto_disabled"),
+        (6, 2 / 3600, {"disable_after_s": 3}, "enabled"),
+        (6, 3 / 3600, {"disable_after_s": 3}, "auto_disabled"),
+    ],
 )
 def test_an_endpoint_is_switched_off_at_72_hours_and_six_failures(
-    hooks: Hooks, failures: int, hours: float, status: str
+    hooks: Hooks, failures: int, hours: float, options: dict[str, Any], status: str
 ) -> None:
     endpoint = failing(hooks, failures, hours)
-    hooks.fail(hooks.one())
+    hooks.fail(hooks.one(), **options)
     assert hooks.row(endpoint)["status"] == status
 
 
@@ -195,14 +178,6 @@ def test_a_success_between_starts_the_clock_anew(hooks: Hooks, clock: FixedClock
     assert hooks.row(endpoint)["status"] == "enabled"
     clock.advance(HOUR)
     hooks.fail(hooks.one())
-    assert hooks.row(endpoint)["status"] == "auto_disabled"
-
-
-def test_what_it_takes_is_a_setting(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = failing(hooks, 6, 0)
-    claimed = hooks.one()
-    clock.advance(3 * SECOND)
-    hooks.fail(claimed, disable_after_s=3)
     assert hooks.row(endpoint)["status"] == "auto_disabled"
 
 
@@ -303,7 +278,7 @@ def test_an_endpoint_may_fail_and_be_switched_off_more_than_once(hooks: Hooks, c
     endpoint = failing(hooks, 6, 72)
     hooks.fail(hooks.one())
     clock.advance(HOUR)
-    change(hooks, endpoint, status=WantedStatus.ENABLED)
+    hooks.enable(endpoint)
     hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=5)
     clock.advance(72 * HOUR)
     hooks.publish()
@@ -341,23 +316,10 @@ def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks
         events.publish(tx, hooks.world.organization, [event], at=clock())
         recording = threading.Thread(target=hooks.fail, args=(claimed,))
         recording.start()
-        wait_until_somebody_waits(hooks)
+        hooks.wait_for_a_lock()
     recording.join()
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ["failed", "failed"]
-
-
-def wait_until_somebody_waits(hooks: Hooks) -> None:
-    """Until a transaction of this database waits for a lock."""
-    from sqlalchemy import text
-
-    from booking_core.db.statements import Statement
-
-    waiting = Statement(
-        text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
-    )
-    while not hooks.database.read(lambda tx: tx.first(waiting)):
-        pass
 
 
 # Switched off by hand, or gone, during an attempt -------------------------------------------------------------------
@@ -367,7 +329,7 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
     endpoint = hooks.endpoint(consecutive_failures=3)
     hooks.publish(times=2)
     claimed, waiting = hooks.one(free=1), hooks.deliveries()
-    change(hooks, endpoint, status=WantedStatus.DISABLED)
+    hooks.disable(endpoint)
     assert {row["failure_reason"] for row in hooks.deliveries()} == {"endpoint_disabled"}
     hooks.succeed(claimed)
     row = hooks.world.row(tables.deliveries, claimed.delivery_id)
@@ -383,7 +345,7 @@ def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     hooks.publish()
     claimed = hooks.one()
-    change(hooks, endpoint, status=WantedStatus.DISABLED)
+    hooks.disable(endpoint)
     hooks.fail(claimed)
     row, (attempt,) = hooks.delivery(), hooks.attempts()
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
@@ -395,11 +357,7 @@ def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks:
     endpoint = hooks.endpoint(consecutive_failures=50)
     hooks.publish(times=2)
     one, two = hooks.claim()
-
-    def delete(tx: Tx) -> None:
-        webhooks.delete(tx, hooks.world.caller(), endpoint)
-
-    hooks.database.write(delete)
+    hooks.delete(endpoint)
     clock.advance(100 * HOUR)
     hooks.record(hooks.result(one), hooks.result(two, AttemptError.TIMEOUT))
     rows = {row["id"]: (row["status"], row["failure_reason"]) for row in hooks.deliveries()}
@@ -411,7 +369,7 @@ def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> No
     endpoint = failing(hooks, 6, 72)
     hooks.fail(hooks.one())
     clock.advance(HOUR)
-    change(hooks, endpoint, status=WantedStatus.ENABLED)
+    hooks.enable(endpoint)
     seen = hooks.row(endpoint)
     assert (seen["status"], seen["consecutive_failures"], seen["warned_hours"]) == ("enabled", 0, 0)
     assert (seen["enabled_at"], seen["disabled_at"], seen["disabled_reason"]) == (clock(), None, None)
@@ -426,22 +384,15 @@ def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> No
 # Tests -----------------------------------------------------------------------------------------------------------
 
 
-def ping(hooks: Hooks, endpoint: str) -> dict[str, Any]:
-    def work(tx: Tx) -> dict[str, Any]:
-        return webhooks.send_test(tx, hooks.world.caller(), endpoint)
-
-    return hooks.database.write(work)
-
-
 def test_tests_of_an_endpoint_that_is_off_count_for_nothing(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint(status="disabled", consecutive_failures=5, last_success_at=None)
     clock.advance(100 * HOUR)
     before = hooks.row(endpoint)
     for _ in range(10):
-        ping(hooks, endpoint)
+        hooks.ping(endpoint)
     hooks.fail(*hooks.claim())
     assert {(row["status"], row["failure_reason"]) for row in hooks.deliveries()} == {("dead", "attempts_exhausted")}
-    ping(hooks, endpoint)
+    hooks.ping(endpoint)
     hooks.succeed(hooks.one())
     after = hooks.row(endpoint)
     assert after == before
@@ -451,7 +402,7 @@ def test_tests_of_an_endpoint_that_is_off_count_for_nothing(hooks: Hooks, clock:
 
 def test_tests_of_an_enabled_endpoint_count_like_any_delivery(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    ping(hooks, endpoint)
+    hooks.ping(endpoint)
     hooks.fail(hooks.one())
     assert hooks.row(endpoint)["consecutive_failures"] == 1
     assert (hooks.delivery()["status"], hooks.delivery()["max_attempts"]) == ("queued", 6)
@@ -465,14 +416,14 @@ def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
     hooks.publish()
     hooks.fail_until_dead()
     dead = hooks.delivery()
-    shown = retry(hooks, endpoint, dead["id"])
+    shown = hooks.retry(endpoint, dead["id"])
     assert (shown["status"], shown["failure_reason"], shown["max_attempts"]) == ("queued", None, 7)
     claimed = hooks.one()
     assert (claimed.trigger.value, claimed.number) == ("manual", 7)
     hooks.fail(claimed)
     row = hooks.delivery()
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("dead", "attempts_exhausted", 7)
-    retry(hooks, endpoint, hooks.attempts()[0]["id"])
+    hooks.retry(endpoint, hooks.attempts()[0]["id"])
     hooks.succeed(hooks.one())
     row = hooks.delivery()
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 8)
@@ -484,20 +435,15 @@ def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> Non
     endpoint = hooks.endpoint()
     hooks.publish()
     hooks.fail_until_dead()
-    dead, refused, barrier = hooks.delivery()["id"], [], threading.Barrier(2)
+    dead, refused = hooks.delivery()["id"], []
 
     def ask() -> None:
-        barrier.wait()
         try:
-            retry(hooks, endpoint, dead)
+            hooks.retry(endpoint, dead)
         except Conflict as conflict:
             refused.append(conflict)
 
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(ask, ask)
     assert len(refused) == 1
     row = hooks.delivery()
     assert (row["status"], row["max_attempts"]) == ("queued", 7)
@@ -550,22 +496,12 @@ def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Ca
         each.publish(times=40)
     claimed = hooks.claim(free=1000)
     assert len(claimed) == 160
-    failed: list[Exception] = []
 
     def work(mine: int) -> None:
-        try:
-            for start in range(mine, 160, 16):
-                batch = claimed[start : start + 16 : 4]
-                hooks.fail(*batch)
-        except Exception as error:  # noqa: BLE001
-            failed.append(error)
+        for start in range(mine, 160, 16):
+            hooks.fail(*claimed[start : start + 16 : 4])
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    together(*(partial(work, mine) for mine in range(4)))
     assert [each.row(endpoint)["consecutive_failures"] for each, endpoint in endpoints] == [40] * 4
 
 
@@ -573,30 +509,16 @@ def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Ca
 def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None:
     endpoints = [hooks.endpoint() for _ in range(2)]
     hooks.publish(times=60)
-    failed: list[Exception] = []
 
     def settle() -> None:
-        try:
-            for _ in range(12):
-                claimed = hooks.claim(free=5)
-                hooks.record(*(hooks.result(each, AttemptError.TIMEOUT) for each in claimed))
-        except Exception as error:  # noqa: BLE001
-            failed.append(error)
+        for _ in range(12):
+            hooks.fail(*hooks.claim(free=5), error=AttemptError.TIMEOUT)
 
     def switch() -> None:
-        try:
-            for turn in range(12):
-                wanted = WantedStatus.DISABLED if turn % 2 == 0 else WantedStatus.ENABLED
-                change(hooks, endpoints[turn % 2], status=wanted)
-        except Exception as error:  # noqa: BLE001
-            failed.append(error)
+        for turn in range(12):
+            (hooks.disable if turn % 2 == 0 else hooks.enable)(endpoints[turn % 2])
 
-    threads = [threading.Thread(target=work) for work in (settle, switch, settle, hooks.rescue)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    together(settle, switch, settle, hooks.rescue)
 
 
 # What it costs ---------------------------------------------------------------------------------------------------

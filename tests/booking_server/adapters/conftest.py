@@ -283,6 +283,23 @@ def deliver(run: Callable[[Any], Any], settings: Callable[..., Settings]) -> Cal
 
 
 @pytest.fixture
+def with_sender(run: Callable[[Any], Any], settings: Callable[..., Settings]) -> Callable[..., Any]:
+    """Run a function of an open sender, and return its result."""
+
+    def runs(act: Callable[[WebhookSender], Awaitable[Any]], **changes: Any) -> Any:
+        async def main() -> Any:
+            sender = WebhookSender(settings(**changes))
+            try:
+                return await act(sender)
+            finally:
+                await sender.close()
+
+        return run(main())
+
+    return runs
+
+
+@pytest.fixture
 def descriptors(uvloop_begun: None) -> Iterator[None]:
     """Assert that no socket of the test is left open."""
     before = set(Path("/proc/self/fd").iterdir())

@@ -7,11 +7,12 @@ which is not on this machine is seen as well.
 import asyncio
 import itertools
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.hosts import PRIVATE_HOSTS
+from support.threads import together
 
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.address_guard import AddressGuard
@@ -40,17 +41,9 @@ def test_a_canary_sees_a_connection(canaries: Any, connected_to: list[str]) -> N
 
 
 HOSTS = [
-    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.31.255.255", "192.168.0.1", "169.254.169.254"),
-    *("169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "192.0.2.2", "198.18.0.1", "203.0.113.1"),
-    *("224.0.0.1", "240.0.0.1", "255.255.255.255", "168.63.129.16", "192.88.99.1"),
-    *("2130706433", "0x7f000001", "0177.0.0.1", "017700000001", "127.1", "127.0.1", "0x7f.1", "127.0.0.1.", "0", "0x"),
-    *("①②⑦.⓪.⓪.①", "127。0。0。1", "%31%32%37.0.0.1", "127.0.0.2", "2130706434", "0x7f.2"),
-    *("[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::7f00:1]", "[fd00::2]"),
-    *("[::ffff:0:127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[2002:a9fe:a9fe::]", "[2001:0:1::]"),
-    *("[100::1]", "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[ff02::1]"),
-    *("[fe80::1%25eth0]", "[fe80::1%25lo]", "[fec0::1]", "[::127.0.0.2]"),
-    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "x.internal", "x.local", "metadata.google.internal", "vm"),
-    *("booking.example", "good.example@127.0.0.1", "127.0.0.1#@good.example", "good.example\\@127.0.0.1"),
+    *PRIVATE_HOSTS,
+    *("192.0.2.2", "127.0.0.2", "2130706434", "0x7f.2", "[fd00::2]", "[2001:0:1::]", "[fe80::1%25lo]", "[::127.0.0.2]"),
+    *("vm", "booking.example", "good.example@127.0.0.1", "127.0.0.1#@good.example", "good.example\\@127.0.0.1"),
     *("good.example\t@127.0.0.1", "127.0.0.1\r\n", "good.example:443@127.0.0.1", "a:b@good.example"),
 ]
 """Rows S2 to S7, as they stand in a URL before the port."""
@@ -247,9 +240,5 @@ def test_registrations_and_sends_may_use_one_guard_from_many_threads(settings: A
             results.append(not guard.is_public_url("https://bad.example/"))
             results.append(asyncio.run(guard.resolve("https://good.example/"))[1] == ["127.0.0.1"])
 
-    threads = [threading.Thread(target=register) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[register] * 4)
     assert results == [True] * 600

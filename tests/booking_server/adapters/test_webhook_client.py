@@ -155,30 +155,27 @@ def after_head(head: bytes, act: Callable[[Any], None]) -> Callable[[Any], None]
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"
+FAILED = b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    "handle",
+    ("head", "act", "expected"),
     [
-        after_head(HEAD, lambda call: call.drip(b"x" * 100_000)),
-        after_head(CHUNKED, lambda call: call.drip(b"1\r\nx\r\n" * 10_000)),
-        after_head(HEAD, lambda call: call.wait_until_left()),
-        after_head(b"HTTP/1.1 200 OK\r\n\r\n", lambda call: call.wait_until_left()),
+        (HEAD, lambda call: call.drip(b"x" * 100_000), (200, None)),
+        (CHUNKED, lambda call: call.drip(b"1\r\nx\r\n" * 10_000), (200, None)),
+        (HEAD, lambda call: call.wait_until_left(), (200, None)),
+        (b"HTTP/1.1 200 OK\r\n\r\n", lambda call: call.wait_until_left(), (200, None)),
+        (FAILED, lambda call: call.wait_until_left(), (500, AttemptError.HTTP_STATUS)),
     ],
-    ids=["drips", "drips chunks", "never comes", "never ends"],
+    ids=["drips", "drips chunks", "never comes", "never ends", "of a failure never comes"],
 )
-def test_an_endless_body_is_cut_at_the_deadline(deliver: Deliver, receive: Receive, handle: Any) -> None:
-    receiver = receive(handle)
-    assert outcome_in_time(lambda within_s: deliver(receiver.url(), webhook_deadline_s=within_s)) == (200, None)
+def test_an_endless_body_is_cut_at_the_deadline(
+    deliver: Deliver, receive: Receive, head: bytes, act: Any, expected: Any
+) -> None:
+    receiver = receive(after_head(head, act))
+    assert outcome_in_time(lambda within_s: deliver(receiver.url(), webhook_deadline_s=within_s)) == expected
     assert receiver.left.acquire(timeout=30)
-
-
-def test_a_failure_is_decided_by_its_head_too(deliver: Deliver, receive: Receive) -> None:
-    handle = after_head(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n", lambda call: call.wait_until_left())
-    url = receive(handle).url()
-    found = outcome_in_time(lambda within_s: deliver(url, webhook_deadline_s=within_s))
-    assert found == (500, AttemptError.HTTP_STATUS)
 
 
 # W3: the deadline ------------------------------------------------------------------------------------------------
@@ -790,7 +787,7 @@ def test_a_connection_that_is_not_idle_is_not_reused(deliver: Deliver, receive: 
 
 
 def test_unsolicited_bytes_never_answer_the_next_request(
-    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+    with_sender: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_S", 3600.0)  # so that it is not closed for being idle
     sent_unasked = threading.Event()
@@ -804,17 +801,15 @@ def test_unsolicited_bytes_never_answer_the_next_request(
 
     receiver = receive(handle)
 
-    async def main() -> None:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> None:
         assert (await sender.send(receiver.url(), [], b"1")).error is None
         sent_unasked.set()
         left = await asyncio.to_thread(receiver.left.acquire, timeout=30)
         assert left, "the sender has closed the connection"
         assert (await sender.send(receiver.url(), [], b"2")).error is None
         assert receiver.connections == 2
-        await sender.close()
 
-    run(main())
+    with_sender(act)
 
 
 def test_a_connection_is_used_only_for_an_address_that_was_just_checked(
@@ -845,7 +840,7 @@ def test_a_connection_is_never_shared_between_hosts(
     assert receiver.connections == 2
 
 
-def test_concurrent_requests_have_connections_of_their_own(run: Any, settings: Any, receive: Receive) -> None:
+def test_concurrent_requests_have_connections_of_their_own(with_sender: Any, receive: Receive) -> None:
     together = threading.Barrier(8)
 
     def handle(call: Any) -> None:
@@ -856,14 +851,10 @@ def test_concurrent_requests_have_connections_of_their_own(run: Any, settings: A
 
     receiver = receive(handle)
 
-    async def main() -> list[Sent]:
-        sender = WebhookSender(settings())
-        try:
-            return await asyncio.gather(*(sender.send(receiver.url(), [], b"%d" % i) for i in range(8)))
-        finally:
-            await sender.close()
+    async def act(sender: WebhookSender) -> list[Sent]:
+        return await asyncio.gather(*(sender.send(receiver.url(), [], b"%d" % i) for i in range(8)))
 
-    assert {each.error for each in run(main())} == {None}
+    assert {each.error for each in with_sender(act)} == {None}
     assert sorted(receiver.bodies) == [b"%d" % i for i in range(8)]
 
 
@@ -926,7 +917,7 @@ def test_a_request_lost_on_a_new_connection_fails_and_is_not_repeated(
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
-    run: Any, settings: Any, receive: Receive, authority: Any, scheme: str, end: str
+    with_sender: Any, receive: Receive, authority: Any, scheme: str, end: str
 ) -> None:
     """The end of stream has arrived but the event loop has not run: the request is sent on a new connection."""
     answered = threading.Semaphore(0)
@@ -940,33 +931,29 @@ def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
 
     receiver = receive(handle, tls=authority.server("127.0.0.1") if scheme == "https" else None)
 
-    async def main() -> list[Sent]:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> list[Sent]:
         found = []
         for _ in range(3):
             found.append(await sender.send(receiver.url(), [], b"{}"))
             answered.release()
             assert receiver.left.acquire(timeout=30)  # which keeps the loop from looking
-        await sender.close()
         return found
 
-    assert [outcome(each) for each in run(main())] == [(200, None)] * 3
+    assert [outcome(each) for each in with_sender(act)] == [(200, None)] * 3
     assert len(receiver.requests) == receiver.connections == 3
     assert not any(b"Connection: close" in request for request in receiver.requests)
 
 
-def test_a_connection_that_was_idle_for_too_long_is_not_reused(run: Any, settings: Any, receive: Receive) -> None:
+def test_a_connection_that_was_idle_for_too_long_is_not_reused(with_sender: Any, receive: Receive) -> None:
     receiver = receive()
 
-    async def main() -> None:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> None:
         for _ in range(2):
             await sender.send(receiver.url(), [], b"{}")
             ((idle,),) = sender._pool._idle.values()
             idle.idle_at -= connections.IDLE_S
-        await sender.close()
 
-    run(main())
+    with_sender(act)
     assert receiver.connections == 2
 
 
@@ -997,19 +984,17 @@ def test_a_request_with_a_partial_response_is_not_repeated(deliver: Deliver, rec
 
 
 def test_an_idle_connection_is_closed_whatever_keep_alive_the_receiver_sent(
-    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+    with_sender: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_S", 0.02)
     head = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=36000\r\nContent-Length: 0\r\n\r\n"
     receiver = receive(answering(*[head] * 10))
 
-    async def main() -> None:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> None:
         assert (await sender.send(receiver.url(), [], b"{}")).error is None
         assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
-        await sender.close()
 
-    run(main())
+    with_sender(act)
 
 
 def test_an_old_connection_is_not_reused(deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1020,25 +1005,23 @@ def test_an_old_connection_is_not_reused(deliver: Deliver, receive: Receive, mon
 
 
 def test_the_number_of_idle_connections_is_limited(
-    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+    with_sender: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_CONNECTIONS_MAX", 3)
     receiver = receive()
 
-    async def main() -> None:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> None:
         for _ in range(2):
             await asyncio.gather(*(sender.send(receiver.url(), [], b"{}") for _ in range(20)))
         assert sender._pool.size == 3
-        await sender.close()
 
-    run(main())
+    with_sender(act)
 
 
 # Our own end -----------------------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_attempt_closes_its_connection(run: Any, settings: Any, receive: Receive) -> None:
+def test_a_cancelled_attempt_closes_its_connection(with_sender: Any, receive: Receive) -> None:
     arrived = threading.Semaphore(0)
 
     def handle(call: Any) -> None:
@@ -1048,24 +1031,21 @@ def test_a_cancelled_attempt_closes_its_connection(run: Any, settings: Any, rece
 
     receiver = receive(handle)
 
-    async def main() -> None:
-        sender = WebhookSender(settings())
+    async def act(sender: WebhookSender) -> None:
         attempt = asyncio.create_task(sender.send(receiver.url(), [], b"{}"))
         assert await asyncio.to_thread(arrived.acquire, timeout=30)
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
         assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
-        await sender.close()
 
-    run(main())
+    with_sender(act)
 
 
-def test_fifty_hanging_receivers_delay_no_other(run: Any, settings: Any, receive: Receive) -> None:
+def test_fifty_hanging_receivers_delay_no_other(with_sender: Any, receive: Receive) -> None:
     hanging, healthy = receive(lambda call: call.wait_until_left()), receive()
 
-    async def main() -> None:
-        sender = WebhookSender(settings(webhook_deadline_s=60.0))
+    async def act(sender: WebhookSender) -> None:
         hung = [asyncio.create_task(sender.send(hanging.url(), [], b"{}")) for _ in range(50)]
         for _ in range(50):
             assert (await sender.send(healthy.url(), [], b"{}")).error is None
@@ -1073,6 +1053,5 @@ def test_fifty_hanging_receivers_delay_no_other(run: Any, settings: Any, receive
         for each in hung:
             each.cancel()
         await asyncio.gather(*hung, return_exceptions=True)
-        await sender.close()
 
-    run(main())
+    with_sender(act, webhook_deadline_s=60.0)

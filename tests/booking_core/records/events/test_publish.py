@@ -2,8 +2,8 @@
 
 import re
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Table, bindparam, select, text
 from support.hooks import Hooks, follow, queue_rows
 from support.plans import plan_of
+from support.threads import together
 from support.world import FixedClock, World, make_world
 
 from booking_core.base import tokens
@@ -87,23 +88,14 @@ def test_batches_that_meet_in_several_organizations_never_deadlock(
     world: World, new_world: Callable[..., World]
 ) -> None:
     organizations = [world.org, *(new_world().org for _ in range(3))]
-    failed: list[Exception] = []
 
     def work(order: list[str]) -> None:
-        try:
-            for _ in range(15):
-                with world.database.writing() as tx:  # without the second try that would settle a deadlock
-                    events.lock_sequences(tx, dict.fromkeys(order, (1, 1)))
-        except Exception as error:  # noqa: BLE001
-            failed.append(error)
+        for _ in range(15):
+            with world.database.writing() as tx:  # without the second try that would settle a deadlock
+                events.lock_sequences(tx, dict.fromkeys(order, (1, 1)))
 
     orders = [organizations, organizations[::-1], organizations[2:] + organizations[:2], organizations[1:3]]
-    threads = [threading.Thread(target=work, args=(order,)) for order in orders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    together(*(partial(work, order) for order in orders))
     last = world.database.write(lambda tx: events.lock_sequences(tx, dict.fromkeys(organizations, (0, 0))))
     assert sorted(last.values()) == [(45, 45), (45, 45), (60, 60), (60, 60)]
 
@@ -271,10 +263,7 @@ def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
 
 def test_numbering_never_reads_the_rows_of_every_organization(crowd: World) -> None:
     numbers = {"organization_id": crowd.org, "last_booking_number": 1, "last_event_sequence": 2}
-    for statement, parameters in [
-        (_LOCK_SEQUENCES, {"wanted": as_json([numbers])}),
-    ]:
-        with crowd.database.writing() as tx:
-            shown = plan_of(tx, statement, **parameters)
-        assert "Seq Scan" not in shown
-        assert re.findall(r"SCAN (counters|webhook_\w+)", shown) == []
+    with crowd.database.writing() as tx:
+        shown = plan_of(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
+    assert "Seq Scan" not in shown
+    assert re.findall(r"SCAN (counters|webhook_\w+)", shown) == []
