@@ -29,8 +29,8 @@ def status(ctx: typer.Context) -> None:
 
     \b
     current     sealed with the first key
-    to_reseal   sealed with another key of the list, or by an earlier
-                release: run booking secrets reseal
+    to_reseal   sealed with another key of the list: run booking
+                secrets reseal
     lost        no key of the list opens it
 
     A key is shown by its id and its place in the list, never by its value. A guest's link counts for the key that it

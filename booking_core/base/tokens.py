@@ -1,7 +1,6 @@
 """Everything random, hashed or sealed: ids, API keys, the secret keys that sign and seal."""
 
 import base64
-import contextlib
 import hashlib
 import hmac
 import os
@@ -163,8 +162,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 SEALED_PREFIX = "v2."
-"""Begins a value that is bound to its row, before the id of its key. A value of an earlier release is plain
-base64, bound to no row."""
+"""Begins a sealed value, before the id of its key."""
 _KEY_ID_LENGTH = 8
 _SECRET_BYTES = 32
 _DISTINCT_MIN = 9
@@ -174,8 +172,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+")
 
 
 def sealing_key_id(sealed: str) -> str | None:
-    """Return the id of the secret key that sealed the text; none for a text of an earlier release, which does not
-    name its key."""
+    """Return the id of the secret key that sealed the text, or None if it is no sealed text."""
     version, _, rest = sealed.partition(".")
     key_id, _, _ = rest.partition(".")
     return key_id if f"{version}." == SEALED_PREFIX else None
@@ -292,32 +289,21 @@ class SecretKeys:
         return f"{SEALED_PREFIX}{self._ids[0]}.{base64.b64encode(nonce + sealed).decode()}"
 
     def open(self, purpose: str, sealed: str, *row: str) -> bytes:
-        """Open the text that any live key sealed for this row. Values of an earlier release are bound to no row.
-
-        Raises:
-            ValueError: no live key opens it, or it was sealed for another row.
-        """
-        return self.open_with(purpose, sealed, *row)[0]
-
-    def open_with(self, purpose: str, sealed: str, *row: str) -> tuple[bytes, str]:
-        """Open a text as `open` does, and return it with the id of the key.
+        """Open the text that any live key sealed for this row.
 
         Raises:
             DamagedValue: it names a live key, and was changed or sealed for another row.
             ValueError: no live key opens it.
         """
         key_id = sealing_key_id(sealed)
-        with contextlib.suppress(ValueError):
-            data = base64.b64decode(sealed if key_id is None else sealed.rpartition(".")[2], validate=True)
-            bound_to = None if key_id is None else _associated(purpose, row)
-            for index, known_id in enumerate(self._ids):
-                if key_id in (None, known_id):
-                    with contextlib.suppress(InvalidTag, ValueError):
-                        cipher = self._cipher(index, purpose)
-                        return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
-        if key_id in self._ids:
-            raise DamagedValue("changed, or sealed for another row")
-        raise ValueError("no sealed text, or sealed with a secret key that is no longer live")
+        if key_id not in self._ids:
+            raise ValueError("no sealed text, or sealed with a secret key that is no longer live")
+        try:
+            data = base64.b64decode(sealed.rpartition(".")[2], validate=True)
+            cipher = self._cipher(self._ids.index(key_id), purpose)
+            return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _associated(purpose, row))
+        except (InvalidTag, ValueError):
+            raise DamagedValue("changed, or sealed for another row") from None
 
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:

@@ -109,7 +109,7 @@ class Health:
         checks: list[tuple[str, Callable[[], Parts], Status]] = [("database", self._check_database, Status.FAILED)]
         if store:
             checks.append(("rate_limit_store", lambda: {"rate_limit_store": store() or OK}, Status.DEGRADED))
-        bounds = {"timeout_s": timeout_s, "kept_s": KEPT_S, "clock": clock}
+        bounds: dict[str, Any] = {"timeout_s": timeout_s, "kept_s": KEPT_S, "clock": clock}
         self._checks = [
             Polled(name, check, failed(name, status, timeout_s), **bounds) for name, check, status in checks
         ]

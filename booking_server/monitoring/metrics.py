@@ -57,8 +57,8 @@ class Metrics:
         text, labels = "Requests by operation and status.", ["operation", "status"]
         self._counts = Counter("booking_http_requests", text, labels, registry=self.registry)
         text = "Seconds from a request to its response."
-        name, own = "booking_http_request_duration_seconds", {"registry": self.registry}
-        self._durations = Histogram(name, text, labels[:1], buckets=SECONDS, **own)
+        name = "booking_http_request_duration_seconds"
+        self._durations = Histogram(name, text, labels[:1], registry=self.registry, buckets=SECONDS)
         text = "Requests answered 503, by reason."
         self._refused = Counter("booking_http_unavailable", text, ["reason"], registry=self.registry)
         text = "Webhooks of Stripe by outcome."

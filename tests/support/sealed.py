@@ -17,7 +17,6 @@ from booking_core.upkeep import secret_keys
 from support.creating import create, created
 from support.hooks import Hooks
 from support.mails import Mails
-from support.sealing import unbound
 from support.world import World
 
 CODE = "GIFT-ABCD-1234"
@@ -154,14 +153,6 @@ class Sealed:
         """Return the booking that the link of the first answer opens."""
         installation: Installation = self.world.installation
         return self.database.read(lambda tx: notifications.open_link(tx, installation, self.token)).row.id
-
-    def unbind(self) -> None:
-        """Seal everything as an earlier release did: bound to no row."""
-        keys = self.world.installation.secret_keys
-        for table, (purpose, column) in PURPOSES.items():
-            for row in self.world.rows(table):
-                text = keys.open(purpose, row[column], *bound_to(table, row))
-                self.overwrite(table, row, **{column: unbound(keys, purpose, text)})
 
     def overwrite(self, table: Any, row: dict[str, Any], **columns: str) -> None:
         """Change columns of a row beside the service."""

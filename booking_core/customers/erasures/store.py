@@ -25,7 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import MINUTE
-from booking_core.customers.erasures.rules import ANONYMOUS, Erasure, Step
+from booking_core.customers.erasures.rules import Erasure, Step
+from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.scans import Scan

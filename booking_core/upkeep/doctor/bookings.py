@@ -37,18 +37,9 @@ CHECKS = (
         SQL.text("seats_taken"),
         remedy="set seats_taken of the departure to the seats of its pending and confirmed bookings",
     ),
-    Check(
-        "no departure is sold beyond its highest capacity",
-        SQL.text("oversold_departures"),
-    ),
-    Check(
-        "a hold has seats, and ends after it began",
-        SQL.text("holds"),
-    ),
-    Check(
-        "a hold that was booked has ended, and its booking exists and took no other",
-        SQL.text("booked_holds"),
-    ),
+    Check("no departure is sold beyond its highest capacity", SQL.text("oversold_departures")),
+    Check("a hold has seats, and ends after it began", SQL.text("holds")),
+    Check("a hold that was booked has ended, and its booking exists and took no other", SQL.text("booked_holds")),
     Check(
         "live holds keep no more seats than were left for them",
         SQL.text("overbooked_holds"),
@@ -59,44 +50,17 @@ CHECKS = (
         SQL.text("booking_numbers"),
         remedy="never lower a counter: raise it to the highest number, and accept the gap",
     ),
+    Check("every organization has its counters", SQL.text("missing_counters")),
+    Check("booking numbers follow the order of the booking.created events", SQL.text("order_of_numbers")),
+    Check("totals add up", SQL.text("totals")),
+    RowScan("a subtotal is the sum of its lines, in one currency", SQL.text("lines"), "b.id", validate_lines),
+    Check("a booking has the experience of its departure", SQL.text("experiences")),
+    Check("a booking's status agrees with its timestamps", SQL.text("statuses")),
     Check(
-        "every organization has its counters",
-        SQL.text("missing_counters"),
+        "a booking is last changed no earlier than it is created, confirmed and cancelled", SQL.text("order_of_changes")
     ),
-    Check(
-        "booking numbers follow the order of the booking.created events",
-        SQL.text("order_of_numbers"),
-    ),
-    Check(
-        "totals add up",
-        SQL.text("totals"),
-    ),
-    RowScan(
-        "a subtotal is the sum of its lines, in one currency",
-        SQL.text("lines"),
-        "b.id",
-        validate_lines,
-    ),
-    Check(
-        "a booking has the experience of its departure",
-        SQL.text("experiences"),
-    ),
-    Check(
-        "a booking's status agrees with its timestamps",
-        SQL.text("statuses"),
-    ),
-    Check(
-        "a booking is last changed no earlier than it is created, confirmed and cancelled",
-        SQL.text("order_of_changes"),
-    ),
-    Check(
-        "a booking that is checked in or a no-show was confirmed, and is not both",
-        SQL.text("attendance"),
-    ),
-    Check(
-        "no row is changed before it is created",
-        SQL.text("early_changes"),
-    ),
+    Check("a booking that is checked in or a no-show was confirmed, and is not both", SQL.text("attendance")),
+    Check("no row is changed before it is created", SQL.text("early_changes")),
     Check(
         "a pending booking expires when its time to pay ends",
         SQL.text("overdue_bookings"),

@@ -145,46 +145,18 @@ CHECKS = (
         SQL.text("sequences"),
         remedy="never lower a counter: raise it to the highest sequence, and accept the gap",
     ),
+    Check("no event is purged before its retention ends", SQL.text("early_purges")),
     Check(
-        "no event is purged before its retention ends",
-        SQL.text("early_purges"),
+        "a booking has one event each for its creation, confirmation and cancellation", SQL.text("events_of_bookings")
     ),
-    Check(
-        "a booking has one event each for its creation, confirmation and cancellation",
-        SQL.text("events_of_bookings"),
-    ),
-    Check(
-        "a booking's created event is its first, and its cancelled event its last",
-        SQL.text("order_of_events"),
-    ),
-    Check(
-        "an event that can happen only once is published once",
-        SQL.text("repeated_events"),
-    ),
-    Check(
-        "a customer created by a booking has a customer.created event",
-        SQL.text("events_of_customers"),
-    ),
-    Check(
-        "each redemption of a gift card has one event",
-        SQL.text("events_of_redemptions"),
-    ),
-    Check(
-        "each restoration of a gift card has one event",
-        SQL.text("events_of_restorations"),
-    ),
-    Check(
-        "each refund that returned money has one event",
-        SQL.text("events_of_refunds"),
-    ),
-    Check(
-        "an event refers to an existing booking or customer",
-        SQL.text("missing_resources"),
-    ),
+    Check("a booking's created event is its first, and its cancelled event its last", SQL.text("order_of_events")),
+    Check("an event that can happen only once is published once", SQL.text("repeated_events")),
+    Check("a customer created by a booking has a customer.created event", SQL.text("events_of_customers")),
+    Check("each redemption of a gift card has one event", SQL.text("events_of_redemptions")),
+    Check("each restoration of a gift card has one event", SQL.text("events_of_restorations")),
+    Check("each refund that returned money has one event", SQL.text("events_of_refunds")),
+    Check("an event refers to an existing booking or customer", SQL.text("missing_resources")),
     RowScan(
-        "an event's body agrees with its row, and contains no secret",
-        SQL.text("bodies"),
-        "e.sequence",
-        validate_event,
+        "an event's body agrees with its row, and contains no secret", SQL.text("bodies"), "e.sequence", validate_event
     ),
 )

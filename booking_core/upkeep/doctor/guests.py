@@ -34,34 +34,17 @@ def validate_address(row: list[Any]) -> str | None:
 
 
 CHECKS = (
+    RowScan("a booking takes the seats of its guests", SQL.text("seats"), "b.id", validate_seats),
     RowScan(
-        "a booking takes the seats of its guests",
-        SQL.text("seats"),
-        "b.id",
-        validate_seats,
+        "a booking's customer has the e-mail address of its guest", SQL.text("addresses"), "b.id", validate_address
     ),
-    RowScan(
-        "a booking's customer has the e-mail address of its guest",
-        SQL.text("addresses"),
-        "b.id",
-        validate_address,
-    ),
-    Check(
-        "the creation of a booking is in the timeline of its customer",
-        SQL.text("bookings_without_timeline"),
-    ),
+    Check("the creation of a booking is in the timeline of its customer", SQL.text("bookings_without_timeline")),
     Check(
         "the data of an anonymized customer is replaced by the worker",
         SQL.text("unfinished_erasures"),
         remedy="check that a worker is running; booking customers anonymize {subject} --org {org} says how far it is",
         needs_worker=True,
     ),
-    Check(
-        "a booking of an anonymized customer has no personal data",
-        SQL.text("unerased_bookings"),
-    ),
-    Check(
-        "an anonymized customer has an erasure",
-        SQL.text("customers_without_erasure"),
-    ),
+    Check("a booking of an anonymized customer has no personal data", SQL.text("unerased_bookings")),
+    Check("an anonymized customer has an erasure", SQL.text("customers_without_erasure")),
 )

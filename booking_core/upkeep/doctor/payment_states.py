@@ -6,10 +6,7 @@ from booking_core.upkeep.doctor.checks import Check
 SQL = sql_files.load(__name__)
 
 CHECKS = (
-    Check(
-        "a booking's payment status is one that its method allows",
-        SQL.text("payment_states"),
-    ),
+    Check("a booking's payment status is one that its method allows", SQL.text("payment_states")),
     Check(
         "a payment intent pays for one booking",
         SQL.text("shared_intents"),

@@ -54,10 +54,7 @@ def _are_texts(texts: object) -> bool:
 
 
 CHECKS = (
-    Check(
-        f"an organization has at most {ACTIVE_API_KEYS_PER_ORGANIZATION} active keys",
-        SQL.text("active_keys"),
-    ),
+    Check(f"an organization has at most {ACTIVE_API_KEYS_PER_ORGANIZATION} active keys", SQL.text("active_keys")),
     RowScan(
         "the scopes of an API key exist",
         SQL.text("scopes"),
@@ -70,24 +67,10 @@ CHECKS = (
         SQL.text("mixed_keys"),
         remedy="revoke the key, which is refused; remove the Stripe account",
     ),
-    Check(
-        "every API booking has the stored response of its idempotency key",
-        SQL.text("missing_responses"),
-    ),
-    Check(
-        "an idempotency key has one stored response",
-        SQL.text("repeated_responses"),
-    ),
-    Check(
-        "an e-mail address belongs to one customer",
-        SQL.text("repeated_addresses"),
-    ),
-    RowScan(
-        "a customer's key is the normalised e-mail address",
-        SQL.text("customer_keys"),
-        "u.id",
-        validate_customer,
-    ),
+    Check("every API booking has the stored response of its idempotency key", SQL.text("missing_responses")),
+    Check("an idempotency key has one stored response", SQL.text("repeated_responses")),
+    Check("an e-mail address belongs to one customer", SQL.text("repeated_addresses")),
+    RowScan("a customer's key is the normalised e-mail address", SQL.text("customer_keys"), "u.id", validate_customer),
     RowScan(
         "the translations of an experience can be read",
         SQL.text("translations"),
@@ -95,18 +78,9 @@ CHECKS = (
         validate_translations,
         remedy="import the experience again, with its translations",
     ),
-    Check(
-        "no row refers to a missing row of its organization",
-        SQL.text("missing_references"),
-    ),
-    Check(
-        "an outbox row exists once, and its status agrees with its timestamps",
-        SQL.text("outbox_statuses"),
-    ),
-    Check(
-        "an outbox row that is done has its mail, or the reason why there is none",
-        SQL.text("outbox_without_mail"),
-    ),
+    Check("no row refers to a missing row of its organization", SQL.text("missing_references")),
+    Check("an outbox row exists once, and its status agrees with its timestamps", SQL.text("outbox_statuses")),
+    Check("an outbox row that is done has its mail, or the reason why there is none", SQL.text("outbox_without_mail")),
     Check(
         "a mail is written once, under one Message-ID, and its status agrees with its timestamps",
         SQL.text("mail_statuses"),
@@ -115,14 +89,8 @@ CHECKS = (
         "a booking has outbox rows for the mails to its guest, unless they were suppressed",
         SQL.text("missing_guest_mails"),
     ),
-    Check(
-        "a booking has outbox rows for the mails to staff where these are enabled",
-        SQL.text("missing_staff_mails"),
-    ),
-    Check(
-        "no secret is stored in plain text",
-        SQL.text("plain_secrets"),
-    ),
+    Check("a booking has outbox rows for the mails to staff where these are enabled", SQL.text("missing_staff_mails")),
+    Check("no secret is stored in plain text", SQL.text("plain_secrets")),
     Check(
         "outbox rows and mails are processed when they are due",
         SQL.text("overdue_mails"),

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, select, true
 
 from booking_core.base.tokens import DamagedValue, SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.scans import Scan
+from booking_core.db.tables import Id
 from booking_core.upkeep.doctor.checks import (
     FINDINGS_MAX,
     PAGE,
@@ -23,103 +24,24 @@ from booking_core.upkeep.doctor.checks import (
     FindingTemplate,
     Opener,
 )
+from booking_core.upkeep.secret_keys import KINDS, Kind
 
-
-@dataclass(frozen=True, slots=True)
-class SealedKind:
-    """A sealed column, and the columns that identify the row of a value."""
-
-    name: str
-    purpose: str
-    plural: str
-    table: str
-    column: str
-    row: tuple[str, ...]
-    key: str
-    in_use: str = "true"
-    remedy: str = "restore its row from a backup"
-    """The remedy of a damaged value. May contain `{org}`, the slug, and the columns of `row`."""
-
-
-KINDS = (
-    SealedKind(
-        "webhook_secret",
-        "webhook_secret",
-        "webhook secrets",
-        "webhook_secrets",
-        "secret_sealed",
-        ("organization_id", "endpoint_id", "id"),
-        "id",
-        "(x.expires_at IS NULL OR x.expires_at > :at)",
-        remedy="booking webhooks rotate-secret {endpoint_id}",
-    ),
-    SealedKind(
-        "webhook_headers",
-        "webhook_headers",
-        "webhook headers",
-        "webhook_endpoints",
-        "headers_sealed",
-        ("organization_id", "id"),
-        "id",
-        "x.headers_sealed IS NOT NULL",
-        remedy="booking webhooks update {id}, with its headers",
-    ),
-    SealedKind(
-        "gift_card_code",
-        "gift_card_code",
-        "gift card codes",
-        "gift_cards",
-        "code_sealed",
-        ("organization_id", "id"),
-        "id",
-        remedy="restore its row from a backup; its holder can still redeem the code, which cannot be shown",
-    ),
-    SealedKind(
-        "stored_answer",
-        "idempotency",
-        "stored responses",
-        "idempotency",
-        "body_sealed",
-        ("organization_id", "key"),
-        "key",
-        remedy="restore its row from a backup; else a repeated request gets 409, and its booking is found in the list",
-    ),
-    SealedKind(
-        "mail",
-        "mail",
-        "mails",
-        "mails",
-        "message",
-        ("organization_id", "id"),
-        "id",
-        "x.status = 'queued'",
-        remedy="booking mails retry {id} --org {org}, once the worker has given it up",
-    ),
-    SealedKind(
-        "stripe_account",
-        "stripe_account",
-        "Stripe accounts",
-        "stripe_accounts",
-        "credentials_sealed",
-        ("organization_id",),
-        "organization_id",
-        remedy="booking stripe set --org {org}, with its keys",
-    ),
-    SealedKind(
-        "client_secret",
-        "client_secret",
-        "client secrets of payments",
-        "payment_intents",
-        "client_secret_sealed",
-        ("organization_id", "booking_id"),
-        "booking_id",
-    ),
-)
+_RESTORE = "restore its row from a backup"
+REMEDIES = {
+    "webhook_secret": "booking webhooks rotate-secret {endpoint_id}",
+    "webhook_headers": "booking webhooks update {id}, with its headers",
+    "gift_card_code": f"{_RESTORE}; its holder can still redeem the code, which cannot be shown",
+    "stored_answer": f"{_RESTORE}; else a repeated request gets 409, and its booking is found in the list",
+    "mail": "booking mails retry {id} --org {org}, once the worker has given it up",
+    "stripe_account": "booking stripe set --org {org}, with its keys",
+    "client_secret": _RESTORE,
+}
+"""The remedy of a damaged value of each kind. May contain `{org}`, the slug, and the columns of the value's row."""
 
 
 def openers(keys: SecretKeys) -> Mapping[str, Opener]:
     """Return the opener of each kind of value with these secret keys, for `CheckOptions.openers`."""
-    return {kind.name: partial(_open, keys, kind.purpose) for kind in KINDS}
+    return {kind.name: partial(_open, keys, kind.purpose) for kind in KINDS if kind.name in REMEDIES}
 
 
 def _open(keys: SecretKeys, purpose: str, sealed: str, row: tuple[str, ...]) -> object:
@@ -136,14 +58,14 @@ class SealedValueScan:
         " secrets reseal"
     )
 
-    def __init__(self, sealed: SealedKind) -> None:
+    def __init__(self, sealed: Kind) -> None:
         self._sealed = sealed
         self._template = FindingTemplate(self.invariant, self.remedy)
-        columns = ", ".join(f"x.{name}" for name in (sealed.key, *sealed.row, sealed.column))
-        query = f"""SELECT {columns} FROM {sealed.table} x
-                     WHERE x.organization_id = :organization_id AND {sealed.in_use} AND x.{sealed.key} > :after
-                     ORDER BY x.{sealed.key} LIMIT {PAGE}"""  # noqa: S608 - made of constants
-        self._page = Statement(text(query))
+        table, is_used = sealed.table, true() if sealed.in_use is None else sealed.in_use
+        columns = (table.c[name] for name in (sealed.key[-1], *sealed.row, sealed.column))
+        self._scan = Scan(
+            select(*columns).where(table.c.organization_id == bindparam("organization_id", type_=Id), is_used)
+        )
 
     def applies(self, options: CheckOptions) -> bool:
         """Return whether there are openers."""
@@ -154,7 +76,7 @@ class SealedValueScan:
         opener = context.openers.get(self._sealed.name)
         for organization_id in context.organization_ids if opener else ():
             values, closed = 0, list[_Closed]()
-            for key, *row, sealed in self._rows(tx, organization_id, context.parameters):
+            for key, *row, sealed in self._rows(tx, organization_id, context.parameters["at"]):
                 values += 1
                 if (found := _closed(opener, str(key), sealed, tuple(map(str, row)))) is not None:
                     closed.append(found)
@@ -176,16 +98,16 @@ class SealedValueScan:
     def _damage(self, context: CheckContext, organization_id: str, closed: "_Closed") -> Finding:
         row = dict(zip(self._sealed.row, closed.row, strict=True))
         template = FindingTemplate(
-            self.invariant, self._sealed.remedy.format(org=context.slugs.get(organization_id), **row)
+            self.invariant, REMEDIES[self._sealed.name].format(org=context.slugs.get(organization_id), **row)
         )
         message = f"it is damaged: others of the {self._sealed.plural} open, or its secret key is live"
         return template.finding(context, organization_id, closed.key, message)
 
-    def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
-        after = "" if self._sealed.key == "key" else "00000000-0000-0000-0000-000000000000"
-        while page := tx.all(self._page, **parameters, organization_id=organization_id, after=after):
+    def _rows(self, tx: Tx, organization_id: str, at: int) -> Iterator[Row]:
+        after: tuple[Any, ...] | None = ()
+        while after is not None:
+            page, after = self._scan.page(tx, after, PAGE, organization_id=organization_id, at=at)
             yield from page
-            after = page[-1][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +133,4 @@ def _closed(opener: Opener | None, key: str, sealed: Any, row: tuple[str, ...]) 
 
 
 # Every value is read and opened; stored responses are kept for thirty days.
-CHECKS = tuple(SealedValueScan(kind) for kind in KINDS)
+CHECKS = tuple(SealedValueScan(kind) for kind in KINDS if kind.name in REMEDIES)

@@ -7,9 +7,7 @@ links are made with is kept (decisions/0020). Cursors that it signed end with it
 from booking_core.upkeep.secret_keys.kinds import KINDS, Kind
 from booking_core.upkeep.secret_keys.service import (
     Count,
-    Resealed,
     State,
-    Unopened,
     count_to_reseal,
     holds_anything,
     make_new_links,
@@ -25,9 +23,7 @@ __all__ = [
     "Count",
     "Kind",
     "Problem",
-    "Resealed",
     "State",
-    "Unopened",
     "count_to_reseal",
     "find_problem",
     "find_problem_of_key_ids",

@@ -28,10 +28,10 @@ class Kind:
     purpose: str
     row: tuple[str, ...]
     """The columns that say which row a value is sealed for."""
-    order: tuple[str, ...]
-    """The columns of an index that leads to the first and to the last value."""
     in_use: ColumnElement[bool] | None = None
     """The SQL condition of the values that may be opened again; by default all of them."""
+    indexed: tuple[str, ...] = ()
+    """The columns of an index that leads to the first and to the last value; by default `row`."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -43,6 +43,18 @@ class Kind:
         return self.table.c[self.column]
 
 
+_ROW = ("organization_id", "id")
+_IS_LIVE = or_(
+    tables.webhook_secrets.c.expires_at.is_(None),
+    tables.webhook_secrets.c.expires_at > bindparam("at", type_=BigInteger),
+)
+_HAS_HEADERS = tables.webhook_endpoints.c.headers_sealed.is_not(None)
+_IS_QUEUED = tables.mails.c.status == literal_column("'queued'")
+"""In the words of its index: a queued mail is still to be sent."""
+_SECRET_ROW, _ANSWER_ROW = ("organization_id", "endpoint_id", "id"), ("organization_id", "key")
+_ACCOUNT_ROW, _PAYMENT_ROW = ("organization_id",), ("organization_id", "booking_id")
+_stripe, _intents = tables.stripe_accounts, tables.payment_intents
+
 KINDS = (
     Kind(
         "webhook_secret",
@@ -50,12 +62,9 @@ KINDS = (
         tables.webhook_secrets,
         "secret_sealed",
         SECRET_PURPOSE,
-        ("organization_id", "endpoint_id", "id"),
-        ("organization_id", "id"),
-        or_(
-            tables.webhook_secrets.c.expires_at.is_(None),
-            tables.webhook_secrets.c.expires_at > bindparam("at", type_=BigInteger),
-        ),
+        _SECRET_ROW,
+        _IS_LIVE,
+        _ROW,
     ),
     Kind(
         "webhook_headers",
@@ -63,57 +72,30 @@ KINDS = (
         tables.webhook_endpoints,
         "headers_sealed",
         HEADERS_PURPOSE,
-        ("organization_id", "id"),
-        ("organization_id", "id"),
-        tables.webhook_endpoints.c.headers_sealed.is_not(None),
+        _ROW,
+        _HAS_HEADERS,
     ),
-    Kind(
-        "gift_card_code",
-        "gift card codes",
-        tables.gift_cards,
-        "code_sealed",
-        gift_codes.SEALED_FOR,
-        ("organization_id", "id"),
-        ("organization_id", "id"),
-    ),
+    Kind("gift_card_code", "gift card codes", tables.gift_cards, "code_sealed", gift_codes.SEALED_FOR, _ROW),
     Kind(
         "stored_answer",
         "stored answers",
         tables.idempotency,
         "body_sealed",
         idempotency.SEALED_FOR,
-        ("organization_id", "key"),
+        _ANSWER_ROW,
+        None,
         ("created_at",),
     ),
-    Kind(
-        "mail",
-        "mails",
-        tables.mails,
-        "message",
-        SEALED_FOR_MAIL,
-        ("organization_id", "id"),
-        ("next_attempt_at",),
-        # In the words of its index: queued is what is still to be sent.
-        tables.mails.c.status == literal_column("'queued'"),
-    ),
-    Kind(
-        "stripe_account",
-        "Stripe accounts",
-        tables.stripe_accounts,
-        "credentials_sealed",
-        stripe_accounts.SEALED_FOR,
-        ("organization_id",),
-        ("organization_id",),
-    ),
+    Kind("mail", "mails", tables.mails, "message", SEALED_FOR_MAIL, _ROW, _IS_QUEUED, ("next_attempt_at",)),
+    Kind("stripe_account", "Stripe accounts", _stripe, "credentials_sealed", stripe_accounts.SEALED_FOR, _ACCOUNT_ROW),
     Kind(
         "client_secret",
         "client secrets of payments",
-        tables.payment_intents,
+        _intents,
         "client_secret_sealed",
         checkouts.SEALED_FOR,
-        ("organization_id", "booking_id"),
-        ("organization_id", "booking_id"),
+        _PAYMENT_ROW,
     ),
-    Kind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",), ("key_id",)),
+    Kind("link_key", "link keys", tables.link_keys, "key_sealed", LINK_KEY_PURPOSE, ("key_id",)),
 )
 GUEST_LINK = "guest_link"

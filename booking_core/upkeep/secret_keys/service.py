@@ -36,8 +36,7 @@ class State(StrEnum):
     CURRENT = "current"
     """The key in use sealed it, for its row."""
     TO_RESEAL = "to_reseal"
-    """It opens, and `reseal` seals it anew: another live key sealed it, or an earlier release, which bound it to no
-    row."""
+    """Another live key sealed it, and `reseal` seals it with the key in use."""
     LOST = "lost"
     """No live key opens it."""
 
@@ -48,7 +47,7 @@ class Count:
 
     kind: str
     key_id: str | None
-    """None: it is lost, and an earlier release sealed it, which did not name its key."""
+    """None: it is lost, and does not name its key."""
     state: State
     values: int
 
@@ -89,13 +88,13 @@ def with_stored_link_keys(tx: Tx, installation: Installation) -> Installation:
     for key_id, sealed in store.link_keys(tx).items():
         opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
         if opened:
-            derived[guest_links.PURPOSE, key_id] = opened[0]
+            derived[guest_links.PURPOSE, key_id] = opened
     return replace(installation, secret_keys=keys.retaining(derived)) if derived else installation
 
 
-def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> tuple[bytes, str] | None:
+def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> bytes | None:
     try:
-        return keys.open_with(purpose, sealed, *row)
+        return keys.open(purpose, sealed, *row)
     except ValueError:
         return None
 
@@ -121,7 +120,7 @@ def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], s
     Args:
         values: the sealed texts by the row that each is sealed for.
     """
-    closed = [text for row, text in values.items() if not _opened(keys, kind.purpose, text, *row)]
+    closed = [text for row, text in values.items() if _opened(keys, kind.purpose, text, *row) is None]
     named = [key_id for key_id in map(sealing_key_id, closed) if key_id not in keys.ids]
     missing = missing_key_ids(named, neighbours_open=len(closed) < len(values))
     if closed and not missing:
@@ -138,7 +137,7 @@ def holds_anything(tx: Tx, at: int) -> bool:
 
 
 def status(database: Database, keys: SecretKeys) -> list[Count]:
-    """Count the values of each kind by the key that opens them. Values of an earlier release are opened one by one."""
+    """Count the values of each kind by the key that sealed them."""
     found = [count for kind in KINDS for count in _count(database, keys, kind)]
     return found + _count_links(database, keys)
 
@@ -146,29 +145,14 @@ def status(database: Database, keys: SecretKeys) -> list[Count]:
 def _count(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[Count]:
     with database.reading() as tx, tx.without_statement_timeout():
         by_key = store.counts(tx, kind)
-    unbound = by_key.pop("", 0)
     for key_id, values in sorted(by_key.items()):
-        yield Count(kind.name, key_id, _state(keys, key_id), values)
-    if unbound:
-        for opened_by, values in sorted(_count_unbound(database, keys, kind).items(), key=str):
-            yield Count(kind.name, opened_by, State.TO_RESEAL if opened_by else State.LOST, values)
+        yield Count(kind.name, key_id or None, _state(keys, key_id), values)
 
 
 def _state(keys: SecretKeys, key_id: str) -> State:
     if key_id == keys.first_id:
         return State.CURRENT
     return State.TO_RESEAL if key_id in keys.ids else State.LOST
-
-
-def _count_unbound(database: Database, keys: SecretKeys, kind: Kind) -> Counter[str | None]:
-    counted: Counter[str | None] = Counter()
-    for batch in _walk(database, keys, kind):
-        for row in batch:
-            sealed = row[kind.column]
-            if sealing_key_id(sealed) is None:
-                opened = _opened(keys, kind.purpose, sealed, *(row[name] for name in kind.row))
-                counted[opened[1] if opened else None] += 1
-    return counted
 
 
 def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
@@ -195,7 +179,7 @@ def count_to_reseal(database: Database, keys: SecretKeys) -> int:
 def reseal(
     database: Database, keys: SecretKeys, *, progress: Progress = lambda done, total: None, pause: Pause = time.sleep
 ) -> list[Resealed]:
-    """Seal with the first key, for its row, each value that another live key or an earlier release sealed.
+    """Seal with the first key, for its row, each value that another live key sealed.
 
     Safe beside everything that runs: a value is replaced only where it still is the one that was read, in short
     transactions with pauses. One that was interrupted goes on when it is called again; when all is done it changes
@@ -232,22 +216,19 @@ def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause)
 
 def _walk(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[list[store.Row]]:
     """Read the values that the first key did not seal, a batch at a time."""
-    after: store.Row | None = None
-    while True:
+    after: store.Position | None = ()
+    while after is not None:
         with database.reading() as tx:
-            batch = store.others(tx, kind, keys.first_id, after, READ_AT_ONCE)
-        if not batch:
-            return
-        yield batch
-        after = batch[-1]
+            batch, after = store.others(tx, kind, keys.first_id, after, READ_AT_ONCE)
+        if batch:
+            yield batch
 
 
 def _sealed_anew(keys: SecretKeys, kind: Kind, row: store.Row) -> dict[str, str] | None:
     bound_to = [row[name] for name in kind.row]
-    opened = _opened(keys, kind.purpose, row[kind.column], *bound_to)
-    if opened is None:
+    plaintext = _opened(keys, kind.purpose, row[kind.column], *bound_to)
+    if plaintext is None:
         return None
-    plaintext, _ = opened
     anew = {name: row[name] for name in kind.key} | {"former": row[kind.column]}
     anew["sealed_anew"] = keys.seal(kind.purpose, plaintext, *bound_to)
     if kind.table is tables.gift_cards:
@@ -302,15 +283,12 @@ def _retain(tx: Tx, keys: SecretKeys, key_id: str) -> None:
 def make_new_links(database: Database, keys: SecretKeys, *, pause: Pause = time.sleep) -> int:
     """Give every booking a link of the first key, and return how many got one: links that former keys made end, also
     while those keys are live. For a key that others may know, who could make the links of its bookings."""
-    after: store.Row | None = None
+    after: store.Position | None = ()
     made = 0
-    while True:
+    while after is not None:
         with database.reading() as tx:
-            batch = store.former_links(tx, keys.first_id, after, READ_AT_ONCE)
-        if not batch:
-            break
+            batch, after = store.former_links(tx, keys.first_id, after, READ_AT_ONCE)
         made += _patiently(database, partial(store.make_new_links, key_id=keys.first_id, bookings=batch), pause)
-        after = batch[-1]
         pause(PAUSE_S)
     database.write(store.forget_link_keys)
     return made

@@ -7,8 +7,6 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Integer,
-    Select,
     Text,
     and_,
     bindparam,
@@ -18,7 +16,6 @@ from sqlalchemy import (
     insert,
     literal_column,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.engine import Dialect
@@ -26,6 +23,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.base.tokens import SEALED_PREFIX
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
+from booking_core.db.scans import Scan
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.upkeep.secret_keys.kinds import Kind
 
@@ -36,6 +34,7 @@ _SAMPLED = 3
 """Values at each end of a kind: the first one, and two neighbours that show whether it is damaged."""
 
 Row = dict[str, Any]
+Position = tuple[Any, ...]
 
 
 def _head(kind: Kind) -> ColumnElement[str]:
@@ -73,7 +72,7 @@ def _counts(kind: Kind) -> Statement:
 
 
 def counts(tx: Tx, kind: Kind) -> dict[str, int]:
-    """Return the number of values by key id. Values of an earlier release have an empty id."""
+    """Return the number of values by key id; an empty id for texts that name none."""
     return {key_id: int(count) for key_id, count in tx.all(_counts(kind))}
 
 
@@ -90,7 +89,7 @@ def open_links(tx: Tx, at: int) -> dict[str, int]:
 
 @lru_cache
 def _edge(kind: Kind, *, last: bool) -> Statement:
-    order = [kind.table.c[name] for name in kind.order]
+    order = [kind.table.c[name] for name in kind.indexed or kind.row]
     query = select(*(kind.table.c[name] for name in kind.row), kind.sealed).where(_is_kept(kind))
     if kind.in_use is not None:
         query = query.where(kind.in_use)
@@ -126,33 +125,20 @@ def newest_link_key(tx: Tx, at: int) -> str | None:
 
 
 @lru_cache
-def _others(kind: Kind, *, after: bool) -> Statement:
-    key = [kind.table.c[name] for name in kind.key]
-    query: Select[Any] = select(*_columns(kind)).where(_has_other_key(kind))
-    if after:
-        query = query.where(_is_after(key))
-    return Statement(query.order_by(*key).limit(bindparam("limit", type_=Integer)))
+def _names(kind: Kind) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*kind.key, *kind.row, kind.column)))
 
 
-def _is_after(key: Sequence[ColumnElement[Any]]) -> ColumnElement[bool]:
-    given_key = [bindparam(f"after_{column.key}", type_=column.type) for column in key]
-    return key[0] > given_key[0] if len(key) == 1 else tuple_(*key) > tuple_(*given_key)
+@lru_cache
+def _others(kind: Kind) -> Scan:
+    return Scan(select(*(kind.table.c[name] for name in _names(kind))).where(_has_other_key(kind)), len(kind.key))
 
 
-def _names(kind: Kind) -> list[str]:
-    return list(dict.fromkeys((*kind.key, *kind.row, kind.column)))
-
-
-def _columns(kind: Kind) -> list[ColumnElement[Any]]:
-    return [kind.table.c[name] for name in _names(kind)]
-
-
-def others(tx: Tx, kind: Kind, key_id: str, after: Row | None, limit: int) -> list[Row]:
-    """Return values that the key of that id did not seal, in the order of their primary key."""
-    position = {f"after_{name}": after[name] for name in kind.key} if after else {}
+def others(tx: Tx, kind: Kind, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
+    """Return values that the key of that id did not seal, in the order of their primary key, and the last position."""
     with tx.without_statement_timeout():
-        found = tx.all(_others(kind, after=after is not None), head=head(key_id), limit=limit, **position)
-    return [dict(zip(_names(kind), row, strict=True)) for row in found]
+        found, last = _others(kind).page(tx, after, limit, head=head(key_id))
+    return [dict(zip(_names(kind), row, strict=True)) for row in found], last
 
 
 @lru_cache
@@ -237,21 +223,14 @@ _HAS_FORMER_LINK = and_(
 )
 
 
-@lru_cache
-def _former_links(*, after: bool) -> Statement:
-    key = [tables.bookings.c[name] for name in _ID]
-    query = select(*key).where(_HAS_FORMER_LINK)
-    if after:
-        query = query.where(_is_after(key))
-    return Statement(query.order_by(*key).limit(bindparam("limit", type_=Integer)))
+_FORMER_LINKS = Scan(select(*(tables.bookings.c[name] for name in _ID)).where(_HAS_FORMER_LINK), len(_ID))
 
 
-def former_links(tx: Tx, key_id: str, after: Row | None, limit: int) -> list[Row]:
-    """Return the bookings with a link of another key."""
-    position = {f"after_{name}": after[name] for name in _ID} if after else {}
+def former_links(tx: Tx, key_id: str, after: Position, limit: int) -> tuple[list[Row], Position | None]:
+    """Return the bookings with a link of another key, and the last position."""
     with tx.without_statement_timeout():
-        found = tx.all(_former_links(after=after is not None), key_id=key_id, limit=limit, **position)
-    return [dict(zip(_ID, row, strict=True)) for row in found]
+        found, last = _FORMER_LINKS.page(tx, after, limit, key_id=key_id)
+    return [dict(zip(_ID, row, strict=True)) for row in found], last
 
 
 def _new_links(dialect: Dialect) -> Any:

@@ -255,11 +255,10 @@ def test_an_interrupted_restoration_changes_nothing(
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 def test_a_restoration_that_the_server_refuses_changes_nothing(
-    sold: World, fresh_database_url: str, booking: Booking, file: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+    sold: World, fresh_database_url: str, booking: Booking, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if backend == "sqlite":
-        pytest.skip("SQLite copies pages")
     assert booking("backup", str(file)).code == 0
     sold.database.close()
     monkeypatch.setattr(postgres, "_tables", lambda *_: [])

@@ -7,7 +7,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.sealing import unbound
 
 from booking_core.base import tokens
 from booking_core.base.tokens import SecretKeys
@@ -82,16 +81,7 @@ def test_a_value_sealed_for_one_row_opens_for_no_other() -> None:
             keys.open("purpose", sealed, *other)
 
 
-def test_a_value_of_an_earlier_release_opens_for_every_row_until_it_is_resealed() -> None:
-    old, keys = SecretKeys("old"), SecretKeys("new", "old")
-    before = unbound(old, "purpose", b"text")
-    assert tokens.sealing_key_id(before) is None
-    assert keys.open_with("purpose", before, "organization", "row") == (b"text", old.first_id)
-    with pytest.raises(ValueError, match="no longer live"):
-        SecretKeys("new").open("purpose", before, "organization", "row")
-
-
-def test_a_sealed_value_names_its_key_and_is_no_value_of_an_earlier_release() -> None:
+def test_a_sealed_value_names_its_key_and_opens_with_no_other() -> None:
     keys = SecretKeys("new", "old")
     sealed = keys.seal("purpose", b"text", "row")
     assert tokens.sealing_key_id(sealed) == keys.first_id

@@ -185,35 +185,27 @@ def test_due_deliveries_and_their_age_are_read(world: World, database: Database,
     assert value(samples, "booking_endpoints_failing", status="enabled") == 1
 
 
-def test_what_waits_for_an_endpoint_with_a_limit_is_a_kind_of_its_own(
-    world: World, database: Database, clock: FixedClock
+@pytest.mark.parametrize(
+    ("options", "error", "kind"),
+    [
+        ({"max_per_second": 1}, AttemptError.HTTP_STATUS, "limited_delivery"),
+        ({}, AttemptError.TIMEOUT, "slow_delivery"),
+    ],
+    ids=["with a limit", "that times out"],
+)
+def test_what_waits_for_an_endpoint_of_the_other_lanes_is_a_kind_of_its_own(
+    world: World, database: Database, clock: FixedClock, options: dict[str, Any], error: AttemptError, kind: str
 ) -> None:
     hooks = Hooks(world)
-    hooks.endpoint(max_per_second=1)
-    hooks.publish(times=3)
-    hooks.fail(*hooks.claim())
-    clock.at += 10 * MINUTE
-    samples = installation(database)
-    assert value(samples, "booking_backlog_due", kind="event") == 0
-    assert value(samples, "booking_backlog_due", kind="delivery") == 0
-    assert value(samples, "booking_backlog_due", kind="limited_delivery") == 3
-    assert value(samples, "booking_backlog_age_seconds", kind="limited_delivery") == 600
-
-
-def test_what_waits_for_an_endpoint_that_times_out_is_a_kind_of_its_own(
-    world: World, database: Database, clock: FixedClock
-) -> None:
-    hooks = Hooks(world)
-    hooks.endpoint()
+    hooks.endpoint(**options)
     hooks.publish()
-    hooks.fail(*hooks.claim(), error=AttemptError.TIMEOUT)
+    hooks.fail(*hooks.claim(), error=error)
     hooks.publish(times=3)
     clock.at += 10 * MINUTE
     samples = installation(database)
-    assert value(samples, "booking_backlog_due", kind="event") == 0
-    assert value(samples, "booking_backlog_due", kind="delivery") == 0
-    assert value(samples, "booking_backlog_due", kind="slow_delivery") == 4
-    assert value(samples, "booking_backlog_age_seconds", kind="slow_delivery") == 600
+    due = {each: value(samples, "booking_backlog_due", kind=each) for each in ("event", "delivery", kind)}
+    assert due == {"event": 0, "delivery": 0, kind: 4}
+    assert value(samples, "booking_backlog_age_seconds", kind=kind) == 600
 
 
 def test_payments_to_look_up_and_departures_to_announce_are_counted_with_their_age(

@@ -278,11 +278,7 @@ AMOUNTS = (
         f"DELETE FROM payments WHERE booking_id = {booking(4)}",
         f"INSERT INTO payments SELECT * FROM payments WHERE booking_id = {booking(4)}",
     ),
-    *corrupt(
-        PAYMENT,
-        f"DELETE FROM payment_records WHERE booking_id = {booking(3)}",
-        also=(RECORDED,),
-    ),
+    *corrupt(PAYMENT, f"DELETE FROM payment_records WHERE booking_id = {booking(3)}", also=(RECORDED,)),
     *corrupt(
         PAYMENT,
         "UPDATE bookings SET payment_method = 'external_paid' WHERE booking_number = 3",
@@ -342,16 +338,8 @@ AMOUNTS = (
         "UPDATE refunds SET provider_refund_id = NULL",
     ),
     *corrupt(RELEASED, f"UPDATE payments SET released_minor = -1 WHERE booking_id = {booking(5)}"),
-    *corrupt(
-        RELEASED,
-        "UPDATE refunds SET number = 1 WHERE status = 'succeeded'",
-        also=(REFUND, REFUNDED, POLICY),
-    ),
-    *corrupt(
-        TAKEN,
-        "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'",
-        also=(RESTORED,),
-    ),
+    *corrupt(RELEASED, "UPDATE refunds SET number = 1 WHERE status = 'succeeded'", also=(REFUND, REFUNDED, POLICY)),
+    *corrupt(TAKEN, "UPDATE gift_card_entries SET number = 1 WHERE kind = 'restore'", also=(RESTORED,)),
     *corrupt(
         REFUND_DUE,
         "UPDATE refunds SET status = 'requested', next_attempt_at = 1 WHERE status = 'succeeded'",
@@ -520,10 +508,7 @@ DELIVERIES = (
         "UPDATE deliveries SET event_sequence = event_sequence + 100 WHERE event_type = 'booking.cancelled'",
         also=(A_DELIVERY, NEVER_BOTH),
     ),
-    *corrupt(
-        OF_EVENT,
-        "UPDATE deliveries SET resource_id = NULL WHERE event_type = 'booking.cancelled'",
-    ),
+    *corrupt(OF_EVENT, "UPDATE deliveries SET resource_id = NULL WHERE event_type = 'booking.cancelled'"),
     *corrupt(
         OF_EVENT,
         "UPDATE deliveries SET event_type = 'booking.created' WHERE event_type = 'booking.cancelled'",

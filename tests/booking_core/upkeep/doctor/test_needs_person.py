@@ -272,7 +272,7 @@ def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> Non
     assert lost(SecretKeys("another key")) == [
         "2 of 2 webhook secrets do not open",
         "2 of 2 gift card codes do not open",
-        "3 of 3 stored responses do not open",
+        "3 of 3 stored answers do not open",
         "1 of 1 Stripe accounts do not open",
         "1 of 1 client secrets of payments do not open",
     ]
@@ -284,6 +284,7 @@ def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
     def opener(kind: str) -> doctor.Opener:
         return lambda text, row: context.setdefault(kind, set()).add(row)
 
+    assert {kind.name for kind in sealed_values.KINDS} - sealed_values.REMEDIES.keys() == {"link_key"}
     options = doctor.CheckOptions(openers={kind.name: opener(kind.name) for kind in sealed_values.KINDS})
     assert history.world.database.read(lambda tx: doctor.examine(tx, options=options)) == []
     org = history.world.org

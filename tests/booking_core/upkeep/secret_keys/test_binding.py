@@ -64,8 +64,3 @@ def test_a_response_moved_to_another_key_is_never_replayed(sealed: Sealed) -> No
     sealed.overwrite(tables.idempotency, other, body_sealed=mine["body_sealed"])
     (answer,) = created(sealed.database, [create(sealed.world, sealed.departure, "another-key-of-a-guest")])
     assert isinstance(answer, IdempotencyKeyReused)
-
-
-def test_values_sealed_by_an_earlier_release_are_used(sealed: Sealed) -> None:
-    sealed.unbind()
-    sealed.assert_all_open()

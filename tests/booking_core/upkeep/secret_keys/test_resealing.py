@@ -108,15 +108,6 @@ def test_new_links_end_those_of_former_keys_at_once(sealed: Sealed) -> None:
     assert unopened(sealed) == []
 
 
-def test_values_of_an_earlier_release_are_bound_to_their_rows(sealed: Sealed) -> None:
-    sealed.unbind()
-    (key_id,) = sealed.world.installation.secret_keys.ids
-    assert counted(sealed)["gift_card_code", key_id, State.TO_RESEAL] == 1
-    assert reseal(sealed)["gift_card_code"] == (1, 0)
-    assert {state for _, _, state in counted(sealed)} == {State.CURRENT}
-    sealed.assert_all_open()
-
-
 def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) -> None:
     before = sealed.world.row(tables.gift_cards, sealed.card)
     (lost,) = SecretKeys("A").ids
@@ -130,10 +121,10 @@ def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) ->
     sealed.assert_all_open()
 
 
-def test_unopened_values_of_an_earlier_release_have_no_key_id(sealed: Sealed) -> None:
-    sealed.unbind()
-    sealed.use("C")
+def test_a_text_that_names_no_key_is_lost(sealed: Sealed) -> None:
+    sealed.overwrite(tables.gift_cards, sealed.world.row(tables.gift_cards, sealed.card), code_sealed="AAAA")
     assert counted(sealed)["gift_card_code", None, State.LOST] == 1
+    assert reseal(sealed)["gift_card_code"] == (0, 1)
 
 
 def test_another_key_is_noticed_by_one_value_of_each_kind(sealed: Sealed) -> None:
