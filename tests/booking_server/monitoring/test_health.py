@@ -25,8 +25,7 @@ from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status
 from booking_server.monitoring.shutdown import announcing
-from booking_server.worker.heartbeat import Heartbeat
-from booking_server.worker.loops import FailureLog, Turns
+from booking_server.worker.loops import FailureLog, Heartbeat, Turns
 
 
 class Elapsed:
