@@ -5,7 +5,7 @@ Any number of workers may run beside one PostgreSQL. An idle one is woken by com
 | Loop | Looks for work |
 |---|---|
 | deliveries | each 0.5 s (`deliveries.POLL_S`), and for expired leases each 5 s |
-| each job | each 2 s (`periodic.POLL_S`), with one or two queries; less often for tasks with longer intervals |
+| each job | each 2 s (`periodic.POLL_S`), with one to three queries; tasks with longer intervals less often |
 | upkeep of deliveries | each 2 s (`upkeep.EVERY`), each 0.25 s while a recovery goes on |
 | heartbeat | writes a row each 15 s (`worker_heartbeats.EVERY`) |
 | notifier | none: PostgreSQL wakes it |
@@ -72,8 +72,10 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Run all loops until `stop` is set, and until the attempts in flight are recorded."""
         async with asyncio.TaskGroup() as group:
-            for each in (*self._loops, self._heartbeat, self._deliveries):
-                group.create_task(each.run(stop))
+            for loop in self._loops:
+                group.create_task(loop.run(stop))
+            group.create_task(self._heartbeat.run(stop))
+            group.create_task(self._deliveries.run(stop))
         for loop in self._loops:
             await loop.close()
 
