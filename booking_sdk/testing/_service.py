@@ -32,8 +32,8 @@ from booking_sdk.testing.clock import ManualClock
 from booking_server.adapters.webhook_client import Sent
 from booking_server.app import create_app
 from booking_server.execution.service import Service
-from booking_server.worker.jobs.periodic import periodic_jobs
-from booking_server.worker.worker import Worker
+from booking_server.worker.jobs import periodic_jobs
+from booking_server.worker.process import Worker
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import webhook_verify
 from booking_server.adapters.webhook_client import Sent
 from booking_server.tracing.tracing import TRACEPARENT, Tracing, continued, traceparent_of
-from booking_server.worker.delivery_loop import Sender
+from booking_server.worker.deliveries import Sender
 
 
 class TracedSender:

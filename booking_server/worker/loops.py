@@ -1,4 +1,4 @@
-"""Waiting and failure handling of the worker's loops."""
+"""The loops of a worker: of periodic jobs and of the heartbeat, with their waits and what they log."""
 
 import asyncio
 import contextlib
@@ -6,11 +6,19 @@ import logging
 import time
 from collections.abc import Callable
 
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
 from booking_core.base.errors import BookingError, Unavailable
 from booking_core.base.repeated_log import RepeatedLog
+from booking_core.db.engine import Database, Tx
+from booking_core.upkeep import worker_heartbeats
+from booking_server.monitoring.health import STALLED_S
+from booking_server.worker.jobs.periodic import Job
 
 log = logging.getLogger("booking.worker")
 
+PAUSE_S = 0.1
+"""The shortest time between two turns of an idle job: every commit wakes it, and a rush is full of commits."""
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 5.0
 """The longest pause between two attempts, so that a database that is back is noticed within this time."""
@@ -79,3 +87,72 @@ async def wait_for_change(changed: asyncio.Event, stop: asyncio.Event, poll_s: f
     _, pending = await asyncio.wait(waiting, timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
+
+
+class JobLoop:
+    """Runs a job again and again; its failures stop neither the loop nor other jobs."""
+
+    def __init__(self, job: Job, failures: FailureLog, turns: Turns) -> None:
+        self.job = job
+        self._failures = failures
+        self._turns = turns
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the job look for work now."""
+        self._changed.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the job until `stop` is set."""
+        failures = 0
+        while not stop.is_set():
+            self._changed.clear()
+            self._turns.note(self.job.name)
+            try:
+                count = await self.job.run_turn(stop)
+            except Exception as error:  # noqa: BLE001 - the loop outlives every failure of a turn
+                self._failures.add(self.job.name, error)
+                failures += 1
+                await back_off(stop, failures)
+                continue
+            failures = 0
+            if not count:
+                await sleep(stop, PAUSE_S)
+                await wait_for_change(self._changed, stop, self.job.poll_s)
+
+    async def close(self) -> None:
+        """Settle what is in flight, and log a failure: leases expire, so that nothing is lost."""
+        try:
+            await self.job.close()
+        except Exception as error:  # noqa: BLE001 - the other jobs are closed too
+            self._failures.add(self.job.name, error)
+
+
+class Heartbeat:
+    """Writes the heartbeat of one worker."""
+
+    def __init__(self, database: Database, turns: Turns, failures: FailureLog) -> None:
+        self._database = database
+        self._turns = turns
+        self._failures = failures
+        self._worker_id = tokens.new_id()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write heartbeats until `stop` is set, then delete the row."""
+        while not stop.is_set():
+            await self.beat()
+            await sleep(stop, worker_heartbeats.EVERY / SECOND)
+        await self._try(lambda tx: worker_heartbeats.remove(tx, self._worker_id))
+
+    async def beat(self) -> None:
+        """Write a heartbeat, unless one of the loops has stalled."""
+        if not self._turns.stalled(STALLED_S):
+            await self._try(lambda tx: worker_heartbeats.beat(tx, self._worker_id))
+
+    async def _try(self, fn: Callable[[Tx], None]) -> None:
+        try:
+            await asyncio.to_thread(self._database.write, fn)
+        except Exception as error:  # noqa: BLE001 - the loops go on, whatever the database does to a heartbeat
+            # A database that is away is logged by the loops that need it.
+            if not isinstance(error, BookingError):
+                self._failures.add("the heartbeat", error)

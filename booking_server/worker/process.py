@@ -1,11 +1,22 @@
-"""Runs a worker: beside the HTTP API, or as a process of its own."""
+"""The worker, which delivers webhooks and runs the periodic jobs: beside the HTTP API, or as a process of its own.
+
+Any number of workers may run beside one PostgreSQL. An idle one is woken by commits, and by these timers:
+
+| Loop | Looks for work |
+|---|---|
+| deliveries | each 0.5 s (`deliveries.POLL_S`), and for expired leases each 5 s |
+| each job | each 2 s (`periodic.POLL_S`), with one to three queries; tasks with longer intervals less often |
+| upkeep of deliveries | each 2 s (`upkeep.EVERY`), each 0.25 s while a recovery goes on |
+| heartbeat | writes a row each 15 s (`worker_heartbeats.EVERY`) |
+| notifier | none: PostgreSQL wakes it |
+"""
 
 import asyncio
 import contextlib
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from booking_core.base.context import Installation
@@ -17,15 +28,60 @@ from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor
 from booking_server.tracing.setup import open_tracing
-from booking_server.worker.delivery_loop import Sender
-from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.deliveries import DeliveryLoop, Sender
+from booking_server.worker.jobs import periodic_jobs
+from booking_server.worker.jobs.periodic import Job
+from booking_server.worker.jobs.upkeep import UpkeepJob
+from booking_server.worker.loops import FailureLog, Heartbeat, JobLoop, Turns
 from booking_server.worker.notifier import listen
-from booking_server.worker.worker import Worker
+from booking_server.worker.queue import DeliveryQueue
 
 if TYPE_CHECKING:
     from booking_server.tracing.tracing import Tracing
 
 log = logging.getLogger("booking.worker")
+
+
+class Worker:
+    """The delivery loop, and a loop for each periodic job."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        installation: Installation,
+        sender: Sender,
+        jobs: Sequence[Job] = (),
+    ) -> None:
+        failures = FailureLog()
+        self.turns = Turns()
+        self.queue = DeliveryQueue(settings, database, installation)
+        self.jobs: Sequence[Job] = (*jobs, UpkeepJob(database))
+        self._deliveries = DeliveryLoop(self.queue, sender, failures, self.turns)
+        self._loops = [JobLoop(job, failures, self.turns) for job in self.jobs]
+        self._heartbeat = Heartbeat(database, self.turns, failures)
+
+    def wake(self) -> None:
+        """Let all loops look for work now, since something was committed."""
+        self._deliveries.wake()
+        for loop in self._loops:
+            loop.wake()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all loops until `stop` is set, and until the attempts in flight are recorded."""
+        async with asyncio.TaskGroup() as group:
+            for loop in self._loops:
+                group.create_task(loop.run(stop))
+            group.create_task(self._heartbeat.run(stop))
+            group.create_task(self._deliveries.run(stop))
+        for loop in self._loops:
+            await loop.close()
+
+    async def run_once(self) -> int:
+        """Run each job until nothing is due, deliver all that is due, and return the number of delivery attempts."""
+        for job in self.jobs:
+            await job.run_once()
+        return await self._deliveries.run_once()
 
 
 @contextlib.asynccontextmanager

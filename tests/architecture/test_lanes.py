@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIST = (ROOT / "tests/isolation/README.md").read_text()
 EXECUTOR = re.compile(r'BatchExecutor\(\s*"([a-z-]+)"')
-JOB = re.compile(r'^    name = "(\w+)"$', re.MULTILINE)
+JOB = re.compile(r'(?:^    name = |SweepJob\(|super\(\).__init__\(\s+)"(\w+)"', re.MULTILINE)
 TEST = re.compile(r"`(test_\w+\.py)(?:::(test_\w+))?`")
 ROW = re.compile(r"row `([a-z-]+)`")
 SHARED = re.compile(r"service\.database\.read\b")

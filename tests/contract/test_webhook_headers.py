@@ -11,7 +11,7 @@ from booking_core.db import tables
 from booking_core.models.events import EventType
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
-from booking_server.worker.signing import signed_headers
+from booking_server.worker.deliveries import signed_headers
 
 OWN = {"Authorization": "Bearer canary-token", "X-Tenant": "fjord"}
 SHOWN = dict.fromkeys(OWN, "********")

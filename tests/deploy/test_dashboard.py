@@ -33,8 +33,8 @@ from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.app import create_app
 from booking_server.cells.monitoring import CellsMonitor
 from booking_server.cells.slots import Slot
-from booking_server.worker.jobs.periodic import periodic_jobs
-from booking_server.worker.worker import Worker
+from booking_server.worker.jobs import periodic_jobs
+from booking_server.worker.process import Worker
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "booking.json"
 TOKEN = "a token of sixteen"

@@ -25,8 +25,8 @@ from booking_core.db.engine import Database
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.process import Worker as RealWorker
 from booking_server.worker.process import running
-from booking_server.worker.worker import Worker as RealWorker
 from support.receivers import Worker
 
 KEY = "sk_test_of_ours"

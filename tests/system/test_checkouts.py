@@ -30,7 +30,7 @@ from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_server.adapters.stripe_intents import StripeIntents
-from booking_server.worker.jobs.payment_checks import PaymentCheckJob
+from booking_server.worker.jobs.payments import PaymentCheckJob
 
 SEEDS = range(int(os.environ.get("BOOKING_TEST_CHECKOUTS", "2")))
 GUESTS = 14

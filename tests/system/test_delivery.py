@@ -49,7 +49,7 @@ import webhook_verify
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
-from booking_server.worker.slots import SLOTS
+from booking_server.worker.queue import SLOTS
 
 # Everything at once ----------------------------------------------------------------------------------------------
 

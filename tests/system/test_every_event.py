@@ -25,7 +25,7 @@ from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import RefundOutcome, RefundResult
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.worker import Worker
+from booking_server.worker.process import Worker
 
 EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),

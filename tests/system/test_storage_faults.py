@@ -27,9 +27,9 @@ from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_server.app import create_app
 from booking_server.worker import loops
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.loops import backoff_s
-from booking_server.worker.worker import Worker
+from booking_server.worker.process import Worker
 
 NewUrl = Callable[[str], str]
 SQLSTATES = ("53100", "53200", "53400", "58030", "XX001")

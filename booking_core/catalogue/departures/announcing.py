@@ -103,6 +103,8 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
         As a result for each departure that was due: True if it was published.
     """
     locked = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=_ids(departure_ids))
+    if not locked:
+        return Processed()
     due = [str(departure_id) for departure_id, _ in locked]
     organization, at = organizations.by_id(tx, organization_id), tx.now()
     wanted = _ids(departure_id for departure_id, is_wanted in locked if is_wanted)

@@ -5,6 +5,6 @@ Everything else of a sandbox is that of any organization. Its rows hold instants
 """
 
 from booking_core.upkeep.sandboxes.mails import find_mails
-from booking_core.upkeep.sandboxes.service import advance, clock, count, moves, read_clocks
+from booking_core.upkeep.sandboxes.service import advance, clock, count, read_clocks
 
-__all__ = ["advance", "clock", "count", "find_mails", "moves", "read_clocks"]
+__all__ = ["advance", "clock", "count", "find_mails", "read_clocks"]

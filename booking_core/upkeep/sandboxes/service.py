@@ -11,7 +11,7 @@ from booking_core.models.limits import SANDBOX_DUE_MAX
 from booking_core.models.sandbox import SandboxClockAdvance
 from booking_core.upkeep.sandboxes import rules, store
 
-count, moves, read_clocks = store.count, store.moves, store.read_clocks
+count, read_clocks = store.count, store.read_clocks
 
 
 def clock(tx: Tx, caller: Caller) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from booking_core.db.unit_of_work import Update
 from booking_core.models.limits import SANDBOX_DUE_MAX
 
 _SQL = sql_files.load(__name__)
-_MOVES, _COUNT = _SQL.statement("moves"), _SQL.statement("count")
+_COUNT = _SQL.statement("count")
 _DUE = {
     "payments": _SQL.statement("due_payments"),
     "refunds": _SQL.statement("due_refunds"),
@@ -73,8 +73,3 @@ def count_due(tx: Tx, organization_id: str, at: int) -> dict[str, int]:
 def count(tx: Tx) -> int:
     """Return the number of sandboxes."""
     return int(tx.all(_COUNT)[0][0])
-
-
-def moves(tx: Tx) -> dict[str, int]:
-    """Return the offsets of the clocks that are ahead, by organization."""
-    return {organization_id: int(offset) for organization_id, offset in tx.all(_MOVES)}

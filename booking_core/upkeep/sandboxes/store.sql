@@ -48,7 +48,3 @@ SELECT count(*) FROM (
 -- name: count
 -- Count the sandboxes, along their index.
 SELECT count(*) FROM organizations WHERE clock_offset IS NOT NULL
-
--- name: moves
--- Select the sandboxes whose clocks are ahead, with their offsets. Cost: grows with their number, along their index.
-SELECT id, clock_offset FROM organizations WHERE clock_offset IS NOT NULL AND clock_offset > 0

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from booking_core import bookings
 from booking_core.base.clock import DAY, HOUR, MINUTE, SECOND, has_passed
@@ -12,8 +11,7 @@ from booking_core.db.due import DueWork, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.organizations import keys
 from booking_core.upkeep import sandboxes
-from booking_server.worker.jobs.isolation import FailureIsolation
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import SweepJob, Task
 from booking_server.worker.jobs.sweep import BATCH, Sweep
 
 log = logging.getLogger("booking.clock")
@@ -30,27 +28,13 @@ rush of bookings must not be slowed down by what it causes."""
 MINIMUM_EVERY = MINUTE
 WARN_EVERY = HOUR
 """Staff is warned a week ahead, so an hour makes no difference."""
-MOVED_AT_ONCE = 20
-"""Sandboxes of one turn for which the tasks with long intervals are run because their clocks were moved."""
 _ONE_DEPARTURE = 1
 """A batch of a departure are its bookings."""
 
 _Process = Callable[[Tx, Installation, str, Sequence[str]], Processed[None]]
 
 
-@dataclass(slots=True)
-class Task:
-    """Something that expires, checked at an interval."""
-
-    sweep: Sweep[None]
-    every: int
-    """Microseconds."""
-    needs_settled_clock: bool = True
-    """False only for a task that finishes what was begun; every other one cannot be undone."""
-    ran_at: int = 0
-
-
-class ExpiryJob(Job):
+class ExpiryJob(SweepJob):
     """Runs several tasks, each at its own interval, in short transactions.
 
     A clock that leaps ahead would let it cancel bookings whose time has not come. So what cannot be undone waits for
@@ -60,8 +44,6 @@ class ExpiryJob(Job):
         elapsed_s: the monotonic clock of this process; without it the database's clock is trusted as it is.
     """
 
-    name = "expiry"
-
     def __init__(
         self,
         database: Database,
@@ -69,7 +51,23 @@ class ExpiryJob(Job):
         *,
         elapsed_s: Callable[[], float] | None = None,
     ) -> None:
-        self._database = database
+        def sweep(name: str, work: DueWork, process: _Process, limit: int = BATCH) -> Sweep[None]:
+            as_worker = lambda tx, owner, ids: process(tx, installation, owner, ids)  # noqa: E731
+            return Sweep(name, database, work, as_worker, limit=limit)
+
+        under_minimum = sweep("check_minimum", bookings.CLOSED, bookings.cancel_under_minimum, _ONE_DEPARTURE)
+        cancelling = sweep("cancel_bookings", bookings.CANCELLING, bookings.cancel_next_batch, _ONE_DEPARTURE)
+        warn = Sweep("warn_of_keys", database, keys.EXPIRING, keys.warn_expiring)
+        self._cancelling = Task(sweep=cancelling, every=ABANDON_EVERY)
+        """Finishes a cancellation that was begun, which is safe by any clock. No other task can be undone."""
+        super().__init__(
+            "expiry",
+            database,
+            Task(sweep=sweep("abandon_checkouts", bookings.EXPIRED, bookings.abandon), every=ABANDON_EVERY),
+            Task(sweep=under_minimum, every=MINIMUM_EVERY),
+            self._cancelling,
+            Task(sweep=warn, every=WARN_EVERY),
+        )
         self._elapsed_s = elapsed_s
         self._last: tuple[int, float] | None = None
         """The last reading of the database's clock, and the monotonic seconds before it was asked for."""
@@ -77,53 +75,16 @@ class ExpiryJob(Job):
         """The monotonic seconds at which a clock that has leapt is trusted; None: it is."""
         self._observed_at = 0
         self._total_offset = 0
-        self._offsets: dict[str, int] = {}
-        """Of the sandboxes whose clocks are ahead, as last seen."""
-        self._moved: dict[str, int] = {}
-        """Sandboxes whose clocks were moved since their tasks were run, with their offsets."""
-
-        def sweep(name: str, work: DueWork, process: _Process, limit: int = BATCH) -> Sweep[None]:
-            as_worker = lambda tx, owner, ids: process(tx, installation, owner, ids)  # noqa: E731
-            return Sweep(name, database, work, as_worker, limit=limit)
-
-        self.tasks = [
-            Task(sweep("abandon_checkouts", bookings.EXPIRED, bookings.abandon), ABANDON_EVERY),
-            Task(sweep("check_minimum", bookings.CLOSED, bookings.cancel_under_minimum, _ONE_DEPARTURE), MINIMUM_EVERY),
-            Task(
-                sweep("cancel_bookings", bookings.CANCELLING, bookings.cancel_next_batch, _ONE_DEPARTURE),
-                ABANDON_EVERY,
-                needs_settled_clock=False,
-            ),
-            Task(Sweep("warn_of_keys", database, keys.EXPIRING, keys.warn_expiring), WARN_EVERY),
-        ]
+        """The sum of the offsets of all sandboxes, as last seen."""
 
     async def run_turn(self, stop: asyncio.Event) -> int:
         """Run a turn of the tasks that are due, and return how many rows they processed."""
-        now, total = self._database.clock(), 0
-        await self._observe_clock(now)
-        failures = FailureIsolation()
-        for task in self._due(now):
-            with failures.isolated():
-                total += await task.sweep.run_turn(stop)
-            if not task.sweep.has_more:
-                task.ran_at = now
-        for organization_id in list(self._moved)[:MOVED_AT_ONCE]:
-            with failures.isolated():
-                total += await self._follow(organization_id, self._moved.pop(organization_id))
-        failures.raise_last()
-        return total
+        await self._observe_clock(self._database.clock())
+        return await super().run_turn(stop)
 
-    async def _follow(self, organization_id: str, offset: int) -> int:
-        """Run a batch of the tasks with long intervals for a sandbox: its clock has moved over them."""
-        total = 0
-        for task in self.tasks:
-            if task.every > ABANDON_EVERY:
-                task.sweep.follow(organization_id, offset)
-                batch = await task.sweep.run_batch(organization_id)
-                total += batch.count
-                if batch.has_more:
-                    self._moved[organization_id] = offset
-        return total
+    def due(self, now: int) -> list[Task]:
+        """Return the tasks whose interval has passed; after a leap of the clock only the one that is safe then."""
+        return [task for task in super().due(now) if self._settles_at_s is None or task is self._cancelling]
 
     async def _observe_clock(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as any task may run."""
@@ -133,7 +94,10 @@ class ExpiryJob(Job):
         clocks = await asyncio.to_thread(self._database.read, sandboxes.read_clocks)
         self._note_leap(clocks.now, clocks.retention, read_at_s, self._elapsed_s())
         self._observed_at = now
-        await self._find_moved(clocks.total_offset)
+        if clocks.total_offset != self._total_offset:  # the clock of a sandbox may have moved over an interval
+            self._total_offset = clocks.total_offset
+            for task in self.tasks:
+                task.make_due()
 
     def _note_leap(self, now: int, retention_clock: int | None, read_at_s: float, elapsed_s: float) -> None:
         """Distrust a clock that went further than this process's own since the last reading."""
@@ -150,19 +114,3 @@ class ExpiryJob(Job):
             log.warning("the clock leapt ahead by %.0f s: nothing expires for %.0f s", leap / SECOND, SETTLE_S)
         elif self._settles_at_s is not None and elapsed_s >= self._settles_at_s:
             self._settles_at_s = None
-
-    async def _find_moved(self, total_offset: int) -> None:
-        """Find the sandboxes whose clocks were moved, when any was."""
-        if total_offset == self._total_offset:
-            return
-        offsets = await asyncio.to_thread(self._database.read, sandboxes.moves)
-        self._moved |= {each: offset for each, offset in offsets.items() if self._offsets.get(each) != offset}
-        self._total_offset, self._offsets = total_offset, offsets
-
-    def _due(self, now: int) -> list[Task]:
-        is_settled = self._settles_at_s is None
-        return [
-            task
-            for task in self.tasks
-            if has_passed(task.every, task.ran_at, now) and (is_settled or not task.needs_settled_clock)
-        ]

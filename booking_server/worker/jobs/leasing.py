@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.jobs")
@@ -46,8 +46,8 @@ class LeaseJob(Job, Generic[RowT, ResultT]):
         """The organization of each unit."""
 
     @abstractmethod
-    def start(self, unit: Sequence[RowT]) -> "asyncio.Future[ResultT]":
-        """Start carrying out a unit, with no transaction open."""
+    async def carry_out(self, unit: Sequence[RowT]) -> ResultT:
+        """Carry out a unit, with no transaction open."""
 
     @abstractmethod
     async def settle(self, finished: "Sequence[asyncio.Future[ResultT]]") -> None:
@@ -94,7 +94,7 @@ class LeaseJob(Job, Generic[RowT, ResultT]):
         batch = await self._claims.run_batch(organization_id, limit=limit)
         for start in range(0, len(batch.results), self._unit_rows):
             unit = batch.results[start : start + self._unit_rows]
-            self._in_flight[self.start(unit)] = organization_id
+            self._in_flight[asyncio.ensure_future(self.carry_out(unit))] = organization_id
         return batch.count
 
     async def _settle_finished(self) -> None:

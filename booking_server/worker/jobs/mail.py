@@ -67,9 +67,9 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         written = await self.writes.run_turn(stop, batches=WRITES_MAX)
         return written + await super().start_due(stop)
 
-    def start(self, unit: Sequence[ClaimedMail]) -> "asyncio.Future[None]":
+    async def carry_out(self, unit: Sequence[ClaimedMail]) -> None:
         mailer = SandboxMailer() if unit[0].is_of_sandbox else self._mailer  # a unit is of one organization
-        return asyncio.ensure_future(mailer.send(unit, self._record))
+        await mailer.send(unit, self._record)
 
     async def settle(self, finished: "Sequence[asyncio.Future[None]]") -> None:
         """Log the exception of a unit: its mails are due again when their leases have expired."""
@@ -94,32 +94,19 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         return notifications.claim(tx, self._installation, organization_id, mail_ids, lease_s=LEASE_S)
 
     async def _record(self, results: Sequence[MailResult]) -> None:
-        """Record results as soon as they are known, together, or if that fails one by one."""
-        try:
-            await self._write(results)
-        except Exception as error:
-            if is_outage(error):
-                raise
-            for result in results:
-                await self._record_one(result)
+        """Record results as soon as they are known.
+
+        A mail whose result cannot be recorded is parked: when its lease has expired it is sent once more.
+        """
+        await self.claims.settle_each(results, notifications.record, _row_of)
         for result in results:
             self.results[result.outcome.value] += 1
             if result.outcome in (MailOutcome.REFUSED, MailOutcome.DELAYED):
                 log.warning("the mail %s was not accepted (%s): %s", result.claimed.id, result.outcome, result.error)
 
-    async def _record_one(self, result: MailResult) -> None:
-        """Record a result. A mail whose result cannot be recorded is parked: when its lease has expired it is sent once
-        more."""
-        try:
-            await self._write([result])
-        except Exception as error:
-            if is_outage(error):
-                raise
-            await self.claims.park(result.claimed.organization_id, result.claimed.id, error)
 
-    async def _write(self, results: Sequence[MailResult]) -> None:
-        mails = [(result.claimed.organization_id, result.claimed.id) for result in results]
-        await self.claims.settle(lambda tx: notifications.record(tx, results), mails)
+def _row_of(result: MailResult) -> tuple[str, str]:
+    return result.claimed.organization_id, result.claimed.id
 
 
 def mail_job(settings: Settings, database: Database, installation: Installation) -> MailJob:

@@ -9,7 +9,7 @@ from functools import partial
 from booking_core import bookings, payments
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Installation
-from booking_core.base.errors import Unavailable, is_outage
+from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
@@ -74,71 +74,52 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         finally:
             await asyncio.to_thread(self._threads.shutdown)
 
-    def start(self, unit: Sequence[ClaimedRefund]) -> "asyncio.Future[RefundResult]":
-        lease_ends_at = self._database.clock() + round(self._lease_s * SECOND)
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit[0], lease_ends_at)
+    async def carry_out(self, unit: Sequence[ClaimedRefund]) -> RefundResult:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit[0])
 
     async def start_due(self, stop: asyncio.Event) -> int:
         """Record the results of before, then lease what is due."""
         unsettled, self._unsettled = self._unsettled, []
-        await self._settle_each(unsettled)
+        await self._settle(unsettled)
         return await super().start_due(stop)
 
     async def settle(self, finished: "Sequence[asyncio.Future[RefundResult]]") -> None:
-        """Record the results together, or if that fails one by one, so that no result is lost for another."""
-        results = _results(finished)
-        try:
-            await self._record(results)
-        except Exception as error:
-            if is_outage(error):
-                raise
-            await self._settle_each(results)
+        """Record the results, without calls that raised: their leases expire, and they delay no other result."""
+        for error in filter(None, (future.exception() for future in finished)):
+            log.error("a refund could not be sent to the gateway", exc_info=error)
+        await self._settle([future.result() for future in finished if not future.exception()])
 
-    async def _settle_each(self, results: Sequence[RefundResult]) -> None:
-        for result in results:
-            try:
-                await self._record([result])
-            except Exception as error:
-                if is_outage(error):
-                    raise
-                await self._keep_or_park(result, error)
+    async def _settle(self, results: Sequence[RefundResult]) -> None:
+        """Record results. One whose booking is locked is kept for the next turn while its lease lasts."""
+        if not results:
+            return
+        failed = await self._claims.settle_each(results, self._record, _row_of)
+        unrecorded = [result for result, _ in failed]
+        self.results.update(each.outcome.value for each in results if each not in unrecorded)
+        self._unsettled += [
+            each for each, error in failed if isinstance(error, Unavailable) and self._is_leased(each.claimed)
+        ]
 
-    async def _keep_or_park(self, result: RefundResult, error: Exception) -> None:
-        """Keep a result whose booking is locked while its lease lasts; park the refund of one that fails."""
-        claimed = result.claimed
-        if not isinstance(error, Unavailable):
-            await self._claims.park(claimed.organization_id, claimed.id, error)
-        elif self._database.clock() < claimed.at - claimed.ahead + round(self._lease_s * SECOND):
-            self._unsettled.append(result)
+    def _is_leased(self, claimed: ClaimedRefund) -> bool:
+        return self._database.clock() < claimed.at - claimed.ahead + round(self._lease_s * SECOND)
 
-    async def _record(self, results: Sequence[RefundResult]) -> None:
-        def write(tx: Tx) -> None:
-            tx.limit_lock_waits(LOCK_WAIT_MS)
-            bookings.settle_refunds(tx, results, first_delay_s=self._first_wait_s)
+    def _record(self, tx: Tx, results: Sequence[RefundResult]) -> None:
+        tx.limit_lock_waits(LOCK_WAIT_MS)
+        bookings.settle_refunds(tx, results, first_delay_s=self._first_wait_s)
 
-        await self._claims.settle(write, [(result.claimed.organization_id, result.claimed.id) for result in results])
-        self.results.update(result.outcome.value for result in results)
-
-    def _send(self, claimed: ClaimedRefund, lease_ends_at: int) -> RefundResult:
+    def _send(self, claimed: ClaimedRefund) -> RefundResult:
         """Call the gateway, unless the lease has expired.
 
         A machine that slept for a day would otherwise send an idempotency key that was checked the day before and that
         the gateway has forgotten since.
         """
-        if self._database.clock() >= lease_ends_at:
+        if not self._is_leased(claimed):
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
         return self._gateways.of(claimed).refund(claimed)
 
 
-def _results(finished: "Sequence[asyncio.Future[RefundResult]]") -> list[RefundResult]:
-    """Return the results, without calls that raised: their leases expire, and they delay no other result."""
-    results = []
-    for future in finished:
-        if error := future.exception():
-            log.error("a refund could not be sent to the gateway", exc_info=error)
-        else:
-            results.append(future.result())
-    return results
+def _row_of(result: RefundResult) -> tuple[str, str]:
+    return result.claimed.organization_id, result.claimed.id
 
 
 def refund_job(settings: Settings, database: Database, installation: Installation) -> RefundJob:

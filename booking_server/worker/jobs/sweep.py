@@ -9,16 +9,16 @@ of another, or its own other rows.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
-from booking_core.db.due import DueRow, DueWork, Owner, Page, Processed
+from booking_core.db.due import NIL_ID, DueRow, DueWork, Owner, Page, Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.records import parked
 from booking_core.records.parked import ParkedRow
-from booking_server.worker.jobs.rotation import Rotation
 
 log = logging.getLogger("booking.jobs")
 
@@ -30,21 +30,35 @@ LOCK_WAIT_MS = 100
 """The time that a batch waits for a lock. A row that stays locked is found again by the next pass."""
 FAILURES_MAX = 5
 """Rows in a row that fail before their organization is parked as a whole: the cause is hardly in the rows."""
+EXAMINED_AT_ONCE = 500
+"""Organizations that one statement examines."""
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 Process = Callable[[Tx, str, Sequence[str]], Processed[T]]
 """Processes due rows of an organization, by their keys. It checks again that they are due, and skips locked ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch(Generic[T]):
-    """The result of a batch."""
+    """The rows of a batch that were processed, and their results."""
 
-    count: int = 0
-    """Rows that were processed, be it in part."""
-    results: Sequence[T] = ()
+    done: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    results: list[T] = field(default_factory=list)
+    last: str | None = None
+    """The row that was tried last, when the others were not tried."""
     has_more: bool = False
     """The organization may have more due rows that can be processed in this turn."""
+
+    @property
+    def count(self) -> int:
+        return len(self.done) + len(self.left)
+
+    def add(self, processed: Processed[T]) -> None:
+        self.done += processed.done
+        self.left += processed.left
+        self.results += processed.results
 
 
 @dataclass(slots=True)
@@ -54,22 +68,6 @@ class _Pass:
     after: DueRow | None = None
     has_left: bool = False
     """Rows were left that another pass has to process."""
-
-
-@dataclass(slots=True)
-class _Attempts(Generic[T]):
-    """The rows of a batch that were processed one by one."""
-
-    done: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    results: list[T] = field(default_factory=list)
-    last: str | None = None
-    """The row that was tried last, when the others were not tried."""
-
-    def add(self, processed: Processed[T]) -> None:
-        self.done += processed.done
-        self.left += processed.left
-        self.results += processed.results
 
 
 class Sweep(Generic[T]):
@@ -104,7 +102,8 @@ class Sweep(Generic[T]):
         self._observe = observe
         self._unresolved: set[tuple[str, str]] = set()
         """Parked rows, and organizations, of which rows are leased."""
-        self._rotation = Rotation()
+        self._last_served = NIL_ID
+        """The organization that was served last, in this process: the next turn continues behind it."""
         self._passes: dict[str, _Pass] = {}
         self._failures: Counter[str] = Counter()
         """Rows of each organization that failed since the last that did not."""
@@ -140,18 +139,27 @@ class Sweep(Generic[T]):
 
     async def organizations(self, limit: int) -> list[str]:
         """Return the organizations with due rows that come next, at most `limit`."""
-
-        def read(tx: Tx) -> list[Owner]:
-            examine = lambda after, at_once: self._work.organizations(tx, after=after, limit=at_once)  # noqa: E731
-            return self._rotation.due(examine, limit)
-
-        found = await asyncio.to_thread(self._database.read, read)
+        found = await asyncio.to_thread(self._database.read, lambda tx: list(islice(self._due(tx), limit)))
         self._offsets = {owner.id: owner.clock_offset for owner in found if owner.clock_offset}
         return [owner.id for owner in found]
 
-    def follow(self, organization_id: str, clock_offset: int) -> None:
-        """Take the clock of a sandbox for that much ahead."""
-        self._offsets[organization_id] = clock_offset
+    def _due(self, tx: Tx) -> Iterator[Owner]:
+        """Yield the organizations with due rows, beginning behind the one that was served last."""
+        last = self._last_served
+        yield from self._due_between(tx, last, None)
+        if last != NIL_ID:
+            yield from self._due_between(tx, NIL_ID, last)
+
+    def _due_between(self, tx: Tx, after: str, last: str | None) -> Iterator[Owner]:
+        while page := self._work.organizations(tx, after=after, limit=EXAMINED_AT_ONCE):
+            for owner in page:
+                if last is not None and owner.id > last:
+                    return
+                if owner.is_due:
+                    yield owner
+            if len(page) < EXAMINED_AT_ONCE:
+                return
+            after = page[-1].id
 
     def _set_clock(self, tx: Tx, organization_id: str) -> None:
         """Let the statements of a transaction take the instant of a sandbox whose clock is ahead for the present."""
@@ -161,18 +169,17 @@ class Sweep(Generic[T]):
 
     async def run_batch(self, organization_id: str, *, limit: int | None = None) -> Batch[T]:
         """Process the next due rows of an organization in one transaction, or if that fails one by one."""
-        self._rotation.was_served(organization_id)
+        self._last_served = organization_id
         position = self._passes.setdefault(organization_id, _Pass())
         page, known = await self._find(organization_id, position, limit or self._limit)
         if not page.rows and position.after is not None:  # the pass is over: the next one begins
             position.after = None
             page, known = await self._find(organization_id, position, limit or self._limit)
-        if _waits(known, organization_id):
-            return Batch()
-        keys = [row.key for row in page.rows if not _waits(known, row.key)]
-        attempts: _Attempts[T] = await self._attempt(organization_id, keys, known) if keys else _Attempts()
-        has_more = self._advance(organization_id, page, attempts)
-        return Batch(len(attempts.done) + len(attempts.left), attempts.results, has_more)
+        batch: Batch[T] = Batch()
+        if not _waits(known, organization_id):
+            await self._process_keys(organization_id, [row.key for row in page.rows], known, batch)
+            batch.has_more = self._advance(organization_id, page, batch)
+        return batch
 
     async def _find(self, organization_id: str, position: _Pass, limit: int) -> tuple[Page, Mapping[str, ParkedRow]]:
         def read(tx: Tx) -> tuple[Page, Mapping[str, ParkedRow]]:
@@ -183,62 +190,42 @@ class Sweep(Generic[T]):
 
         return await asyncio.to_thread(self._database.read, read)
 
-    def _advance(self, organization_id: str, page: Page, attempts: _Attempts[T]) -> bool:
+    def _advance(self, organization_id: str, page: Page, batch: Batch[T]) -> bool:
         """Move the pass behind the rows that were tried, and return whether the organization goes on in this turn."""
         position = self._passes[organization_id]
-        position.has_left |= bool(attempts.left)
-        if attempts.last is not None:
-            position.after = next(row for row in page.rows if row.key == attempts.last)
+        position.has_left |= bool(batch.left)
+        if batch.last is not None:
+            position.after = next(row for row in page.rows if row.key == batch.last)
             return False
         position.after = page.after
         if page.after is None:
             del self._passes[organization_id]
-            return position.has_left and bool(attempts.done or attempts.left)
+            return position.has_left and batch.count > 0
         return True
 
     # One batch ---------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]) -> _Attempts[T]:
-        attempts: _Attempts[T] = _Attempts()
-        error = await self._try(organization_id, keys, known, attempts)
+    async def _process_keys(
+        self, organization_id: str, found: Sequence[str], known: Mapping[str, ParkedRow], batch: Batch[T]
+    ) -> None:
+        """Process the rows that do not wait in one transaction, or if that fails one by one."""
+        keys = [key for key in found if not _waits(known, key)]
+        error = await self._try(organization_id, keys, known, batch) if keys else None
         if error is None:
-            return attempts
-        if len(keys) == 1:
-            await self._fail(organization_id, keys[0], error, attempts)
-            return attempts
+            return
         for key in keys:
-            error = await self._try(organization_id, [key], known, attempts)
+            if len(keys) > 1:
+                error = await self._try(organization_id, [key], known, batch)
             if error is not None:
-                await self._fail(organization_id, key, error, attempts)
-            if attempts.last is not None:
-                break
-        return attempts
+                await self._fail(organization_id, key, error, batch)
+            if batch.last is not None:
+                return
 
     async def _try(
-        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], attempts: _Attempts[T]
+        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], batch: Batch[T]
     ) -> Exception | None:
         """Process rows in one transaction, and return its error, unless the database is away for all."""
-        try:
-            attempts.add(await self._transaction(organization_id, keys, known))
-        except Exception as error:
-            if is_outage(error):
-                raise
-            return error
-        self._failures.pop(organization_id, None)
-        return None
 
-    async def _fail(self, organization_id: str, key: str, error: Exception, attempts: _Attempts[T]) -> None:
-        """Park a row, and with the last of many that failed in a row its organization."""
-        await self.park(organization_id, key, error)
-        self._failures[organization_id] += 1
-        if self._failures[organization_id] >= FAILURES_MAX:
-            attempts.last = key
-            del self._failures[organization_id]
-            await self.park(organization_id, organization_id, error)
-
-    async def _transaction(
-        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]
-    ) -> Processed[T]:
         def write(tx: Tx) -> Processed[T]:
             tx.limit_lock_waits(LOCK_WAIT_MS)
             self._set_clock(tx, organization_id)
@@ -246,7 +233,23 @@ class Sweep(Generic[T]):
             self._unpark(tx, organization_id, known, processed)
             return processed
 
-        return await asyncio.to_thread(self._database.write, write)
+        try:
+            batch.add(await asyncio.to_thread(self._database.write, write))
+        except Exception as error:
+            if is_outage(error):
+                raise
+            return error
+        self._failures.pop(organization_id, None)
+        return None
+
+    async def _fail(self, organization_id: str, key: str, error: Exception, batch: Batch[T]) -> None:
+        """Park a row, and with the last of many that failed in a row its organization."""
+        await self.park(organization_id, key, error)
+        self._failures[organization_id] += 1
+        if self._failures[organization_id] >= FAILURES_MAX:
+            batch.last = key
+            del self._failures[organization_id]
+            await self.park(organization_id, organization_id, error)
 
     def _unpark(self, tx: Tx, organization_id: str, known: Mapping[str, ParkedRow], processed: Processed[T]) -> None:
         repaired = known.keys() & {*processed.done, *processed.left, organization_id}
@@ -270,6 +273,28 @@ class Sweep(Generic[T]):
 
         await asyncio.to_thread(self._database.write, settle)
         self._unresolved -= repaired  # only now: the transaction may have run twice, or failed
+
+    async def settle_each(
+        self,
+        results: Sequence[ResultT],
+        write: Callable[[Tx, Sequence[ResultT]], None],
+        row_of: Callable[[ResultT], tuple[str, str]],
+    ) -> list[tuple[ResultT, Exception]]:
+        """Record results together, or if that fails one by one; park the row of one that fails, and return those.
+
+        Args:
+            row_of: returns the organization and the id of the row of a result.
+        """
+        try:
+            await self.settle(lambda tx: write(tx, results), [row_of(each) for each in results])
+        except Exception as error:
+            if is_outage(error):
+                raise
+            if len(results) > 1:
+                return [failed for each in results for failed in await self.settle_each([each], write, row_of)]
+            await self.park(*row_of(results[0]), error)
+            return [(results[0], error)]
+        return []
 
     async def park(self, organization_id: str, subject_id: str, error: Exception) -> None:
         """Park what failed; a row that is locked, or whose database is busy, is only passed over."""

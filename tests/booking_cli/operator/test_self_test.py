@@ -129,7 +129,7 @@ class Unheard(self_test.Receiver):
 @pytest.mark.usefixtures("copied_schema")
 def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "Receiver", Unheard)
-    monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
+    monkeypatch.setattr("booking_server.worker.queue.webhooks.claim", lambda *_, **__: [])
     result = booking("demo", "--once")
     assert result.code == 1
     assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 20 s", "false"]

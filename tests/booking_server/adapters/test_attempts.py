@@ -14,7 +14,7 @@ from support.world import SECRET, FixedClock, make_world
 
 from booking_core.db.engine import Database
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.worker.worker import Worker
+from booking_server.worker.process import Worker
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 EVENTS = 60

@@ -18,8 +18,8 @@ from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.upkeep import cells
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.jobs.periodic import periodic_jobs
-from booking_server.worker.worker import Worker
+from booking_server.worker.jobs import periodic_jobs
+from booking_server.worker.process import Worker
 
 NAMES = ("first", "c2")
 

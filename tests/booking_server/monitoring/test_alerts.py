@@ -27,9 +27,9 @@ from booking_server.cells.monitoring import CellsMonitor
 from booking_server.monitoring.exposition import render
 from booking_server.monitoring.installation import Installation
 from booking_server.monitoring.metrics import Metrics
+from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import MailJob
-from booking_server.worker.jobs.periodic import periodic_jobs
-from booking_server.worker.worker import Worker
+from booking_server.worker.process import Worker
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"

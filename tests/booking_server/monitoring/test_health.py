@@ -26,8 +26,7 @@ from booking_server.app import create_app
 from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Health, Part, Parts, Status, failed
 from booking_server.monitoring.polled import Polled
 from booking_server.monitoring.shutdown import announcing
-from booking_server.worker.heartbeat import Heartbeat
-from booking_server.worker.loops import FailureLog, Turns
+from booking_server.worker.loops import FailureLog, Heartbeat, Turns
 
 
 class Elapsed:

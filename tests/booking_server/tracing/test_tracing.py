@@ -28,7 +28,7 @@ from booking_server.app import create_app
 from booking_server.tracing import setup
 from booking_server.tracing.deliveries import TracedSender
 from booking_server.tracing.tracing import Tracing
-from booking_server.worker.signing import signed_headers
+from booking_server.worker.deliveries import signed_headers
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = f"00-{TRACE_ID}-{SPAN_ID}-01"

@@ -5,16 +5,15 @@ After a jump nothing expires before the clock was steady for half an hour. The t
 """
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from support import databases
 from support.operations import Operations
-from support.world import DAY, HOUR, FixedClock, World, make_world
+from support.world import DAY, HOUR, World
 
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Tx
 from booking_core.upkeep import sandboxes
 from booking_core.upkeep.sandboxes.store import Clocks
 from booking_server.worker.jobs.expiry import SETTLE_S, ExpiryJob
@@ -52,10 +51,9 @@ class Machine:
 
 
 @pytest.fixture
-def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    database = Database(fresh_database_url, clock=clock)
-    yield make_world(database, clock, cancel_under_minimum=True)
-    database.close()
+def world(alone: World) -> World:
+    alone.change(tables.organizations, alone.org, cancel_under_minimum=True)
+    return alone
 
 
 @pytest.fixture

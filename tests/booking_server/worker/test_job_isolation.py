@@ -7,7 +7,7 @@ number of transactions.
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +30,16 @@ from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.records import retention_clock
 from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import Report
-from booking_server.worker.jobs.announcements import AnnouncementJob
-from booking_server.worker.jobs.erasure import ErasureJob
-from booking_server.worker.jobs.expiry import ExpiryJob
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
-from booking_server.worker.jobs.payment_checks import OF_ONE_MAX, PaymentCheckJob
-from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.jobs.payments import OF_ONE_MAX, PaymentCheckJob
+from booking_server.worker.jobs.periodic import Job, SweepJob
 from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.jobs.retention import RetentionJob
 from booking_server.worker.jobs.sweep import Sweep
 
 Row = dict[str, Any]
-Fill = Callable[[World, int], list[tuple[Table, list[Row]]]]
+Fill = Callable[[World, int], "Filled"]
 AGES_AGO = NOON - 400 * DAY
 BACKLOGS = (100, 10_000)
 BATCHES = 2
@@ -64,32 +61,37 @@ class Case:
 
 # Rows ------------------------------------------------------------------------------------------------------------
 
+Filled = list[tuple[Table, list[Row]]]
+
+
+def _own(world: World, count: int, **columns: Any) -> list[tuple[int, Row]]:
+    """Return numbered rows with an organization and an id."""
+    made = ids(hash(world.org) % 1000)
+    return [(number, {"organization_id": world.org, "id": next(made)} | columns) for number in range(count)]
+
+
+def _without_id(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "id"}
+
 
 def _departures(world: World, count: int, **columns: Any) -> list[Row]:
-    experience, made = world.experience(min_participants=3), ids(hash(world.org) % 1000)
-    return [
-        {
-            "organization_id": world.org,
-            "id": next(made),
-            "experience_id": experience,
-            "starts_at": NOON - MINUTE + number,
-            "seats_total": 9,
-            "seats_ceiling": 9,
-            "created_at": NOON,
-            "updated_at": NOON,
-        }
-        | columns
-        for number in range(count)
-    ]
+    experience = world.experience(min_participants=3)
+    base = {"experience_id": experience, "seats_total": 9, "seats_ceiling": 9, "created_at": NOON, "updated_at": NOON}
+    return [row | {"starts_at": NOON - MINUTE + n} | columns for n, row in _own(world, count, **base)]
 
 
-def closed(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def closed(world: World, count: int) -> Filled:
     world.change(tables.organizations, world.org, cancel_under_minimum=True)
     return [(tables.departures, _departures(world, count))]
 
 
-def cancelling(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def cancelling(world: World, count: int) -> Filled:
     return [(tables.departures, _departures(world, count, status="cancelled", cancelling="admin"))]
+
+
+def touched_departures(world: World, count: int) -> Filled:
+    found = _departures(world, count)
+    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(found)])]
 
 
 def _bookings(world: World, count: int, **columns: Any) -> list[Row]:
@@ -99,126 +101,102 @@ def _bookings(world: World, count: int, **columns: Any) -> list[Row]:
     return [row | {"expires_at": NOON - count + number} | columns for number, row in enumerate(rows)]
 
 
-def expired(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def expired(world: World, count: int) -> Filled:
     return [(tables.bookings, _bookings(world, count, status="pending", payment_status="pending"))]
 
 
-def expiring_keys(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    made = ids(hash(world.org) % 1000)
-    names = [next(made) for _ in range(count)]
-    base = {"organization_id": world.org, "name": "till", "prefix": "svc_1", "scopes": "[]", "created_at": NOON}
-    keys = [
-        base | {"id": name, "key_hash": f"{world.org} {name}", "expires_at": NOON + DAY + n}
-        for n, name in enumerate(names)
-    ]
-    return [(tables.api_keys, keys)]
+def expiring_keys(world: World, count: int) -> Filled:
+    keys = _own(world, count, name="till", prefix="svc_1", scopes="[]", created_at=NOON)
+    rows = [row | {"key_hash": f"{world.org} {n}", "expires_at": NOON + DAY + n} for n, row in keys]
+    return [(tables.api_keys, rows)]
 
 
-def outbox_rows(world: World, count: int, **columns: Any) -> list[tuple[Table, list[Row]]]:
+KIND = OutboxKind.STAFF_KEY_EXPIRING_MAIL.value
+
+
+def outbox_rows(world: World, count: int, **columns: Any) -> Filled:
     payload = json.dumps({"name": "till", "prefix": "svc_1", "expires_at": NOON + DAY})
-    made = ids(hash(world.org) % 1000)
-    base = {"organization_id": world.org, "kind": OutboxKind.STAFF_KEY_EXPIRING_MAIL.value, "payload": payload}
-    at = {"status": "queued", "created_at": NOON}
-    rows = [
-        base
-        | at
-        | {"key": f"{world.org}:{number:06}", "subject_id": next(made), "due_at": NOON - count + number}
-        | columns
-        for number in range(count)
-    ]
+    rows = []
+    for n, row in _own(world, count, kind=KIND, payload=payload, status="queued", created_at=NOON):
+        own = {"key": f"{world.org}:{n:06}", "subject_id": row["id"], "due_at": NOON - count + n}
+        rows.append(_without_id(row) | own | columns)
     return [(tables.effects, rows)]
 
 
-def mail_rows(world: World, count: int, **columns: Any) -> list[tuple[Table, list[Row]]]:
-    made, keys = ids(hash(world.org) % 1000), world.installation.secret_keys
-    rows = []
-    for number in range(count):
-        mail_id = next(made)
-        row = {
-            "organization_id": world.org,
-            "id": mail_id,
-            "effect_key": mail_id,
-            "kind": OutboxKind.STAFF_KEY_EXPIRING_MAIL.value,
-            "recipient": "staff@example.com",
-            "message_id": mail_id,
-            "message": keys.seal("mail", b"Subject: hi\r\n\r\n", world.org, mail_id),
-            "status": "queued",
-            "next_attempt_at": NOON - count + number,
-            "created_at": NOON,
+def mail_rows(world: World, count: int, **columns: Any) -> Filled:
+    keys, rows = world.installation.secret_keys, []
+    for n, row in _own(world, count, kind=KIND, recipient="staff@example.com", status="queued", created_at=NOON):
+        message = keys.seal("mail", b"Subject: hi\r\n\r\n", world.org, row["id"])
+        own = {
+            "effect_key": row["id"],
+            "message_id": row["id"],
+            "message": message,
+            "next_attempt_at": NOON - count + n,
         }
-        rows.append(row | columns)
+        rows.append(row | own | columns)
     return [(tables.mails, rows)]
 
 
-def parked_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def parked_mails(world: World, count: int) -> Filled:
     return mail_rows(world, count, next_attempt_at=END_OF_TIME)
 
 
-def due_refunds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+MONEY = {"currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
+
+
+def due_refunds(world: World, count: int) -> Filled:
     bookings = _bookings(world, count, status="cancelled", cancelled_at=NOON, expires_at=None)
     made = ids(hash(world.org) % 1000 + 1)
-    own = {"organization_id": world.org, "currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
     payments, refunds = [], []
     for number, row in enumerate(bookings):
         payment_id, refund_id = next(made), next(made)
-        of = own | {"booking_id": row["id"]}
+        of = MONEY | {"organization_id": world.org, "booking_id": row["id"]}
         payments.append(of | {"id": payment_id, "payment_intent": f"pi_{number}", "status": "paid"})
         due_at = {"status": "requested", "next_attempt_at": NOON - count + number}
         refunds.append(of | {"id": refund_id, "payment_id": payment_id} | due_at)
     return [(tables.bookings, bookings), (tables.payments, payments), (tables.refunds, refunds)]
 
 
-def due_checks(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def due_checks(world: World, count: int) -> Filled:
     bookings = _bookings(world, count, status="pending", payment_status="pending")
-    own = {"organization_id": world.org, "currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
-    intents = [
-        own
-        | {"booking_id": row["id"], "intent_id": f"pi_{number}", "status": "open", "check_at": NOON - count + number}
-        for number, row in enumerate(bookings)
-    ]
+    own, intents = MONEY | {"organization_id": world.org, "status": "open"}, []
+    for number, row in enumerate(bookings):
+        check_at = NOON - count + number
+        intents.append(own | {"booking_id": row["id"], "intent_id": f"pi_{number}", "check_at": check_at})
     return [(tables.bookings, bookings), (tables.payment_intents, intents)]
 
 
-def ended_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def ended_mails(world: World, count: int) -> Filled:
     return mail_rows(world, count, status="sent", next_attempt_at=None, completed_at=AGES_AGO, created_at=AGES_AGO)
 
 
-def unmailed(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def unmailed(world: World, count: int) -> Filled:
     return outbox_rows(world, count, status="done", completed_at=AGES_AGO, last_error="no_address")
 
 
-def old_holds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    departure, made = world.departure(world.experience()), ids(hash(world.org) % 1000)
-    base = {"organization_id": world.org, "departure_id": departure, "seats": 1}
-    times = {"created_at": AGES_AGO, "expires_at": AGES_AGO}
-    return [(tables.holds, [base | times | {"id": next(made)} for _ in range(count)])]
+def old_holds(world: World, count: int) -> Filled:
+    departure, times = world.departure(world.experience()), {"created_at": AGES_AGO, "expires_at": AGES_AGO}
+    return [(tables.holds, [row for _, row in _own(world, count, departure_id=departure, seats=1, **times)])]
 
 
-def old_answers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    base = {"organization_id": world.org, "fingerprint": "f", "status": 201, "body_sealed": "x", "created_at": AGES_AGO}
-    return [(tables.idempotency, [base | {"key": f"{world.org}:{number:06}"} for number in range(count)])]
+def old_answers(world: World, count: int) -> Filled:
+    made = _own(world, count, fingerprint="f", status=201, body_sealed="x", created_at=AGES_AGO)
+    return [(tables.idempotency, [_without_id(row) | {"key": f"{world.org}:{n:06}"} for n, row in made])]
 
 
-def old_events(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    made = ids(hash(world.org) % 1000)
-    return [(tables.events, [event(world.org, next(made), number + 1, AGES_AGO) for number in range(count)])]
+def old_events(world: World, count: int) -> Filled:
+    return [(tables.events, [event(world.org, row["id"], n + 1, AGES_AGO) for n, row in _own(world, count)])]
 
 
-def unfinished_erasures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    made, base = ids(hash(world.org) % 1000), {"organization_id": world.org, "addresses": "[]", "position": "[]"}
-    times = {"requested_at": AGES_AGO, "progressed_at": AGES_AGO}
-    return [(tables.erasures, [base | times | {"customer_id": next(made), "step": "bookings"} for _ in range(count)])]
+def unfinished_erasures(world: World, count: int) -> Filled:
+    base = {"addresses": "[]", "position": "[]", "requested_at": AGES_AGO, "progressed_at": AGES_AGO}
+    made = _own(world, count, step="bookings", **base)
+    return [(tables.erasures, [_without_id(row) | {"customer_id": row["id"]} for _, row in made])]
 
 
-def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+def old_customers(world: World, count: int) -> Filled:
     world.database.write(lambda tx: retention_clock.advance(tx, None, 0.0))
-    made = ids(hash(world.org) % 1000)
-    return [(tables.customers, [customer(world.org, next(made), AGES_AGO + n) for n in range(count)])]
-
-
-def touched_departures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
-    found = _departures(world, count)
-    return [(tables.departures, [row | {"announce_at": NOON - count + n} for n, row in enumerate(found)])]
+    return [(tables.customers, [customer(world.org, row["id"], AGES_AGO + n) for n, row in _own(world, count)])]
 
 
 SWEEPS = {
@@ -243,8 +221,6 @@ PURGES = {
     "stored_answers": Case("idempotency", "key", "true", old_answers),
     "events": Case("events", "id", "true", old_events),
 }
-OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
-"""Purges of the delivery queue, which has tests of its own."""
 
 
 # Two organizations -----------------------------------------------------------------------------------------------
@@ -317,7 +293,7 @@ def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
     """Return every sweep that a job holds, by name."""
     held = [value for job in jobs for value in vars(job).values()]
     for job in jobs:
-        if isinstance(job, ErasureJob | ExpiryJob):
+        if isinstance(job, SweepJob):
             held += [task.sweep for task in job.tasks]
     return {sweep.name: sweep for sweep in held if isinstance(sweep, Sweep)}
 
@@ -331,11 +307,9 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    kinds = {AnnouncementJob, ErasureJob, ExpiryJob, MailJob, PaymentCheckJob, RefundJob, RetentionJob}
-    assert {type(job) for job in jobs} == kinds, "a new job: add its steps here"
-    assert set(sweeps_of(jobs)) == set(SWEEPS)
+    assert set(sweeps_of(jobs)) == set(SWEEPS), "a new job: add its steps here"
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
-    assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
+    assert {kind.name for kind in retention.kinds} == set(PURGES)
 
 
 @pytest.mark.parametrize("backlog", BACKLOGS)
@@ -443,9 +417,8 @@ def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Ne
 # Purges ----------------------------------------------------------------------------------------------------------
 
 
-def retention(neighbours: Neighbours, batch: int = 20) -> RetentionJob:
-    settings = Settings(database_url=neighbours.url)
-    return RetentionJob(settings, neighbours.database, batch=batch)
+def retention(neighbours: Neighbours) -> RetentionJob:
+    return RetentionJob(Settings(database_url=neighbours.url), neighbours.database, limit=1)
 
 
 @pytest.mark.parametrize("backlog", BACKLOGS)
@@ -481,7 +454,7 @@ def test_a_purge_that_fails_for_one_organization_is_parked(
         neighbours.clock.advance(SECOND)
     assert neighbours.left(case, neighbours.small) == []
     assert neighbours.parked() == [(f"purge_{name}", neighbours.large.org)]
-    assert sum("cannot be deleted" in record.message for record in caplog.records) == 1
+    assert sum("cannot be processed" in record.message for record in caplog.records) == 1
     neighbours.repair_row(case)
     neighbours.clock.advance(HOUR)
     asyncio.run(job.run_turn(asyncio.Event()))
@@ -594,46 +567,59 @@ def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(nei
 def test_a_purge_costs_nothing_for_the_rows_of_another_organization(neighbours: Neighbours, name: str) -> None:
     neighbours.fill(PURGES[name], 10_000)
     databases.analyze(neighbours.url)
-    kinds = [kind for kind in retention(neighbours).kinds(NOON) if kind.name == name]
+    job = retention(neighbours)
+    job.at, kinds = NOON, [kind for kind in job.kinds if kind.name == name]
     with explaining(neighbours.url) as explained:
         for kind in kinds:
-            affordable(explained(lambda tx, kind=kind: kind.organizations(tx, NIL_ID, 500)), neighbours.url)
+            affordable(explained(lambda tx, kind=kind: kind.organizations(tx, after=NIL_ID, limit=500)), neighbours.url)
             if databases.is_sqlite(neighbours.url):  # a DELETE cannot be explained on PostgreSQL without its rows
-                affordable(explained(lambda tx, kind=kind: kind.purge(tx, neighbours.small.org, 20)), neighbours.url)
+                affordable(explained(lambda tx, kind=kind: kind.delete(tx, neighbours.small.org, 20)), neighbours.url)
 
 
 # Calls that hang -------------------------------------------------------------------------------------------------
+
+
+async def until_stopped(job: Job, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        await job.run_turn(stop)
+
+
+def run_until(job: Job, is_served: Callable[[], Awaitable[object]], release: Callable[[], None]) -> None:
+    """Run a job whose calls for one organization hang, until the other one is served."""
+
+    async def work() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.create_task(until_stopped(job, stop))
+        async with asyncio.timeout(30):
+            assert await is_served()
+        release()
+        stop.set()
+        await loop
+        await job.close()
+
+    asyncio.run(work())
+
+
+def mailing(neighbours: Neighbours, mailer: Any) -> MailJob:
+    return MailJob(neighbours.database, neighbours.small.installation, mailer, Mailbox("Office", "a@b.example"))
 
 
 def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(neighbours: Neighbours) -> None:
     case = SWEEPS["send_mails"]
     neighbours.fill(case, 100)
     sent, released = asyncio.Event(), asyncio.Event()
-    large = neighbours.large.org
 
     class HangingMailer:
         delivers = True
 
         async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
-            if mails[0].organization_id == large:
+            if mails[0].organization_id == neighbours.large.org:
                 await released.wait()
             else:
                 sent.set()
             await report([MailResult(each, MailOutcome.SENT) for each in mails])
 
-    async def work() -> None:
-        job = MailJob(
-            neighbours.database, neighbours.small.installation, HangingMailer(), Mailbox("Office", "a@b.example")
-        )
-        stop = asyncio.Event()
-        loop = asyncio.create_task(until_stopped(job, stop))
-        await asyncio.wait_for(sent.wait(), 30)
-        released.set()
-        stop.set()
-        await loop
-        await job.close()
-
-    asyncio.run(work())
+    run_until(mailing(neighbours, HangingMailer()), sent.wait, released.set)
     assert neighbours.left(case, neighbours.small) == []
 
 
@@ -654,25 +640,17 @@ def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbou
                 sent.set()
             await report([MailResult(each, MailOutcome.SENT) for each in mails])
 
-    async def work() -> None:
-        job = MailJob(neighbours.database, neighbours.small.installation, Mailing(), Mailbox("Office", "a@b.example"))
-        run_batch = job.writes.run_batch
+    job = mailing(neighbours, Mailing())
+    run_batch = job.writes.run_batch
 
-        async def then_owed(*arguments: Any, **named: Any) -> Any:
-            batch = await run_batch(*arguments, **named)
-            if rows:
-                databases.fill(neighbours.url, tables.effects, [rows.pop()])
-            return batch
+    async def then_owed(*arguments: Any, **named: Any) -> Any:
+        batch = await run_batch(*arguments, **named)
+        if rows:
+            databases.fill(neighbours.url, tables.effects, [rows.pop()])
+        return batch
 
-        job.writes.run_batch = then_owed  # type: ignore[method-assign]
-        stop = asyncio.Event()
-        loop = asyncio.create_task(until_stopped(job, stop))
-        await asyncio.wait_for(sent.wait(), 30)
-        stop.set()
-        await loop
-        await job.close()
-
-    asyncio.run(work())
+    job.writes.run_batch = then_owed  # type: ignore[method-assign]
+    run_until(job, sent.wait, lambda: None)
     assert left[0] >= backlog - 2 * WRITE_BATCH
 
 
@@ -680,50 +658,19 @@ def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbou
     case = SWEEPS["send_refunds"]
     neighbours.fill(case, 100)
     sent, released = threading.Event(), threading.Event()
-    large = neighbours.large.org
 
     class HangingGateway:
         def refund(self, claimed: ClaimedRefund) -> RefundResult:
-            if claimed.organization_id == large:
+            if claimed.organization_id == neighbours.large.org:
                 assert released.wait(60)
             else:
                 sent.set()
             return RefundResult(claimed, RefundOutcome.REFUNDED, f"re_{claimed.id}")
 
-    async def work() -> None:
-        job, stop = RefundJob(neighbours.database, HangingGateway()), asyncio.Event()
-        loop = asyncio.create_task(until_stopped(job, stop))
-        assert await asyncio.to_thread(sent.wait, 30)
-        released.set()
-        stop.set()
-        await loop
-        await job.close()
-
-    asyncio.run(work())
+    job = RefundJob(neighbours.database, HangingGateway())
+    run_until(job, lambda: asyncio.to_thread(sent.wait, 30), released.set)
     assert neighbours.left(case, neighbours.small) == []
     assert {row["status"] for row in neighbours.small.rows(tables.refunds)} == {"succeeded"}
-
-
-class HangingStripe:
-    """A Stripe that never answers one account, and refuses all others."""
-
-    def __init__(self, hanging: str) -> None:
-        self.asked, self.released = asyncio.Event(), asyncio.Event()
-        self.hangs = 0
-        self._hanging = hanging
-
-    async def _ask(self, api_key: str, *_: object) -> Any:
-        if api_key == self._hanging:
-            self.hangs += 1
-            await self.released.wait()
-        else:
-            self.asked.set()
-        raise Unavailable
-
-    look_up = cancel = _ask
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 def _api_key(world: World) -> str:
@@ -734,25 +681,27 @@ def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_anoth
     neighbours.fill(SWEEPS["check_payments"], 20)
     for world in (neighbours.large, neighbours.small):
         configure(world, api_key=_api_key(world))
+    asked, released, hangs = asyncio.Event(), asyncio.Event(), list[str]()
 
-    async def work() -> int:
-        stripe, stop = HangingStripe(_api_key(neighbours.large)), asyncio.Event()
-        job = PaymentCheckJob(neighbours.database, neighbours.small.installation, stripe)
-        loop = asyncio.create_task(until_stopped(job, stop))
-        await asyncio.wait_for(stripe.asked.wait(), 30)
-        hangs = stripe.hangs
-        stripe.released.set()
-        stop.set()
-        await loop
-        await job.close()
-        return hangs
+    class HangingStripe:
+        async def look_up(self, api_key: str, *_: object) -> Any:
+            if api_key == _api_key(neighbours.large):
+                hangs.append(api_key)
+                await released.wait()
+            else:
+                seen.append(len(hangs))
+                asked.set()
+            raise Unavailable
 
-    assert asyncio.run(work()) <= OF_ONE_MAX
+        cancel = look_up
 
+        async def aclose(self) -> None:
+            """Do nothing."""
 
-async def until_stopped(job: Job, stop: asyncio.Event) -> None:
-    while not stop.is_set():
-        await job.run_turn(stop)
+    seen = list[int]()
+    job = PaymentCheckJob(neighbours.database, neighbours.small.installation, HangingStripe())
+    run_until(job, asked.wait, released.set)
+    assert seen[0] <= OF_ONE_MAX
 
 
 def test_a_refund_whose_result_cannot_be_recorded_is_parked_and_all_others_are_recorded(

@@ -6,34 +6,32 @@ from typing import Any
 
 import pytest
 
-from booking_server.worker import delivery_loop, loops
-from booking_server.worker.delivery_loop import DeliveryLoop
-from booking_server.worker.pacing import Pauses
+from booking_server.worker import deliveries, loops
+from booking_server.worker.deliveries import DeliveryLoop, Pauses
 
 
 def claimed(endpoint_id: str, pause: int) -> Any:
     return SimpleNamespace(endpoint_id=endpoint_id, pause=pause)
 
 
-def test_without_a_pause_the_loop_polls() -> None:
+@pytest.mark.parametrize(
+    ("notes", "now_s", "wait_s"),
+    [
+        pytest.param([([("a", 0)], 10, 10)], 10, 0.5, id="without a pause the loop polls"),
+        pytest.param([([("a", 400_000), ("b", 100_000)], 10, 10.01)], 10.02, 0.09, id="the first pause that ends"),
+        pytest.param(
+            [([("a", 100_000)], 10, 10), ([], 10.09, 10.11)], 10.11, 0, id="a pause that ended after the claim"
+        ),
+        pytest.param(
+            [([("a", 100_000)], 10, 10), ([], 10.12, 10.13)], 10.13, 0.5, id="a pause that ended before the claim"
+        ),
+    ],
+)
+def test_the_loop_waits_for_the_first_pause_that_ends(notes: list[Any], now_s: float, wait_s: float) -> None:
     pauses = Pauses()
-    pauses.note([claimed("a", 0)], began_s=10, now_s=10)
-    assert pauses.wait_s(10, 0.5) == 0.5
-
-
-def test_the_first_pause_that_ends_is_waited_for() -> None:
-    pauses = Pauses()
-    pauses.note([claimed("a", 400_000), claimed("b", 100_000)], began_s=10, now_s=10.01)
-    assert pauses.wait_s(10.02, 0.5) == pytest.approx(0.09)
-
-
-def test_a_pause_that_ended_behind_the_last_claim_is_not_forgotten() -> None:
-    pauses = Pauses()
-    pauses.note([claimed("a", 100_000)], began_s=10, now_s=10)
-    pauses.note([], began_s=10.09, now_s=10.11)
-    assert pauses.wait_s(10.11, 0.5) == 0
-    pauses.note([], began_s=10.12, now_s=10.13)
-    assert pauses.wait_s(10.13, 0.5) == 0.5
+    for found, began_s, noted_s in notes:
+        pauses.note([claimed(*each) for each in found], began_s=began_s, now_s=noted_s)
+    assert pauses.wait_s(now_s, 0.5) == pytest.approx(wait_s)
 
 
 def test_the_loop_waits_no_longer_than_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,4 +58,4 @@ def test_the_loop_waits_no_longer_than_the_pause(monkeypatch: pytest.MonkeyPatch
     loop = DeliveryLoop(queue, None, loops.FailureLog(), loops.Turns())  # type: ignore[arg-type]
     asyncio.run(loop.run(asyncio.Event()))
     (waited,) = waits
-    assert 0 < waited <= 0.1 < delivery_loop.POLL_S
+    assert 0 < waited <= 0.1 < deliveries.POLL_S

@@ -18,7 +18,7 @@ from booking_core.db.engine import Database
 from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
-from booking_server.worker.delivery_queue import DeliveryQueue
+from booking_server.worker.queue import DeliveryQueue
 
 UNRECORDED = "the result of every delivery can be recorded"
 

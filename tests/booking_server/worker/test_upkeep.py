@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from support import databases
 from support.hooks import Hooks
-from support.world import HOUR, SECRET, FixedClock, World, make_world
+from support.world import HOUR, SECRET, World
 
 from booking_core import webhooks
 from booking_core.base.settings import Settings
@@ -16,16 +16,8 @@ from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
 from booking_core.webhooks import Step
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.process import running
-from booking_server.worker.upkeep import EVERY, PAUSE, UpkeepJob
-from booking_server.worker.worker import Worker
-
-
-@pytest.fixture
-def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    database = Database(fresh_database_url, clock=clock)
-    yield make_world(database, clock)
-    database.close()
+from booking_server.worker.jobs.upkeep import EVERY, PAUSE, UpkeepJob
+from booking_server.worker.process import Worker, running
 
 
 def recovering(world: World) -> Hooks:

@@ -5,13 +5,13 @@ import base64
 import hashlib
 import hmac
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.api import Api
 from support.databases import is_sqlite
-from support.hooks import Hooks, follow
+from support.hooks import Hooks
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
@@ -22,17 +22,17 @@ from booking_core.base.errors import Unavailable
 from booking_core.base.settings import Settings
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.delivery_queue import DeliveryQueue
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.notifier import listen, open_notifier
-from booking_server.worker.process import running
-from booking_server.worker.worker import Worker
+from booking_server.worker.process import Worker, running
+from booking_server.worker.queue import DeliveryQueue
 
 OK = Sent(200, "ok", None, 5)
 BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
-SECRET_OF_ENDPOINT = "whsec_" + base64.b64encode(b"0" * 32).decode()
+WANTED = (EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.BOOKING_CANCELLED)
 
 
 class Receiver:
@@ -61,16 +61,11 @@ def url_of(world: World) -> str:
 
 
 @pytest.fixture
-def endpoint(world: World) -> str:
-    made = {"url": url_of(world), "status": "enabled", "enabled_at": world.clock()}
-    endpoint_id = world.insert(tables.webhook_endpoints, **made, created_at=world.clock(), updated_at=world.clock())
-    follow(world, endpoint_id, "booking.created", "booking.confirmed", "booking.cancelled")
-    secret_id = tokens.new_id()
-    place = (world.org, endpoint_id, secret_id)
-    sealed = world.installation.secret_keys.seal("webhook_secret", SECRET_OF_ENDPOINT.encode(), *place)
-    secret = {"id": secret_id, "endpoint_id": endpoint_id, "secret_sealed": sealed}
-    world.insert(tables.webhook_secrets, **secret, created_at=world.clock())
-    return endpoint_id
+def hooks(world: World) -> Hooks:
+    """An organization with an endpoint."""
+    made = Hooks(world)
+    made.endpoint(*WANTED, url=url_of(world))
+    return made
 
 
 def worker(world: World, receiver: Receiver) -> Worker:
@@ -86,36 +81,34 @@ def deliveries(world: World) -> list[dict[str, object]]:
     return sorted(world.rows(tables.deliveries), key=lambda row: row["event_sequence"])
 
 
-def test_events_are_delivered_in_order_and_verify(api: Api, world: World, endpoint: str) -> None:
+def test_events_are_delivered_in_order_and_verify(api: Api, world: World, hooks: Hooks) -> None:
     booking = api.book(world.departure(world.experience())).json()
     api.cancel(booking["id"])
     receiver = Receiver(world)
     turn(world, receiver)
     mine = [request for request in receiver.requests if booking["id"].encode() in request[1]]
-    assert [headers["Svc-Event-Type"] for headers, _ in mine] == [
-        "booking.created",
-        "booking.confirmed",
-        "booking.cancelled",
-    ]
+    assert [headers["Svc-Event-Type"] for headers, _ in mine] == list(WANTED)
+    (secret,) = hooks.secrets.values()
     for headers, body in mine:
-        delivery = webhook_verify.verify(body, headers, SECRET_OF_ENDPOINT, now=world.clock() / 1e6)
+        delivery = webhook_verify.verify(body, headers, secret, now=world.clock() / 1e6)
         assert delivery.event_id == headers["Svc-Event-Id"]
         assert delivery.json()["data"]["object"]["manage_url"] is None
         assert headers["User-Agent"] == "Svc-Webhooks/1.0"
     assert {row["status"] for row in deliveries(world)} == {"succeeded"}
 
 
-def test_standard_webhooks_headers_verify(api: Api, world: World, endpoint: str) -> None:
+def test_standard_webhooks_headers_verify(api: Api, world: World, hooks: Hooks) -> None:
     api.book(world.departure(world.experience()))
     receiver = Receiver(world)
     turn(world, receiver)
     headers, body = receiver.requests[-1]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    digest = hmac.digest(b"0" * 32, signed, hashlib.sha256)
+    (secret,) = hooks.secrets.values()
+    digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, hashlib.sha256)
     assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
 
 
-def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world: World, endpoint: str) -> None:
+def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world: World, hooks: Hooks) -> None:
     api.book(world.departure(world.experience()))
     receiver = Receiver(world, BROKEN)
     turn(world, receiver)
@@ -135,7 +128,7 @@ def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world:
     assert deliveries(world)[0]["status"] == "succeeded"
 
 
-def test_six_failures_make_a_delivery_dead(api: Api, world: World, endpoint: str) -> None:
+def test_six_failures_make_a_delivery_dead(api: Api, world: World, hooks: Hooks) -> None:
     api.book(world.departure(world.experience()))
     receiver = Receiver(world, *[BROKEN] * 100)
     for _ in range(8):
@@ -146,7 +139,7 @@ def test_six_failures_make_a_delivery_dead(api: Api, world: World, endpoint: str
     assert len(receiver.requests) == 12
 
 
-def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, endpoint: str) -> None:
+def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, hooks: Hooks) -> None:
     class Broken(Receiver):
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
             await super().send(url, headers, body)
@@ -162,7 +155,7 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, e
 
 
 def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
-    api: Api, world: World, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, world: World, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.book(world.departure(world.experience()))
     receiver, claim = Receiver(world), webhooks.claim
@@ -172,7 +165,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
 
         def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
             claimed = claim(*args, **kwargs)
-            if any(each.endpoint_id == endpoint for each in claimed):
+            if any(each.organization_id == world.org for each in claimed):
                 loop.call_soon_threadsafe(stop.set)
             return claimed
 
@@ -185,14 +178,6 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     assert [row["status"] for row in deliveries(world)] == ["succeeded", "succeeded"]
     assert [row["lease_until"] for row in deliveries(world)] == [None, None]
     assert len(receiver.requests) == 2
-
-
-@pytest.fixture
-def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """Return the only organization of its database."""
-    database = Database(fresh_database_url, clock=clock)
-    yield make_world(database, clock)
-    database.close()
 
 
 def test_an_attempt_is_dated_after_the_end_of_the_one_that_it_follows(
@@ -351,7 +336,7 @@ def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
 ) -> None:
     if is_sqlite(fresh_database_url):
         pytest.skip("the worker of an SQLite file lives in the process that commits")
-    monkeypatch.setattr("booking_server.worker.delivery_loop.POLL_S", 3600)
+    monkeypatch.setattr("booking_server.worker.deliveries.POLL_S", 3600)
     world = make_world(Database(fresh_database_url, clock=clock), clock)
     hooks, receiver = Hooks(world), Receiver(world)
     hooks.endpoint(url=receiver.url)

@@ -37,7 +37,7 @@ from booking_core.db.engine import Tx
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_server.worker.signing import signed_headers
+from booking_server.worker.deliveries import signed_headers
 from webhook_verify import Verifier, generate_secret
 
 Booking = Callable[..., Any]

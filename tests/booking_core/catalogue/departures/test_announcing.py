@@ -17,7 +17,7 @@ from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from booking_core.upkeep import doctor
 from booking_core.upkeep.doctor import announcements
 from booking_core.webhooks import change as change_endpoint
-from booking_server.worker.jobs.announcements import AnnouncementJob
+from booking_server.worker.jobs import announcement_job
 
 ANNOUNCED = EventType.DEPARTURE_UPDATED
 
@@ -189,7 +189,7 @@ def test_the_job_counts_what_it_published_and_what_looked_the_same(
     announcer.ops.book(departure)
     announcer.work()
     world.clock.advance(HOUR)
-    job = AnnouncementJob(world.database)
+    job = announcement_job(world.database)
     asyncio.run(job.run_once())  # those of other tests
     job.results.clear()
     world.clock.advance(SECOND)

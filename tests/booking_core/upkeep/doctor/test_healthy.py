@@ -134,7 +134,6 @@ def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
     assert found(history) == []
     assert {finding.invariant for finding in found(history, doctor.CheckOptions(overdue_s=600))} == {
         "a delivery is sent when it is due, and an expired lease is rescued",
-        "a payment is looked up at Stripe when it is due",
         "a pending booking expires when its time to pay ends",
         "a refund is sent when it is due",
         "outbox rows and mails are processed when they are due",

@@ -1,11 +1,10 @@
 """The job of erasures: requests at once, and a pass over old customers once a day."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from support.rows import customer
-from support.world import DAY, HOUR, FixedClock, World, make_world
+from support.world import DAY, HOUR, World
 
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE
@@ -13,17 +12,14 @@ from booking_core.base.context import Actor
 from booking_core.base.settings import Settings
 from booking_core.customers import erasures
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.records import retention_clock
-from booking_server.worker.jobs.erasure import ErasureJob
+from booking_server.worker.jobs import erasure_job
+from booking_server.worker.jobs.periodic import Job
 
 
 @pytest.fixture
-def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """A database of its own: a pass reads the customers of all organizations."""
-    database = Database(fresh_database_url, clock=clock)
-    yield make_world(database, clock)
-    database.close()
+def world(alone: World) -> World:
+    return alone
 
 
 @pytest.fixture
@@ -33,11 +29,11 @@ def customer_id(world: World) -> str:
     return world.insert(tables.customers, **row)
 
 
-def job_of(world: World, days: int | None = None) -> ErasureJob:
-    return ErasureJob(Settings(guest_retention_days=days), world.database, world.installation)
+def job_of(world: World, days: int | None = None) -> Job:
+    return erasure_job(Settings(guest_retention_days=days), world.database, world.installation)
 
 
-def turn(job: ErasureJob) -> int:
+def turn(job: Job) -> int:
     return asyncio.run(job.run_turn(asyncio.Event()))
 
 

@@ -21,7 +21,6 @@ from booking_core.notifications.rules import SEND_RETRY_DELAYS
 from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import CONNECTIONS_MAX, Report
 from booking_server.worker.jobs.mail import OF_ONE_MAX, SEND_BATCH, WRITE_BATCH, MailJob, mail_folder, mail_job
-from booking_server.worker.jobs.periodic import periodic_jobs
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 STAFF = OutboxKind.STAFF_BOOKING_MAIL
@@ -216,24 +215,22 @@ def test_the_folder_lies_beside_an_sqlite_file_and_is_named_for_postgresql() -> 
     assert mail_folder(Settings(database_url="postgresql://localhost/booking", mail_dir="m")) == Path("m")
 
 
-def test_mail_is_one_of_the_periodic_jobs(mails: Mails) -> None:
-    settings = Settings(database_url=str(mails.world.database.url), secret_key=SECRET)
-    assert "mail" in {each.name for each in periodic_jobs(settings, mails.world.database, mails.world.installation)}
-
-
 # Settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["smtp://", "smtp://mail.example:port", "smtp://mail.example:0", "http://mail.example"])
-def test_an_smtp_url_that_names_no_server_is_refused_at_the_start(url: str) -> None:
-    with pytest.raises(SettingError, match="BOOKING_SMTP_URL"):
-        Settings.from_environment({"BOOKING_SMTP_URL": url})
-
-
-@pytest.mark.parametrize("text", ["nobody", "a@b.example, c@d.example", "Ada <a@b.example", "a@bücher.example", "x <>"])
-def test_a_sender_that_is_not_one_mailbox_is_refused_at_the_start(text: str) -> None:
-    with pytest.raises(SettingError, match="BOOKING_MAIL_FROM"):
-        Settings.from_environment({"BOOKING_MAIL_FROM": text})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            ("BOOKING_SMTP_URL", url)
+            for url in ("smtp://", "smtp://a.example:port", "smtp://a.example:0", "http://a.b")
+        ),
+        *(("BOOKING_MAIL_FROM", text) for text in ("nobody", "a@b.c, d@e.f", "Ada <a@b.c", "a@bücher.example", "x <>")),
+    ],
+)
+def test_a_setting_that_names_no_server_or_not_one_mailbox_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        Settings.from_environment({name: value})
 
 
 def test_the_password_is_not_logged(mails: Mails, server: MailServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules
 from booking_server.adapters.stripe import StripeGateway
-from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.refunds import IN_FLIGHT_MAX, OF_ONE_MAX, RefundJob, refund_job
 
 
@@ -175,7 +175,7 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
     async def turn() -> None:
         (claimed,) = await asyncio.to_thread(due.claim_refunds, till.world.database, lease_s=0)
         till.world.clock.advance(25 * HOUR)
-        answered = await job.start([claimed])
+        answered = await job.carry_out([claimed])
         assert (answered.outcome, answered.reason) == (RefundOutcome.UNKNOWN, "lease_lost")
         await job.close()
 

@@ -1,28 +1,89 @@
-"""The worker's side of the delivery table: claims due deliveries, records results and rescues expired leases."""
+"""The worker's side of the delivery table: claims due deliveries, records results and rescues expired leases.
+
+`Slots` bounds the attempts in flight. A result that cannot be recorded is parked, and keeps no other from being
+recorded.
+"""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from booking_core import webhooks
 from booking_core.base import tokens
-from booking_core.base.clock import SECOND, has_passed
+from booking_core.base.clock import MINUTE, SECOND, has_passed
 from booking_core.base.context import Installation
-from booking_core.base.errors import is_outage
+from booking_core.base.errors import BookingError, is_outage
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
-from booking_server.worker.parking import Endpoint, Parking, endpoint_of
-from booking_server.worker.slots import ClaimLimits, Slots
 
 log = logging.getLogger("booking.worker")
 
 T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
+SLOTS = 512
+"""Attempts in flight at once, in one process."""
+CLAIM_MAX = 128
+"""The most that one statement claims. A good part of its cost, and of the cost of recording results together, is the
+same for one row as for a hundred; with more than this, bookings on SQLite, which has one writer, would be slowed
+down."""
+SLOW_SLOTS = SLOTS // 2
+"""The slots for endpoints whose last attempt timed out: however many hang, half of the slots stay free for the
+others."""
+PER_ENDPOINT = 16
+FREE_PER_ENDPOINT = 4
+"""An endpoint has at most one attempt in flight for this many free slots. The fewer are free, the less an endpoint may
+add to its own, so that many endpoints that hang, and are not known to be slow yet, never hold all of them."""
+PER_ORGANIZATION = 10 * PER_ENDPOINT
+"""Enough for each endpoint of an organization: with less, nine that hang would keep the tenth waiting."""
+TRIES = 3
+"""A lock or a timeout may pass: a result is recorded again in so many turns."""
+REST = MINUTE
+"""For this time nothing is claimed for an endpoint with a parked result: its next results would undo those of others,
+again and again."""
+
+
+@dataclass(slots=True)
+class Slots:
+    """The attempts in flight, by endpoint."""
+
+    by_endpoint: Counter[str] = field(default_factory=Counter)
+    slow: int = 0
+    """Attempts for endpoints whose last attempt timed out."""
+
+    @property
+    def free(self) -> int:
+        return SLOTS - self.by_endpoint.total()
+
+    def limits(self, *, full: Iterable[str] = ()) -> dict[str, Any]:
+        """Return the arguments of `webhooks.claim`: half of the free slots, so the following claim sees what is left.
+
+        Args:
+            full: endpoints that are to get nothing.
+        """
+        free = self.free
+        return {
+            "free": min((free + 1) // 2, CLAIM_MAX),
+            "in_flight": {**self.by_endpoint, **dict.fromkeys(full, PER_ENDPOINT)},
+            "slow_free": max(0, SLOW_SLOTS - self.slow),
+            "per_endpoint": max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
+            "per_organization": PER_ORGANIZATION,
+        }
+
+    def take(self, claimed: ClaimedDelivery) -> None:
+        self.by_endpoint[claimed.endpoint_id] += 1
+        self.slow += claimed.timed_out_before
+
+    def release(self, claimed: ClaimedDelivery) -> None:
+        self.by_endpoint[claimed.endpoint_id] -= 1
+        if not self.by_endpoint[claimed.endpoint_id]:
+            del self.by_endpoint[claimed.endpoint_id]  # or the counter grows with every endpoint ever served
+        self.slow -= claimed.timed_out_before
 
 
 class DeliveryQueue:
@@ -33,7 +94,6 @@ class DeliveryQueue:
         self._database = database
         self._installation = installation
         self._slots = Slots()
-        self._parking = Parking()
         self._worker = tokens.new_id()
         self._results: list[DeliveryResult] = []
         self._settled: list[ClaimedDelivery] = []
@@ -44,6 +104,12 @@ class DeliveryQueue:
         """Deliveries of this or another worker whose lease expired without a result."""
         self._is_behind = False
         """Results could not be recorded, since the database was away."""
+        self._tries: Counter[str] = Counter()
+        """By attempt how often its result could not be recorded by itself."""
+        self._resting: dict[str, int] = {}
+        """Endpoints with a parked result, and the instants at which their rest ends."""
+        self.parked = 0
+        """The results that were parked: their leases expire, and the deliveries are rescued."""
 
     @property
     def in_flight(self) -> int:
@@ -59,16 +125,15 @@ class DeliveryQueue:
         await self._rescue()
         if self._slots.free <= 0:
             return []
-        limits = self._slots.limits(full=self._parking.endpoints(self._database.clock()))
-        claimed = await self._claim(limits, webhooks.lease_s(self._settings.webhook_deadline_s))
+        now, lease_s = self._database.clock(), webhooks.lease_s(self._settings.webhook_deadline_s)
+        self._resting = {each: until for each, until in self._resting.items() if now < until <= now + REST}
+        limits = self._slots.limits(full=self._resting)
+        claimed = await self._write(
+            lambda tx: webhooks.claim(tx, self._installation, **limits, worker=self._worker, lease_s=lease_s)
+        )
         for each in claimed:
             self._slots.take(each)
         return claimed
-
-    async def _claim(self, limits: ClaimLimits, lease_s: int) -> list[ClaimedDelivery]:
-        return await self._write(
-            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
-        )
 
     def add_result(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt for the next call of `record`."""
@@ -90,25 +155,20 @@ class DeliveryQueue:
         When that fails for another reason, each is recorded by itself, and what cannot be recorded is parked.
         """
         results, self._results = self._results, []
-        together, apart = self._parking.split(results)
-        if together and not await self._record_together(together, apart):
-            apart = [*together, *apart]
-        await self._record_each(apart)
+        if results and not await self._record_together(results):
+            await self._record_each(results)
         self._is_behind = False
 
-    async def _record_together(self, together: list[DeliveryResult], others: list[DeliveryResult]) -> bool:
-        """Record the results, or return False when one of them cannot be recorded.
-
-        When the database is away these and the others are kept for the next call.
-        """
+    async def _record_together(self, results: list[DeliveryResult]) -> bool:
+        """Record the results, and return whether that was possible. Keep them when the database is away."""
         try:
-            await self._write(lambda tx: self._record(tx, together))
+            await self._write(lambda tx: self._record(tx, results))
         except BaseException as error:
             if isinstance(error, Exception) and not is_outage(error):
                 return False
-            self._keep([*together, *others])
+            self._keep(results)
             raise
-        for result in together:
+        for result in results:
             self._release(result.claimed)
         return True
 
@@ -118,28 +178,41 @@ class DeliveryQueue:
         The results of its endpoint that follow are kept too, so that they are recorded in their order.
         """
         last: Exception | None = None
-        kept: set[Endpoint] = set()
+        kept: set[str] = set()
         for place, result in enumerate(results):
-            if endpoint_of(result) in kept:
-                self._keep([result])
-                continue
+            endpoint_id = result.claimed.endpoint_id
             try:
-                await self._write(partial(self._record, results=[result]))
+                if endpoint_id not in kept:
+                    await self._write(partial(self._record, results=[result]))
             except BaseException as error:
                 if not isinstance(error, Exception) or is_outage(error):
                     self._keep(results[place:])
                     raise
-                if not self._parking.is_parked(result, error):
-                    self._keep([result])
-                    kept.add(endpoint_of(result))
+                if not self._is_last_try(result, error):
+                    kept.add(endpoint_id)
                     last = error
-                    continue
-                self._parking.park(result, error, self._database.clock())
+                else:
+                    self._park(result, error)
+            if endpoint_id in kept:
+                self._keep([result])
             else:
-                self._parking.forget(result)
-            self._release(result.claimed)
+                self._tries.pop(result.claimed.attempt_id, None)
+                self._release(result.claimed)
         if last:
             raise last
+
+    def _is_last_try(self, result: DeliveryResult, error: Exception) -> bool:
+        """Count a try, and return whether the result is given up."""
+        self._tries[result.claimed.attempt_id] += 1
+        return not isinstance(error, BookingError) or self._tries[result.claimed.attempt_id] >= TRIES
+
+    def _park(self, result: DeliveryResult, error: Exception) -> None:
+        claimed = result.claimed
+        self.parked += 1
+        self._resting[claimed.endpoint_id] = self._database.clock() + REST
+        text = "the result of attempt %s of delivery %s to endpoint %s cannot be recorded (parked so far: %d)"
+        subject = (claimed.attempt_id, claimed.delivery_id, claimed.endpoint_id)
+        log.error(text, *subject, self.parked, exc_info=error)
 
     def _release(self, claimed: ClaimedDelivery) -> None:
         self._slots.release(claimed)
@@ -181,11 +254,8 @@ class DeliveryQueue:
                 await self._write(partial(webhooks.park, key=key))
 
     def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
-        webhooks.record(tx, results, **self._rules())
-
-    def _rules(self) -> dict[str, Any]:
-        settings = self._settings
-        return {"retry_delays_s": settings.webhook_waits_s, "disable_after_s": settings.webhook_disable_after_s}
+        delays_s, disable_after_s = self._settings.webhook_waits_s, self._settings.webhook_disable_after_s
+        webhooks.record(tx, results, retry_delays_s=delays_s, disable_after_s=disable_after_s)
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)

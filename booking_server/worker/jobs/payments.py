@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from booking_core.base.context import Installation
-from booking_core.base.errors import BookingError, is_outage
+from booking_core.base.errors import BookingError
 from booking_core.base.settings import Settings
 from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import IntentUpdate, PaymentCheck
@@ -23,6 +23,7 @@ IN_FLIGHT_MAX = 32
 OF_ONE_MAX = 8
 """Calls at once for one organization: the others have the rest while its calls hang."""
 
+Answer = tuple[PaymentCheck, IntentUpdate]
 Result = tuple[PaymentCheck, IntentUpdate | None]
 
 
@@ -44,7 +45,6 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
     def __init__(self, database: Database, installation: Installation, intents: Intents) -> None:
         self.checks = Sweep("check_payments", database, checkouts.DUE, self._claim, is_lease=True)
         super().__init__(self.checks, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
-        self._database = database
         self._installation = installation
         self._intents = intents
         self._of_sandboxes = SandboxIntents()
@@ -52,11 +52,9 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
     def _claim(self, tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> Processed[PaymentCheck]:
         return checkouts.claim(tx, self._installation, organization_id, booking_ids)
 
-    def start(self, unit: Sequence[PaymentCheck]) -> "asyncio.Future[Result]":
-        return asyncio.ensure_future(self._ask(unit[0]))
-
-    async def _ask(self, check: PaymentCheck) -> Result:
+    async def carry_out(self, unit: Sequence[PaymentCheck]) -> Result:
         """Return the state of a payment; without an answer the check is due again when its lease has expired."""
+        (check,) = unit
         intents: Intents | SandboxIntents = self._of_sandboxes if check.is_of_sandbox else self._intents
         ask = intents.cancel if check.must_cancel else intents.look_up
         try:
@@ -75,25 +73,22 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
             check, update = future.result()
             self.results["unknown" if update is None else update.state.value] += 1
             if update is not None:
-                await self._record(check, update)
+                await self.checks.settle_each([(check, update)], self._record, _row_of)
 
-    async def _record(self, check: PaymentCheck, update: IntentUpdate) -> None:
-        def write(tx: Tx) -> None:
-            tx.limit_lock_waits(LOCK_WAIT_MS)
+    def _record(self, tx: Tx, answers: Sequence[Answer]) -> None:
+        tx.limit_lock_waits(LOCK_WAIT_MS)
+        for check, update in answers:
             checkouts.settle(tx, self._installation, check, update)
-
-        try:
-            await self.checks.settle(write, [(check.organization_id, check.booking_id)])
-        except Exception as error:
-            if is_outage(error):
-                raise
-            await self.checks.park(check.organization_id, check.booking_id, error)
 
     async def close(self) -> None:
         try:
             await super().close()
         finally:
             await self._intents.aclose()
+
+
+def _row_of(answer: Answer) -> tuple[str, str]:
+    return answer[0].organization_id, answer[0].booking_id
 
 
 def payment_check_job(settings: Settings, database: Database, installation: Installation) -> PaymentCheckJob:

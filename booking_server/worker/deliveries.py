@@ -7,17 +7,17 @@ id.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
+import webhook_verify
 from booking_core.base.clock import SECOND
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker import loops
-from booking_server.worker.delivery_queue import DeliveryQueue
-from booking_server.worker.pacing import Pauses
-from booking_server.worker.signing import signed_headers
+from booking_server.worker.queue import DeliveryQueue
+from webhook_verify.signature import Signer
 
 log = logging.getLogger("booking.worker")
 
@@ -27,6 +27,11 @@ STARTED_AT_ONCE = 16
 """Attempts that are started before the loop looks at its sockets again: to sign and send a whole claim takes as long as
 the database needs for the next one, which would wait for the loop meanwhile."""
 NAME = "the worker"
+USER_AGENT = "Svc-Webhooks/1.0"
+SIGNERS_MAX = 1024
+"""The endpoints whose keys stay prepared."""
+
+_signer = lru_cache(maxsize=SIGNERS_MAX)(Signer)
 
 
 class Sender(Protocol):
@@ -37,16 +42,31 @@ class Sender(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(NamedTuple):
     """An attempt that was claimed and is not settled."""
 
     attempt_id: str
-    is_over: bool = False
-    ended_at: int | None = None
-    """Once it is over; None: it has no result."""
-    following: "tuple[ClaimedDelivery, _Running, float] | None" = None
-    """The attempt about the same resource that is made next, and the time of the loop at which it began to wait."""
+    task: asyncio.Task[int | None]
+    """Returns the instant at which the attempt ended; None: it has no result."""
+
+
+class Pauses:
+    """The pauses after the claims of this process, by the loop's clock in seconds.
+
+    Those of other processes are not known here: polling finds what they leave.
+    """
+
+    def __init__(self) -> None:
+        self._ends_s: dict[str, float] = {}
+
+    def note(self, claimed: Iterable[ClaimedDelivery], *, began_s: float, now_s: float) -> None:
+        """Add the pauses after a claim, and drop those that were over when it began."""
+        self._ends_s = {endpoint: end_s for endpoint, end_s in self._ends_s.items() if end_s > began_s}
+        self._ends_s |= {each.endpoint_id: now_s + each.pause / SECOND for each in claimed if each.pause}
+
+    def wait_s(self, now_s: float, at_most_s: float) -> float:
+        """Return the seconds until the first pause is over, at most `at_most_s`."""
+        return min([at_most_s, *(max(0.0, end_s - now_s) for end_s in self._ends_s.values())])
 
 
 class DeliveryLoop:
@@ -59,7 +79,7 @@ class DeliveryLoop:
         self._turns = turns
         self._changed = asyncio.Event()
         self._pauses = Pauses()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[int | None]] = set()
         self._running: dict[str, _Running] = {}
         """By delivery its attempt, until no claim can have seen it as one in flight."""
 
@@ -142,37 +162,29 @@ class DeliveryLoop:
                 del self._running[settled.delivery_id]
 
     def _start_one(self, claimed: ClaimedDelivery) -> None:
-        """Start an attempt, or let it follow the one about the same resource that comes first (decision W13)."""
+        """Start an attempt, behind the one about the same resource that comes first (decision W13)."""
         before = self._running.get(claimed.after) if claimed.after else None
-        running = self._running[claimed.delivery_id] = _Running(claimed.attempt_id)
-        if before and not before.is_over:
-            before.following = claimed, running, asyncio.get_running_loop().time()
-        elif claimed.after and (before is None or before.ended_at is None):
-            self._give_up(claimed, running)  # it is made after the other one
-        else:
-            at = claimed.at if before is None else max(claimed.at, before.ended_at or 0)
-            task = asyncio.create_task(self._attempt(claimed, running, at))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        task = asyncio.create_task(self._attempt(claimed, before, asyncio.get_running_loop().time()))
+        self._running[claimed.delivery_id] = _Running(claimed.attempt_id, task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _give_up(self, claimed: ClaimedDelivery, running: _Running) -> None:
-        """Leave an attempt without a result, until its lease expires."""
-        self._queue.abandon(claimed)
-        running.is_over = True
+    async def _attempt(self, claimed: ClaimedDelivery, before: _Running | None, since: float) -> int | None:
+        """Make an attempt and return when it ended; None without a result.
 
-    async def _attempt(self, claimed: ClaimedDelivery, running: _Running, at: int) -> None:
-        """Make an attempt, and behind it the one that follows it, if there is one by then."""
-        running.ended_at = await self._send(claimed, at)
-        running.is_over = True
-        while running.following:
-            ended_at = running.ended_at
-            claimed, running, since = running.following
-            if ended_at is None:
-                self._give_up(claimed, running)
-            else:
-                # Not before the end of the other, which the loop noticed a little later.
-                running.ended_at = await self._send(claimed, max(claimed.at + _elapsed_us(since), ended_at))
-                running.is_over = True
+        One that follows another is made and dated after its end. Without a result of that, its lease expires.
+
+        Args:
+            since: the time of the loop at which the attempt was claimed.
+        """
+        if not claimed.after:
+            return await self._send(claimed, claimed.at)
+        ended_at = await before.task if before else None
+        if ended_at is None:
+            self._queue.abandon(claimed)
+            return None
+        elapsed_us = int((asyncio.get_running_loop().time() - since) * SECOND)
+        return await self._send(claimed, max(claimed.at + elapsed_us, ended_at))
 
     async def _send(self, claimed: ClaimedDelivery, at: int) -> int | None:
         """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""
@@ -188,11 +200,6 @@ class DeliveryLoop:
         return result.ended_at
 
 
-def _elapsed_us(since: float) -> int:
-    """Return the time since a reading of the loop's clock, so that a signature is dated when it is sent."""
-    return int((asyncio.get_running_loop().time() - since) * SECOND)
-
-
 def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
     return DeliveryResult(
         claimed=claimed,
@@ -202,3 +209,24 @@ def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
         response_excerpt=sent.excerpt,
         error=sent.error,
     )
+
+
+def signed_headers(claimed: ClaimedDelivery, at: int | None = None) -> list[tuple[str, str]]:
+    """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14).
+
+    They are dated at the instant, by default at that of the claim. Headers of the client come last; their names are
+    none of these. The trace context of the event is not signed: it says nothing of the event, and each attempt is a
+    span of its own.
+    """
+    timestamp, signer = (claimed.at if at is None else at) // SECOND, _signer(claimed.secrets)
+    return [
+        ("Content-Type", "application/json"),
+        ("User-Agent", USER_AGENT),
+        (webhook_verify.SIGNATURE_HEADER, signer.sign(claimed.body, timestamp=timestamp)),
+        (webhook_verify.EVENT_ID_HEADER, claimed.event_id),
+        (webhook_verify.EVENT_TYPE_HEADER, claimed.event_type),
+        (webhook_verify.DELIVERY_ID_HEADER, claimed.attempt_id),
+        *signer.standard_headers(claimed.body, message_id=claimed.event_id, timestamp=timestamp).items(),
+        *([("traceparent", claimed.traceparent)] if claimed.traceparent else []),
+        *(claimed.headers or ()),
+    ]

@@ -11,7 +11,7 @@ from booking_core import webhooks
 from booking_core.base.clock import SECOND, has_passed
 from booking_core.base.errors import Unavailable, is_outage
 from booking_core.db.engine import Database, Tx
-from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS
 
 log = logging.getLogger("booking.worker")
