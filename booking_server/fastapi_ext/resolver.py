@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from booking_core.base.errors import Malformed
 
+Declaration = Dependant
+"""FastAPI's declaration of a path operation or of a dependency."""
 Call = Callable[..., Any]
 Errors = list[Any]
 Extract = Callable[[Request], Any]
@@ -104,6 +106,9 @@ class Plan:
         _refuse_uncovered(dependant, is_operation=True)
         self._add(dependant)
         *self._dependencies, self._operation = self._steps
+        self.path: str = dependant.path or ""
+        self.calls = frozenset(step.call for step in self._steps)
+        """The functions that the path operation depends on, and its own."""
 
     def run(self, request: Request, body: Any, given: Mapping[Call, Any]) -> Any:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.
