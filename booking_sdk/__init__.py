@@ -373,6 +373,7 @@ __all__ = [
     "unwrap",
 ]
 
+_SHARED_MODELS = pkgutil.iter_modules(import_module("booking_core.models").__path__)
 _LAZY_MODULES = (
     "booking_sdk.models",
     "booking_sdk.pagination",
