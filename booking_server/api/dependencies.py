@@ -172,12 +172,13 @@ class Create(Operation):
         if mark in service.running:
             return await service.reads.read_for(credentials, refuse, is_list=False)
         with service.marked(mark):
-            return await service.create_booking(credentials, prepare, size=len(body))
+            return await service.create_booking(credentials, prepare, size=len(body.data))
 
     async def finish(self, request: ApiRequest, operate: Operate) -> Answer:
         create: CreateRequest = operate({})
-        size = len(request.read_body)
-        return await service_of(request).create_booking(credentials_of(request), lambda _: create, size=size)
+        body = await request.receive_body()
+        service, credentials = service_of(request), credentials_of(request)
+        return await service.create_booking(credentials, lambda _: create, size=len(body.data))
 
 
 class ApiRoute(routes.ApiRoute):

@@ -13,6 +13,7 @@ from fastapi.security import SecurityScopes
 from pydantic import BaseModel
 
 from booking_core.base.errors import Malformed
+from booking_server.fastapi_ext.requests import query_values
 
 Declaration = Dependant
 """FastAPI's declaration of a path operation or of a dependency."""
@@ -258,8 +259,4 @@ def _query(field: Any) -> Extract:
     assert model is not None
     aliases = [info.alias or name for name, info in model.model_fields.items()]
 
-    def extract(request: Request) -> dict[str, Any]:
-        query = request.query_params
-        return {alias: query.get(alias) for alias in aliases if alias in query}
-
-    return extract
+    return lambda request: query_values(request.scope["query_string"], aliases)

@@ -51,7 +51,7 @@ class Operation:
 
     async def respond(self, request: ApiRequest) -> Response:
         """Run the operation, and return the response."""
-        body = await request.body() if self._declaration.body_params else None
+        body = await request.receive_body() if self._declaration.body_params else None
         if overrides := request.app.dependency_overrides:
             operate = await Plan(self._declaration, self.given_late, overrides).resolve(request, body)
             return _response(await self.finish(request, operate))
