@@ -10,11 +10,10 @@ The clients and the errors are imported at once. Models and pydantic are importe
 them, because their import takes longer than that of everything else. The README is the guide.
 """
 
+import pkgutil
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from booking_core import models as _core_models
 from booking_core.models.limits import API_VERSION
 from booking_sdk._sync._transport import HttpClientLike
 from booking_sdk._sync.client import BookingClient
@@ -374,6 +373,7 @@ __all__ = [
     "unwrap",
 ]
 
+_SHARED_MODELS = pkgutil.iter_modules(import_module("booking_core.models").__path__)
 _LAZY_MODULES = (
     "booking_sdk.models",
     "booking_sdk.pagination",
@@ -382,7 +382,10 @@ _LAZY_MODULES = (
     "booking_sdk._sync.feed",
     "booking_sdk.event_parsing",
     "booking_sdk.params",
-    *(f"booking_core.models.{module.name}" for module in iter_modules(_core_models.__path__)),
+    *(
+        f"booking_core.models.{module.name}"
+        for module in pkgutil.iter_modules(import_module("booking_core.models").__path__)
+    ),
     "webhook_verify",
 )
 """The modules with the names that are imported on first use, in the order of the search."""

@@ -60,7 +60,7 @@ class Connections:
         self._process_id = os.getpid()
         self.is_closed: bool = False
         if http_client is None:
-            self._own = _blocking_client()
+            self._own = hold_deadlines(httpx.Client(verify=ssl_context()))
         else:
             hold_deadlines(http_client)
 
@@ -82,7 +82,7 @@ class Connections:
         if self._process_id != os.getpid():
             # A forked process shares the sockets of its parent: writing from both would garble the data of both.
             _inherited.append(self._own)
-            self._own, self._process_id = _blocking_client(), os.getpid()
+            self._own, self._process_id = hold_deadlines(httpx.Client(verify=ssl_context())), os.getpid()
         return self._own
 
     def close(self) -> None:
@@ -90,12 +90,6 @@ class Connections:
         self.is_closed = True
         if self._own is not None:
             self._own.close()
-
-
-def _blocking_client() -> httpx.Client:
-    client = httpx.Client(verify=ssl_context())
-    hold_deadlines(client)
-    return client
 
 
 class AsyncConnections:

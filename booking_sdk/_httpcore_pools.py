@@ -6,9 +6,11 @@ transport without them, such as a mock or another library's, these functions do 
 """
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from booking_sdk._attempt_timeout import AttemptTimeout, PhaseTimeout
+
+ClientT = TypeVar("ClientT")
 
 
 def _pools(client: Any) -> list[Any]:
@@ -38,12 +40,13 @@ def _take_leaked_from(pool: Any, timeout: AttemptTimeout) -> list[Any]:
         return leaked + list(pool._assign_requests_to_connections())
 
 
-def hold_deadlines(client: Any) -> None:
-    """Make the blocking reads and writes of a client end at the timeout of their attempt."""
+def hold_deadlines(client: ClientT) -> ClientT:
+    """Make the blocking reads and writes of a client end at the timeout of their attempt, and return the client."""
     for pool in _pools(client):
         backend = getattr(pool, "_network_backend", None)
         if backend is not None and not isinstance(backend, _TimedBackend):
             pool._network_backend = _TimedBackend(backend)
+    return client
 
 
 class _TimedBackend:

@@ -81,9 +81,7 @@ def parse_event(fields: Any) -> AnyEvent:
     Raises:
         ValueError: The value is not an event.
     """
-    event = cast("AnyEvent", Event.model_validate(fields))
-    warn_about_version(event.api_version)
-    return event
+    return cast("AnyEvent", _with_version_check(Event.model_validate(fields)))
 
 
 def parse_event_leniently(fields: Any, validate: Callable[[Any], Event]) -> Event:
@@ -117,7 +115,11 @@ _KINDS: dict[str, type] = {"id": str, "type": str, "api_version": str, "sequence
 
 
 def _with_version_check(event: Event) -> Event:
-    warn_about_version(event.api_version)
+    """Log once for each API version of an event that differs from this SDK's."""
+    version = event.api_version
+    if version != API_VERSION and version not in _other_versions:
+        _other_versions.add(version)
+        _log.warning("events have API version %s; this SDK was made for %s", version, API_VERSION)
     return event
 
 
@@ -126,10 +128,3 @@ FEED_EVENT: Any = Annotated[Event, AfterValidator(_with_version_check)]
 
 LENIENT_FEED_EVENT: Any = Annotated[FEED_EVENT, WrapValidator(parse_event_leniently)]
 """The type of an event from `events.follow`."""
-
-
-def warn_about_version(version: str) -> None:
-    """Log once for each API version of an event that differs from this SDK's."""
-    if version != API_VERSION and version not in _other_versions:
-        _other_versions.add(version)
-        _log.warning("events have API version %s; this SDK was made for %s", version, API_VERSION)

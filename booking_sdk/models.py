@@ -7,13 +7,17 @@ from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator
 from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
-from booking_core.models.bookings import Booking, CancelReason, CancelReasonName
+from booking_core.models.bookings import Booking as Booking
+from booking_core.models.bookings import BookingChange as BookingChange
+from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.checkouts import Checkout as Checkout
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
-from booking_core.models.gift_cards import GiftCard
+from booking_core.models.gift_cards import GiftCard as GiftCard
 from booking_core.models.money import Money
 from booking_core.models.webhooks import Attempt, WebhookEndpoint
+from booking_core.models.webhooks import WebhookEndpointWithSecret as WebhookEndpointWithSecret
 
 DeliveryAttempt = Attempt
 """An HTTP request of a delivery. The name differs from the SDK's own `Attempt`."""

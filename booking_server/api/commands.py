@@ -1,11 +1,12 @@
 """Dependencies of path operations that write: their Idempotency-Key, and the transaction of their command."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header
 
 from booking_core.base.context import Caller
 from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
@@ -19,8 +20,6 @@ from booking_server.api import errors
 from booking_server.api.dependencies import ServiceDep, mark_of
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import ApiRequest, RequestBody
-
-# Commands ------------------------------------------------------------------------------------------------------------
 
 _KEY_MIDDLE = f"{{{IDEMPOTENCY_KEY_LENGTH_MIN - 2},{IDEMPOTENCY_KEY_LENGTH_MAX - 2}}}"
 
@@ -58,7 +57,7 @@ def _checked_key(key: str | None) -> str | None:
 class KeyedRequest:
     """A request that writes, with its Idempotency-Key if it has one."""
 
-    request: Request
+    request: ApiRequest
     key: str | None
 
     def once(self, body: RequestBody) -> Once | None:
@@ -70,8 +69,8 @@ class KeyedRequest:
 
     def creation(self, caller: Caller, body: BookingCreate) -> CreateRequest:
         """Return the request to create a booking, for the batch of those that wait."""
-        assert isinstance(self.request, ApiRequest)
-        once = self.once(self.request.read_body)
+        assert self.request.received is not None
+        once = self.once(self.request.received)
         assert once is not None
         return CreateRequest(caller, body, once, self.refuse)
 
@@ -116,54 +115,44 @@ class Command:
             entry.log()
         return answer
 
-    async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Answer:
-        """Run the work in a transaction, or return the answer that is stored for the key."""
-
-        async def finish(answer: Answer) -> Answer:
-            return answer
-
-        return await self.write_then(caller, work, finish)
-
-    async def write_then(
-        self, caller: Caller, work: Callable[[Tx], Answer], finish: Callable[[Answer], Awaitable[Answer]]
+    async def write(
+        self,
+        caller: Caller,
+        work: Callable[[Tx], Answer],
+        finish: Callable[[Answer], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """Run the work as `write` does, and return the result of `finish` for its answer.
+        """Run the work in a transaction, or return the answer that is stored for the key.
 
-        It is called after the transaction, while the key is still in use, and again with each replay.
+        Args:
+            finish: makes the final answer after the transaction, while the key is still in use, also of each replay.
         """
-        body = await self.keyed.request.body()
-        assert isinstance(body, RequestBody)
-        once = self.keyed.once(body)
-
-        def execute(tx: Tx) -> Answer:
-            return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
-
-        if not once:
-            return await finish(await self._run(caller, execute, is_once=not self.takes_key))
-        mark = mark_of(self.keyed.request)
+        once = self.keyed.once(await self.keyed.request.receive_body())
+        organization = caller.organization
+        mark = mark_of(self.keyed.request) if once else None
         if mark in self.service.running:
             raise IdempotencyInProgress
-        with self.service.marked(mark):
-            return await finish(await self._run(caller, execute, is_once=False))
-
-    async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
-        organization = caller.organization
-        instant = caller.at if organization.clock_offset else None
-        return await self.service.write(execute, organization_id=organization.id, is_once=is_once, instant=instant)
+        with self.service.marked(mark) if mark else nullcontext():
+            answer = await self.service.write(
+                lambda tx: idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse),
+                organization_id=organization.id,
+                is_once=not once and not self.takes_key,
+                instant=caller.at if organization.clock_offset else None,
+            )
+            return await finish(answer) if finish else answer
 
 
 _RequiredKey = Annotated[str | None, _key_header(is_required=True)]
 _OptionalKey = Annotated[str | None, _key_header(is_required=False)]
 
 
-def with_key(request: Request, key: _RequiredKey = None) -> KeyedRequest:
+def with_key(request: ApiRequest, key: _RequiredKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, which it must carry."""
     if not key:
         raise IdempotencyKeyRequired
     return KeyedRequest(request, _checked_key(key))
 
 
-def with_optional_key(request: Request, key: _OptionalKey = None) -> KeyedRequest:
+def with_optional_key(request: ApiRequest, key: _OptionalKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, if it carries one."""
     return KeyedRequest(request, _checked_key(key))
 
@@ -197,7 +186,7 @@ async def optionally_idempotent_command(
     return Command(keyed, service, takes_key=True)
 
 
-async def plain_command(request: Request, service: ServiceDep) -> Command:
+async def plain_command(request: ApiRequest, service: ServiceDep) -> Command:
     """Return the command of a request that takes no Idempotency-Key."""
     return Command(KeyedRequest(request, None), service, takes_key=False)
 

@@ -14,12 +14,11 @@ The route class decides where an operation runs:
 """
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Security
-from fastapi.dependencies.models import Dependant
 from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
@@ -36,6 +35,7 @@ from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Mark, Service
 from booking_server.fastapi_ext import etags, routes
 from booking_server.fastapi_ext.requests import ApiRequest
+from booking_server.fastapi_ext.resolver import Declaration
 from booking_server.fastapi_ext.routes import Operate, Operation
 
 # The service ---------------------------------------------------------------------------------------------------------
@@ -134,10 +134,10 @@ class Read(Operation):
     given = (api_key, get_read_tx)
     given_late = (get_read_tx,)
 
-    def __init__(self, dependant: Dependant) -> None:
-        super().__init__(dependant)
-        self._is_list = _takes(dependant, (get_read_tx,)) and not (dependant.path or "").endswith("}")
-        self._is_tagged = etags.is_tagged(dependant.call)
+    def __init__(self, declaration: Declaration) -> None:
+        super().__init__(declaration)
+        self._is_list = get_read_tx in self.plan.calls and not self.plan.path.endswith("}")
+        self._is_tagged = etags.is_tagged(declaration.call)
 
     async def run(self, request: ApiRequest, body: Any) -> Answer:
         def run(tx: Tx, caller: Caller) -> Any:
@@ -172,23 +172,22 @@ class Create(Operation):
         if mark in service.running:
             return await service.reads.read_for(credentials, refuse, is_list=False)
         with service.marked(mark):
-            return await service.create_booking(credentials, prepare, size=len(body))
+            return await service.create_booking(credentials, prepare, size=len(body.data))
 
     async def finish(self, request: ApiRequest, operate: Operate) -> Answer:
         create: CreateRequest = operate({})
-        size = len(request.read_body)
-        return await service_of(request).create_booking(credentials_of(request), lambda _: create, size=size)
+        body = await request.receive_body()
+        service, credentials = service_of(request), credentials_of(request)
+        return await service.create_booking(credentials, lambda _: create, size=len(body.data))
 
 
 class ApiRoute(routes.ApiRoute):
     """A route of the API, whose operation runs as its function is declared."""
 
-    def operation(self, dependant: Dependant) -> Operation:
-        assert dependant.call is not None
-        if inspect.iscoroutinefunction(dependant.call):
-            return Operation(dependant)
-        is_creation = inspect.signature(dependant.call).return_annotation is CreateRequest
-        return Create(dependant) if is_creation else Read(dependant)
+    def kind(self, function: Callable[..., Any]) -> type[Operation]:
+        if inspect.iscoroutinefunction(function):
+            return Operation
+        return Create if inspect.signature(function).return_annotation is CreateRequest else Read
 
 
 class ApiRouter(APIRouter):
@@ -198,7 +197,3 @@ class ApiRouter(APIRouter):
         super().__init__(
             prefix=prefix, tags=tags, route_class=ApiRoute, generate_unique_id_function=lambda route: route.name
         )
-
-
-def _takes(dependant: Dependant, calls: Collection[Any]) -> bool:
-    return any(sub.call in calls or _takes(sub, calls) for sub in dependant.dependencies)

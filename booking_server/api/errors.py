@@ -9,7 +9,6 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from booking_core.base import errors
@@ -19,6 +18,7 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import credentials_of, service_of
 from booking_server.api.middleware import REASON, REFUSALS, context_headers
 from booking_server.fastapi_ext import requests
+from booking_server.fastapi_ext.routes import methods_of
 
 STATUS: dict[type[BookingError], int] = {
     errors.Malformed: 400,
@@ -140,18 +140,8 @@ async def _unrouted(request: Request, error: Any) -> Response:
     await _count_address(request)
     refusal: BookingError = errors.NotFound("There is no such path.")
     if error.status_code == 405:
-        refusal = errors.MethodNotAllowed(_methods(request))
+        refusal = errors.MethodNotAllowed(methods_of(request.app.routes, request.scope["path"]))
     return respond_with(refusal, request_id(request))
-
-
-def _methods(request: Request) -> list[str]:
-    """Return the methods of all routes that have the path of the request."""
-    found: set[str] = set()
-    for route in iter_route_contexts(request.app.routes):
-        pattern = getattr(route, "path_regex", None)
-        if pattern and pattern.match(request.scope["path"]):
-            found |= route.methods or set()
-    return sorted(found)
 
 
 async def _count_address(request: Request) -> None:

@@ -2,7 +2,8 @@
 
 import re
 import warnings
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -11,7 +12,6 @@ from fastapi import Body, Request
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from pydantic_core import CoreSchema, core_schema
-from starlette.datastructures import ImmutableMultiDict
 from starlette.types import Message, Scope
 
 from booking_core.base.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
@@ -38,18 +38,14 @@ _PATTERNS = {
 # Bodies ------------------------------------------------------------------------------------------------------------
 
 
-class RequestBody(bytes):
-    """The bytes of a body with its headers, or the refusal of a body that could not be read.
+@dataclass(slots=True)
+class RequestBody:
+    """A body with the headers of its request, or the refusal of a body that could not be read."""
 
-    It is true even when it is empty, so that FastAPI hands it on to validation in every case.
-    """
-
+    data: bytes
     headers: RawHeaders = ()
     refusal: BookingError | None = None
     _parsed: dict[str, Any] | None = None
-
-    def __bool__(self) -> bool:
-        return True
 
     def json_object(self, *, is_optional: bool) -> dict[str, Any]:
         """Return the JSON object; an empty one for an empty body where that is allowed.
@@ -64,21 +60,20 @@ class RequestBody(bytes):
         if self._parsed is None:
             if self.refusal:
                 raise self.refusal
-            if not len(self) and not is_optional:
+            if not self.data and not is_optional:
                 raise Malformed("The body is empty.")
-            self._parsed = _json_object(self) if len(self) else {}
+            self._parsed = self._parse() if self.data else {}
         return self._parsed
 
-
-def _json_object(body: RequestBody) -> dict[str, Any]:
-    _check_content_type(body.headers)
-    try:
-        value = orjson.loads(memoryview(body))  # orjson takes no subclass of bytes
-    except orjson.JSONDecodeError:
-        raise Malformed("The body is not valid JSON.") from None
-    if not isinstance(value, dict):
-        raise Malformed("The body must be a JSON object.")
-    return value
+    def _parse(self) -> dict[str, Any]:
+        _check_content_type(self.headers)
+        try:
+            value = orjson.loads(self.data)
+        except orjson.JSONDecodeError:
+            raise Malformed("The body is not valid JSON.") from None
+        if not isinstance(value, dict):
+            raise Malformed("The body must be a JSON object.")
+        return value
 
 
 def _check_content_type(headers: RawHeaders) -> None:
@@ -103,7 +98,7 @@ class JsonBody:
             if not isinstance(value, RequestBody):
                 return inner(value)
             value.json_object(is_optional=self.is_optional)
-            return validate(source, value)
+            return validate(source, value.data)
 
         return core_schema.no_info_wrap_validator_function(parse, handler(source))
 
@@ -120,7 +115,7 @@ def validate(model: type[BaseModel], data: bytes) -> Any:
         Malformed: with a detail for each field that is wrong; the value that was sent is not repeated.
     """
     try:
-        return model.model_validate_json(data if len(data) else b"{}")
+        return model.model_validate_json(data or b"{}")
     except ValidationError as error:
         raise malformed(error.errors(include_url=False, include_input=False)) from None
 
@@ -172,28 +167,17 @@ def _announces_too_much(headers: RawHeaders) -> bool:
 # Query parameters --------------------------------------------------------------------------------------------------
 
 
-class StrictQuery(ImmutableMultiDict[Any, Any]):
-    """Query parameters by name; a parameter that is repeated, empty or not plain text is refused when it is looked up.
+def query_values(query: bytes, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of the named query parameters that are given. Others are ignored (decision R6).
 
-    Parameters that the path operation does not declare are never looked up, and so ignored (decision R6).
+    Raises:
+        Malformed: one of them is given twice, is empty, or is not plain text.
     """
-
-    def __init__(self, query: bytes) -> None:
-        pairs = [pair.partition(b"=") for pair in query.split(b"&")] if query else []
-        named = [(_name(name), value) for name, _, value in pairs]
-        super().__init__([(name, value) for name, value in named if name is not None])
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        values = self.getlist(key)
-        if not values:
-            return default
-        if len(values) > 1:
-            raise Malformed.at(key, "is given twice", "repeated")
-        return _value(key, values[0])
-
-    def multi_items(self) -> list[tuple[str, str]]:
-        """Return nothing: FastAPI asks for the parameters that no field declares."""
-        return []
+    given: dict[str | None, list[bytes]] = {}
+    for pair in query.split(b"&") if query else ():
+        name, _, value = pair.partition(b"=")
+        given.setdefault(_name(name), []).append(value)
+    return {name: _value(name, given[name]) for name in names if name in given}
 
 
 def _decoded(raw: bytes) -> str:
@@ -207,9 +191,11 @@ def _name(raw: bytes) -> str | None:
         return None  # not a name of ours
 
 
-def _value(name: str, raw: Any) -> str:
+def _value(name: str, given: Sequence[bytes]) -> str:
+    if len(given) > 1:
+        raise Malformed.at(name, "is given twice", "repeated")
     try:
-        value = single_line(_decoded(raw))
+        value = single_line(_decoded(given[0]))
     except UnicodeDecodeError:
         raise Malformed.at(name, "is not UTF-8") from None
     except ValueError as error:
@@ -227,31 +213,13 @@ def _value(name: str, raw: Any) -> str:
 class ApiRequest(Request):
     """A request to an operation of the API."""
 
-    _api_body: RequestBody | None = None
-    _api_query: StrictQuery | None = None
+    received: RequestBody | None = None
+    """The body, once it was read."""
 
-    async def body(self) -> RequestBody:
-        """Return the body, read once; one that cannot be read carries its refusal."""
-        if self._api_body is None:
+    async def receive_body(self) -> RequestBody:
+        """Return the body, which is read once. One that cannot be read carries its refusal."""
+        if self.received is None:
             read = await read_body(self.scope, self.receive)
-            body = RequestBody(b"" if isinstance(read, BookingError) else read)
-            body.headers = self.scope["headers"]
-            body.refusal = read if isinstance(read, BookingError) else None
-            self._api_body = body
-        return self._api_body
-
-    @property
-    def read_body(self) -> RequestBody:
-        """Return the body, which was read before."""
-        assert self._api_body is not None
-        return self._api_body
-
-    async def json(self) -> RequestBody:
-        """Return the bytes, which `JsonBody` parses after the checks that come before the body."""
-        return await self.body()
-
-    @property
-    def query_params(self) -> Any:
-        if self._api_query is None:
-            self._api_query = StrictQuery(self.scope["query_string"])
-        return self._api_query
+            data, refusal = (b"", read) if isinstance(read, BookingError) else (read, None)
+            self.received = RequestBody(data, self.scope["headers"], refusal)
+        return self.received

@@ -13,7 +13,10 @@ from fastapi.security import SecurityScopes
 from pydantic import BaseModel
 
 from booking_core.base.errors import Malformed
+from booking_server.fastapi_ext.requests import query_values
 
+Declaration = Dependant
+"""FastAPI's declaration of a path operation or of a dependency."""
 Call = Callable[..., Any]
 Errors = list[Any]
 Extract = Callable[[Request], Any]
@@ -104,6 +107,9 @@ class Plan:
         _refuse_uncovered(dependant, is_operation=True)
         self._add(dependant)
         *self._dependencies, self._operation = self._steps
+        self.path: str = dependant.path or ""
+        self.calls = frozenset(step.call for step in self._steps)
+        """The functions that the path operation depends on, and its own."""
 
     def run(self, request: Request, body: Any, given: Mapping[Call, Any]) -> Any:
         """Resolve the dependencies and call the path operation, all of them plain functions, in this thread.
@@ -253,8 +259,4 @@ def _query(field: Any) -> Extract:
     assert model is not None
     aliases = [info.alias or name for name, info in model.model_fields.items()]
 
-    def extract(request: Request) -> dict[str, Any]:
-        query = request.query_params
-        return {alias: query.get(alias) for alias in aliases if alias in query}
-
-    return extract
+    return lambda request: query_values(request.scope["query_string"], aliases)

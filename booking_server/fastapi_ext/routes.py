@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from fastapi import Request, Response, routing
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.datastructures import URLPath
 from starlette.routing import BaseRoute, Match, NoMatchFound
@@ -14,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from booking_core.records.idempotency import Answer
 from booking_server.fastapi_ext.etags import TaggedAnswer
 from booking_server.fastapi_ext.requests import ApiRequest
-from booking_server.fastapi_ext.resolver import Plan
+from booking_server.fastapi_ext.resolver import Declaration, Plan
 
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved. It takes the results of the dependencies that an executor gives."""
@@ -39,26 +38,22 @@ _Key = tuple[str, str, int]
 
 
 class Operation:
-    """A path operation on the event loop. Subclasses run theirs in an executor.
-
-    Args:
-        dependant: FastAPI's declaration of the operation.
-    """
+    """A path operation on the event loop. Subclasses run theirs in an executor."""
 
     given: ClassVar[tuple[Any, ...]] = ()
     """Dependencies whose results the executor gives."""
     given_late: ClassVar[tuple[Any, ...]] = ()
     """Those among them that the executor also gives when other dependencies are overridden."""
 
-    def __init__(self, dependant: Dependant) -> None:
-        self._dependant = dependant
-        self.plan = Plan(dependant, self.given, {})
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+        self.plan = Plan(declaration, self.given, {})
 
     async def respond(self, request: ApiRequest) -> Response:
         """Run the operation, and return the response."""
-        body = await request.body() if self._dependant.body_params else None
+        body = await request.receive_body() if self._declaration.body_params else None
         if overrides := request.app.dependency_overrides:
-            operate = await Plan(self._dependant, self.given_late, overrides).resolve(request, body)
+            operate = await Plan(self._declaration, self.given_late, overrides).resolve(request, body)
             return _response(await self.finish(request, operate))
         return _response(await self.run(request, body))
 
@@ -106,9 +101,14 @@ class ApiRoute(APIRoute):
             return Match.NONE, {}
         return super().matches(scope)
 
-    def operation(self, dependant: Dependant) -> Operation:
-        """Return the operation of a declaration. Subclasses choose its kind."""
-        return Operation(dependant)
+    def kind(self, function: Callable[..., Any]) -> type[Operation]:
+        """Return the kind of the path operation that a function declares. Subclasses choose it."""
+        return Operation
+
+    def operation(self, declaration: Declaration) -> Operation:
+        """Return the operation of a declaration."""
+        assert declaration.call is not None
+        return self.kind(declaration.call)(declaration)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         operation = self.operation(_included(self).dependant)
@@ -209,3 +209,13 @@ def _entries(routes: Sequence[BaseRoute]) -> Iterator[tuple[_Key, _Entry]]:
         added = {_OPERATION: original.operation(route.dependant), "endpoint": route.endpoint, "route": original}
         for method in route.methods or ():
             yield (method, template, ids), _Entry(added, _PARAMETER.findall(route.path or ""))
+
+
+def methods_of(routes: Sequence[BaseRoute], path: str) -> list[str]:
+    """Return the methods of all routes that have the path."""
+    found: set[str] = set()
+    for route in iter_route_contexts(routes):
+        pattern = getattr(route, "path_regex", None)
+        if pattern and pattern.match(path):
+            found |= route.methods or set()
+    return sorted(found)

@@ -1,6 +1,8 @@
 """The table finds the operation that FastAPI would find, with one look-up, and leaves everything else to FastAPI."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from starlette.routing import BaseRoute, Match
 from starlette.testclient import TestClient
 
+import booking_server
 from booking_server.api.dependencies import AnyCaller, ApiRouter
 from booking_server.app import describe
 from booking_server.fastapi_ext.routes import ApiRoute, RouteTable
@@ -102,3 +105,9 @@ def test_a_route_that_is_put_before_the_table_is_served_in_its_place() -> None:
 
     app.router.routes.insert(0, app.router.routes.pop())
     assert TestClient(app).get("/api/v1/me").json() == "mine"
+
+
+def test_no_other_package_of_the_server_touches_fastapis_inside() -> None:
+    inside = re.compile(r"fastapi\.dependencies|iter_route_contexts|_effective_route|fastapi\.routing\._|Dependant\b")
+    files = [path for path in Path(booking_server.__file__).parent.rglob("*.py") if path.parent.name != "fastapi_ext"]
+    assert not [str(path) for path in files if inside.search(path.read_text(encoding="utf-8"))]
