@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.client import api_client, booking_search, refund_notes
+from booking_cli.client import api_client, booking_search
 from booking_cli.framework.bookings import describe, write_created
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import money
 from booking_cli.framework.idempotency import idempotency_key
 from booking_cli.framework.pages import LIMIT_REACHED, Page, write_pages
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
 Json = dict[str, Any]
+
+_BACK = {
+    "refunded": "The payment was refunded.",
+    "partially_refunded": "The payment was partly refunded.",
+    "failed": "No card was charged, so there is no refund.",
+}
 
 
 def write_search(
@@ -75,7 +82,7 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
         with idempotency_key(cli, key_option) as key:
             cancelled = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
     cli.render.one(cancelled)
-    cli.render.note(refund_notes.after_cancelling(cancelled, refund))
+    cli.render.note(after_cancelling(cancelled, refund))
 
 
 def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str | None) -> None:
@@ -141,3 +148,51 @@ def _confirm(cli: Cli, client: "BookingClient", booking_id: str) -> None:
     if cli.is_interactive and not cli.options.yes:
         description = describe(api_client.get(client, "bookings", booking_id))
     cli.confirm(f"Cancel {description}? This cannot be undone.")
+
+
+def after_cancelling(booking: Mapping[str, Any], refund: str) -> str:
+    """Return a sentence about the refund of a cancelled booking.
+
+    The API does not return the refunded amount. The guest's mail has it, and `booking refunds show` for operators.
+
+    Args:
+        booking: the API's response to the cancellation.
+        refund: the requested mode, auto or none.
+    """
+    sentence = _payment(booking, refund)
+    card = booking["totals"]["gift_card"]
+    return f"{sentence} {money(card)} was returned to the gift card." if card["amount_minor"] else sentence
+
+
+def _payment(booking: Mapping[str, Any], refund: str) -> str:
+    payment, total = booking["payment"], booking["totals"]["total"]
+    if payment["status"] in _BACK:
+        return _BACK[payment["status"]] + _rest(payment, refund)
+    if not total["amount_minor"]:
+        return "Nothing else was paid, so there is no refund."
+    if payment["source"] != "stripe":
+        return _by_hand(payment, money(total), refund)
+    if refund == "none":
+        return f"{money(total)} was paid by card; with --refund none it is not refunded."
+    return (
+        f"{money(total)} was paid by card. The refund by the organization's policy is on its way; the guest's mail has"
+        " its amount, and payment.status changes when it is done."
+    )
+
+
+def _rest(payment: Mapping[str, Any], refund: str) -> str:
+    """Return a sentence about the rest of a card payment, a part of which was refunded before the cancellation or by
+    it."""
+    if refund == "none" or (payment["source"], payment["status"]) != ("stripe", "partially_refunded"):
+        return ""
+    return " What the organization's policy refunds of the rest is in the guest's mail."
+
+
+def _by_hand(payment: Mapping[str, Any], total: str, refund: str) -> str:
+    if payment["status"] == "paid" and payment["method"] == "external_paid":
+        return f"{total} was paid outside the service, and is refunded there."
+    if payment["status"] == "paid" and refund == "none":
+        return f"{total} was paid by hand; with --refund none it is not refunded."
+    if payment["status"] == "paid":
+        return f"{total} was paid by hand. Staff was notified to pay the refund by the organization's policy."
+    return "It was not paid by card and not fully paid; payments made by hand are refunded by hand."

@@ -11,7 +11,7 @@ import typer
 from booking_cli.client import api_bookings, api_client, booking_search, pagination
 from booking_cli.framework import arguments, options
 from booking_cli.framework.arguments import counts, day, identifier
-from booking_cli.framework.baskets import Departure, basket
+from booking_cli.framework.bookings import Departure, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError

@@ -7,7 +7,7 @@ import typer
 from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
-from booking_cli.framework.baskets import Departure, GiftCard, HoldId, basket
+from booking_cli.framework.bookings import Departure, GiftCard, HoldId, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import (

@@ -8,12 +8,11 @@ import typer
 
 from booking_cli.client import connection, profiles
 from booking_cli.client.profiles import Choice, Profile
-from booking_cli.framework.arguments import one_of
+from booking_cli.framework.arguments import is_there, one_of
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.files import is_there
 from booking_cli.framework.formatting import text_of
 from booking_cli.framework.options import argument, option
 

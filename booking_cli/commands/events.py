@@ -11,11 +11,10 @@ import typer
 
 from booking_cli.client import api_client, pagination
 from booking_cli.framework import event_types
+from booking_cli.framework.arguments import aware_datetime, identifier, timestamp
 from booking_cli.framework.arguments import event_type as parsed_type
-from booking_cli.framework.arguments import identifier, timestamp
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.durations import aware_datetime
 from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, argument, choice, option
 from booking_cli.framework.pages import merge
 from booking_cli.framework.stream import Stream

@@ -6,10 +6,9 @@ import typer
 
 from booking_cli.client import api_client
 from booking_cli.framework import options
-from booking_cli.framework.arguments import identifier
-from booking_cli.framework.baskets import Departure
+from booking_cli.framework.arguments import duration_us, identifier
+from booking_cli.framework.bookings import Departure
 from booking_cli.framework.command import command, command_group
-from booking_cli.framework.durations import duration_us
 from booking_cli.framework.options import argument, option
 
 app = command_group("Hold seats of a departure for some minutes.")

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.framework import openapi_parts
-from booking_cli.framework.arguments import one_of_or_newer
+from booking_cli.framework.arguments import duration_us, one_of_or_newer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.durations import duration_us
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_cli.operator import storage
-from booking_cli.operator.instants import parse_instant
+from booking_cli.operator.validation import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import ApiKey, Organization

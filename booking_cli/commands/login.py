@@ -1,4 +1,4 @@
-"""`booking login`: store an API key for later commands."""
+"""`booking login`, `logout` and `whoami`: store an API key for later commands, remove it, and show whose it is."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ import typer
 
 from booking_cli.client import api_client, connection, key_storage, profiles
 from booking_cli.client.profiles import Profile
+from booking_cli.framework.arguments import is_there
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import bad_file
-from booking_cli.framework.files import is_there
 from booking_cli.framework.options import option
 
 app = command_app()
@@ -113,3 +113,28 @@ def _is_local(base_url: str) -> bool:
     from urllib.parse import urlsplit
 
     return urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+@command(app, "logout", "booking logout", "booking logout --profile staging")
+def logout(ctx: typer.Context) -> None:
+    """Remove the profile and its API key from this machine.
+
+    The key itself stays valid; revoke it with `booking keys revoke`.
+    """
+    cli: Cli = ctx.obj
+    choice, stored = profiles.chosen(cli), profiles.load()
+    if choice.origin == "default" and choice.name not in stored.by_name:
+        cli.render.one({"profile": None, "key_prefix": None})
+        cli.render.note("You are not logged in.")
+        return
+    profile = stored.named(choice.name)
+    key_storage.delete(choice.name, profile)
+    profiles.save(stored.without(choice.name))
+    cli.render.one({"profile": choice.name, "key_prefix": profile.key_prefix})
+    cli.render.note("The key is still valid; revoke it with booking keys revoke ID.")
+
+
+@command(app, "whoami", "booking whoami", "booking whoami --fields organization.slug")
+def whoami(ctx: typer.Context) -> None:
+    """Show the organization and the scopes of the API key in use."""
+    api_client.write_resource(ctx.obj, "me")

@@ -7,9 +7,8 @@ import typer
 
 from booking_cli.client import api_client, pagination
 from booking_cli.framework import options
-from booking_cli.framework.arguments import identifier
+from booking_cli.framework.arguments import duration_us, identifier
 from booking_cli.framework.command import command, default_group
-from booking_cli.framework.durations import duration_us
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import argument, choice, option
 

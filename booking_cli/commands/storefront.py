@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.framework.amounts import parse_amount
-from booking_cli.framework.baskets import Departure, GiftCard, HoldId, basket
+from booking_cli.framework.arguments import duration_us
+from booking_cli.framework.bookings import Departure, GiftCard, HoldId, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.durations import duration_us
 from booking_cli.framework.options import (
     AddOns,
     ExternalReference,

@@ -1,4 +1,4 @@
-"""Parsers for arguments and options: ids, dates, timestamps, counts, choices, headers."""
+"""Parsers for arguments and options: ids, dates, durations, timestamps, counts, choices, headers, files."""
 
 import re
 import sys
@@ -10,10 +10,13 @@ from typing import Any
 import typer
 
 from booking_cli.framework import event_types
-from booking_cli.framework.durations import duration_us
 from booking_cli.framework.errors import bad_file
 from booking_cli.framework.suggestions import TYPO, closest, invalid_choice
 
+_DURATION = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_MAX_S = 100 * 366 * 86_400
+"""A century. A longer duration is a typing mistake."""
 _RELATIVE = re.compile(r"\d{1,9}[smhdw]", re.ASCII)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _KEY_LENGTHS = range(8, 201)
@@ -189,3 +192,33 @@ def read_bytes(path: Path) -> bytes:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise bad_file(path, f"cannot be read: {error.strerror}") from None
+
+
+def duration_us(text: str) -> int:
+    """Return the duration in microseconds, the unit of instants.
+
+    Raises:
+        BadParameter: the text is neither 0 nor a whole number followed by s, m, h, d or w.
+    """
+    if text == "0":
+        return 0
+    match = _DURATION.fullmatch(text)
+    if not match or int(match[1]) * _SECONDS[match[2]] > _MAX_S:
+        raise typer.BadParameter(f"{text!r} is not a duration; write 90d, 24h or 10m.")
+    return int(match[1]) * _SECONDS[match[2]] * 1_000_000
+
+
+def aware_datetime(text: str, timezone: str) -> datetime:
+    """Return the instant of an ISO 8601 timestamp; one without an offset is in the given time zone."""
+    from zoneinfo import ZoneInfo
+
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.replace(tzinfo=ZoneInfo(timezone))
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file exists; False for a path that is too long or leads through a file."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -122,7 +122,7 @@ class OutputSpec:
 
 
 COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
-"""The variable in which a completion script says what to print."""
+"""The variable that a completion script sets for its requests."""
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 

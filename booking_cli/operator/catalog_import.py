@@ -1,12 +1,14 @@
 """Read and import catalogue files."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.framework import interrupts
 from booking_cli.framework.arguments import read_bytes
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -49,7 +51,7 @@ class CatalogImport:
         return self._in_one_transaction() if atomic else self._in_batches()
 
     def _in_one_transaction(self) -> "Summary":
-        with interrupts.defer() as raise_if_interrupted:
+        with _deferred_interrupt() as raise_if_interrupted:
 
             def progress(done: int, total: int) -> None:
                 raise_if_interrupted()  # the transaction can still be rolled back
@@ -60,7 +62,7 @@ class CatalogImport:
     def _in_batches(self) -> "Summary":
         from booking_core.catalogue import catalog
 
-        with interrupts.defer() as raise_if_interrupted:
+        with _deferred_interrupt() as raise_if_interrupted:
             return catalog.import_in_batches(
                 self.database,
                 self.organization,
@@ -103,3 +105,30 @@ def _progress_message(tally: "Tally") -> str:
         return "Nothing was imported."
     parts = [f"{tally.done[kind]} of {count} {kind.replace('_', ' ')}" for kind, count in tally.total.items() if count]
     return f"Imported: {', '.join(parts)}. The rest was not imported."
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], None]]:
+    """Defer Ctrl-C until the yielded function is called, which then raises KeyboardInterrupt.
+
+    A second Ctrl-C raises KeyboardInterrupt at once.
+    """
+    pressed = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    def raise_if_interrupted() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield raise_if_interrupted
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield raise_if_interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from booking_cli.framework.arguments import is_there
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.files import is_there
 from booking_cli.operator import storage
 
 if TYPE_CHECKING:

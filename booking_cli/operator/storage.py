@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from booking_cli.framework.arguments import is_there
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.files import is_there
 from booking_cli.framework.formatting import one_line
 from booking_cli.framework.pages import write_limited
 

@@ -1,11 +1,14 @@
-"""Validate input of operator commands by the rules of the API's requests."""
+"""Validate input of operator commands by the rules of the API's requests and of organizations."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from booking_cli.framework.errors import CliError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
+    from booking_core.base.context import Organization
     from booking_core.base.errors import Malformed
 
     M = TypeVar("M", bound=BaseModel)
@@ -57,3 +60,27 @@ def _malformed(error: "ValidationError") -> "Malformed":
     ]
     message = "; ".join(f"{each.field} {each.message}" for each in details)
     return Malformed(message, details=details)
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str) -> int: ...
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None: ...
+
+
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None:
+    """Return an instant in microseconds from an ISO 8601 timestamp; None stays None.
+
+    A timestamp without an offset is in the organization's time zone.
+
+    Raises:
+        CliError: the text is not a timestamp; the message names the option.
+    """
+    if text is None:
+        return None
+    try:
+        return organization.zone.parse(text)
+    except ValueError as error:
+        raise CliError(f"{option} {error}.", hint="write 2027-01-31T09:00:00 or 2027-01-31T09:00:00+01:00") from None

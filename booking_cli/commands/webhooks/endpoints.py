@@ -10,10 +10,9 @@ import typer
 from booking_cli.client import api_client, pagination
 from booking_cli.commands.webhooks.deliveries import EndpointId
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import event_type, one_of, timestamp
+from booking_cli.framework.arguments import aware_datetime, duration_us, event_type, one_of, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.durations import aware_datetime, duration_us
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import DryRun, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output

@@ -20,10 +20,9 @@ from booking_cli.commands.webhooks.forwarder import Forwarder
 from booking_cli.commands.webhooks.listen_view import View
 from booking_cli.commands.webhooks.receiver import Target
 from booking_cli.framework import event_types
-from booking_cli.framework.arguments import event_type, timestamp
+from booking_cli.framework.arguments import aware_datetime, event_type, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.durations import aware_datetime
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import option
 

@@ -72,7 +72,7 @@ def test_a_shell_that_shows_descriptions_gets_them(booking: Booking, environment
     environment("_BOOKING_COMPLETE", "complete_fish")
     environment("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     environment("_TYPER_COMPLETE_ARGS", "booking who")
-    assert booking().out.startswith("whoami\tShow ")
+    assert booking().out.startswith("whoami\tSee ")
 
 
 @pytest.mark.parametrize("shell", SHELLS)

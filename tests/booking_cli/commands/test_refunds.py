@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import due
 
-from booking_cli.client import refund_notes
+from booking_cli.client import api_bookings
 from booking_core import bookings, organizations, payments
 from booking_core.base.context import Actor
 from booking_core.base.settings import Settings
@@ -310,7 +310,7 @@ def answer(method: str, source: str, status: str, *, total: int = 89000, gift_ca
     ],
 )
 def test_a_client_is_shown_what_the_answer_holds(shown: dict[str, Any], refund: str, said: str) -> None:
-    assert said in refund_notes.after_cancelling(shown, refund)
+    assert said in api_bookings.after_cancelling(shown, refund)
 
 
 def test_an_operator_is_shown_state_amount_and_reason(office: Office) -> None:
