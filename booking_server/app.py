@@ -33,8 +33,7 @@ from booking_server.execution.authenticator import Credentials
 from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
-from booking_server.http import admission
-from booking_server.http.admission import Admission
+from booking_server.http.admission import Admission, AdmissionMiddleware
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
@@ -85,12 +84,11 @@ def create_app(
     if settings is None:
         settings = Settings.from_environment()
         if settings.cells and not settings.cell:
-            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app in the place of this one")
+            raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app instead of this one")
     service = open_service(settings, database)
     monitor = monitor_of(service, folder=processes_folder())
     tracing = tracing_of(service, tracer_provider)
     observer = observer_of(service, monitor, tracing)
-    admitting = admission_of(service, monitor)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
@@ -99,13 +97,12 @@ def create_app(
             stack.push_async_callback(service.authenticator.limiter.aclose)
             await stack.enter_async_context(of_service(service, monitor, tracing, worker=worker, flush_s=flush_s))
             await stack.enter_async_context(of_process(settings, monitor))
-            await stack.enter_async_context(admitting.running())
+            await stack.enter_async_context(app.state.admission.running())
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield {STATE: observer, admission.STATE: admitting}
+            yield {STATE: observer}
             monitor.health.stop()
 
     app = compose(service, monitor, observer, lifespan)
-    app.state.admission = admitting
     return app
 
 
@@ -130,7 +127,9 @@ def compose(
     service: Service, monitor: Monitor, observer: RequestObserver, lifespan: Lifespan[FastAPI] | None = None
 ) -> FastAPI:
     """Return the application of a service."""
-    app = describe(lifespan, observer)
+    admission = Admission(service.authenticator.seen_keys.organization_of)
+    app = describe(lifespan, observer, admission)
+    app.state.admission = admission
     app.state.service = service
     app.state.observer = observer
     app.state.monitor = monitor
@@ -221,18 +220,6 @@ def observer_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -
     return RequestObserver(monitor.metrics, _request_log_of(service), tracing)
 
 
-def admission_of(service: Service, monitor: Monitor) -> Admission:
-    """Return the admission of requests to a service."""
-    admitting = Admission(lambda value: organization_of(service, value))
-    admitting.observe = monitor.metrics.observe_refusals
-    return admitting
-
-
-def organization_of(service: Service, authorization: bytes) -> str | None:
-    """Return the organization of an Authorization header's value whose key was valid when it was last looked up."""
-    return service.authenticator.known_organization(Credentials([(b"authorization", authorization)], ""))
-
-
 def tracing_of(service: Service, provider: "TracerProvider | None" = None) -> "Tracing | None":
     """Return the tracing of a service, or None if it is off.
 
@@ -255,7 +242,11 @@ def _log_pooling(settings: Settings, database: Database) -> None:
             log.info("%s", sentence)
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:
+def describe(
+    lifespan: Lifespan[FastAPI] | None = None,
+    observer: RequestObserver | None = None,
+    admission: Admission | None = None,
+) -> FastAPI:
     """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
     app = FastAPI(
         title="Booking Service",
@@ -278,6 +269,8 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
     table = RouteTable(app.routes)
     app.router.routes.insert(0, table)
     app.add_middleware(RouteTableMiddleware, table=table)
+    if admission is not None:
+        app.add_middleware(AdmissionMiddleware, admission=admission)
     app.add_middleware(RequestContextMiddleware, observer=observer)
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app

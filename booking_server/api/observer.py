@@ -1,7 +1,7 @@
 """The observer of requests: times each request once, for the metrics, the request log and the trace.
 
 It is a value of the lifespan's state, which an ASGI server puts into the scope of each request. So a request that the
-framing of HTTP refuses, before the application sees it, is counted and logged as any other.
+parser of HTTP refuses, before the application sees it, is counted and logged as any other.
 """
 
 import re

@@ -7,18 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI, Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from booking_core.base.errors import Unavailable
-from booking_core.base.languages import choose, language
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
-from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.observer import STATE
 from booking_server.app import (
     compose,
@@ -27,19 +23,15 @@ from booking_server.app import (
     of_process,
     of_service,
     open_service,
-    organization_of,
     tracing_of,
 )
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by
+from booking_server.cells.routing import NAMED_BY_PATH, cell_named_by, path_of
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution import key_usage
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.service import Service
-from booking_server.guest_pages import pages
-from booking_server.guest_pages.links import language_of_stranger
-from booking_server.http import admission
-from booking_server.http.admission import Admission
+from booking_server.http.refusals import refusing
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import create_monitoring_app
 from booking_server.monitoring.exposition import processes_folder
@@ -86,9 +78,7 @@ class CellsApp:
         self._monitoring = create_monitoring_app(self.monitor)
         self._monitoring.state.is_monitoring_port = False
         self._lifespan = Router(lifespan=self._running)
-        self.admission = Admission(self._organization_of)
-        self.admission.observe = self._observe_refusals
-        self._unavailable = RequestContextMiddleware(_respond_unavailable)
+        self._unavailable = refusing(Unavailable(_AWAY, retry_after_s=_RETRY_AFTER_S, reason="cell"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,7 +93,7 @@ class CellsApp:
 
         Without a name there is no key, or one of the first cell: only for a request without a key any cell will do.
         """
-        path = _path_of(scope)
+        path = path_of(scope)
         named = self.slots.get(cell_named_by(path, scope["headers"]))
         if named:
             return named
@@ -122,18 +112,6 @@ class CellsApp:
             own = {**scope, "state": {**scope.get("state", {}), **opened.state}}
             await opened.app(own, receive, send)
 
-    def _organization_of(self, authorization: bytes) -> str | None:
-        """Return the organization of a key that was valid in one of the cells when it was last looked up."""
-        opened = (slot.opened for slot in self.slots.values() if slot.opened)
-        services = (each.app.state.service for each in opened if isinstance(each.app, FastAPI))
-        return next(filter(None, (organization_of(service, authorization) for service in services)), None)
-
-    def _observe_refusals(self, reason: str, count: int) -> None:
-        """Count refusals before a cell was looked for, with the first one that is open."""
-        opened = next((slot.opened for slot in self.slots.values() if slot.opened), None)
-        if opened:
-            opened.monitor.metrics.observe_refusals(reason, count)
-
     @contextlib.asynccontextmanager
     async def _running(self, _: Any) -> AsyncIterator[dict[str, object]]:
         async with contextlib.AsyncExitStack() as stack:
@@ -141,15 +119,9 @@ class CellsApp:
             await stack.enter_async_context(running(list(self.slots.values())))
             await stack.enter_async_context(self.monitor.running())
             await stack.enter_async_context(of_process(self._settings, self.monitor))
-            await stack.enter_async_context(self.admission.running())
             stack.enter_context(shutdown.announced(self.monitor.health.stop, self._settings.shutdown_delay_s))
-            yield {admission.STATE: self.admission}
+            yield {}
             self.monitor.health.stop()
-
-
-def _path_of(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 @contextlib.asynccontextmanager
@@ -163,8 +135,9 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
     service, monitor = await asyncio.to_thread(_open, cell, limiter)
     tracing = tracing_of(service)
     observer = observer_of(service, monitor, tracing)
-    async with of_service(service, monitor, tracing, worker=worker, flush_s=flush_s):
-        yield Opened(monitor, service.database, compose(service, monitor, observer), {STATE: observer})
+    app = compose(service, monitor, observer)
+    async with of_service(service, monitor, tracing, worker=worker, flush_s=flush_s), app.state.admission.running():
+        yield Opened(monitor, service.database, app, {STATE: observer})
 
 
 def _open(cell: Cell, limiter: Limiter) -> tuple[Service, Monitor]:
@@ -176,15 +149,3 @@ def _open(cell: Cell, limiter: Limiter) -> tuple[Service, Monitor]:
         service = open_service(settings, database, limiter)
         stack.pop_all()
     return service, monitor_of(service)
-
-
-async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond to a request of a cell that is not open."""
-    error = Unavailable(_AWAY, retry_after_s=_RETRY_AFTER_S, reason="cell")
-    if scope["path"].startswith(GUEST_PAGES):
-        wording = language(choose(language_of_stranger(Request(scope, receive))))
-        response: Any = pages.error_page(error, scope["method"], wording)
-        response.raw_headers.extend(pages.security_headers())
-    else:
-        response = errors.respond_with(error, errors.request_id(Request(scope, receive)))
-    await response(scope, receive, send)

@@ -55,7 +55,7 @@ class PaymentCalls:
         organization_id = organization.id
         if self._in_flight[organization_id] >= self._of_one_max or self._in_flight.total() >= IN_FLIGHT_MAX:
             message = "Too many checkouts wait for Stripe at the moment; send the same request again."
-            # As a queue refuses, so that the admission answers the next ones itself while the places are taken.
+            # As a queue refuses: the admission repeats it to the next requests while the places are taken.
             raise Unavailable(message, retry_after_s=_RETRY_AFTER_S, reason="queue")
         self._in_flight[organization_id] += 1
         try:

@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from itertools import accumulate
 from threading import Lock
 from typing import Any, Protocol
@@ -23,12 +22,11 @@ from prometheus_client.utils import floatToGoString
 from starlette.types import Scope
 
 from booking_core.db.engine import Database
-from booking_server.execution.rate_limit import RATE
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 UNROUTED = "(unrouted)"
-"""The operation of a request for a path or a method that does not exist, or that was refused before the application."""
+"""The operation of a request for a path or a method that does not exist, or that was refused before it was routed."""
 NO_RESPONSE = "none"
 """The status of a request whose client had disconnected."""
 STRIPE_OUTCOMES = (
@@ -140,16 +138,6 @@ class Metrics:
     def observe_stripe_webhook(self, outcome: str) -> None:
         """Count a webhook of Stripe by one of `STRIPE_OUTCOMES`, on the event loop."""
         self._stripe[outcome] += 1
-
-    def observe_refusals(self, reason: str, count: int) -> None:
-        """Count requests that were answered at once, before the application: 429 by the rate limit, else 503."""
-        status = HTTPStatus.TOO_MANY_REQUESTS.value
-        if reason != RATE:
-            self._refused.labels(reason).inc(count)
-            status = HTTPStatus.SERVICE_UNAVAILABLE.value
-        requests = self._requests.get((None, status)) or self._new_requests({}, None, status)
-        requests.count += count
-        requests.durations.counts[0] += count
 
     def observe_executors(self, executors: Iterable[Executor], failures: Callable[[], int]) -> None:
         """Count the batches of the executors, and read their queues when metrics are collected.
