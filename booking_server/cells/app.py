@@ -26,12 +26,12 @@ from booking_server.app import (
     tracing_of,
 )
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import NAMED_BY_PATH, cell_named_by, path_of
+from booking_server.cells.routing import NAMED_BY_PATH, cell_named_by
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution import key_usage
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.service import Service
-from booking_server.http.refusals import refusing
+from booking_server.http.refusals import path_of, refusing
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import create_monitoring_app
 from booking_server.monitoring.exposition import processes_folder

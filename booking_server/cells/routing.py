@@ -2,23 +2,15 @@
 
 from collections.abc import Iterable
 
-from starlette.types import Scope
-
 from booking_core.base import guest_links, tokens
 from booking_core.base.errors import BookingError
 from booking_core.payments import stripe_accounts
 from booking_server.execution.authenticator import bearer_token
+from booking_server.guest_pages import GUEST_PAGES
 
-GUEST_PAGES = ("/manage/", "/gift-card/")
 STRIPE_WEBHOOKS = stripe_accounts.WEBHOOK_PATH
 NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
 """Paths that name the cell of an organization."""
-
-
-def path_of(scope: Scope) -> str:
-    """Return the path of a request without the root path of the service."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -3,8 +3,8 @@
 Two rules decide, and both look only at the requests in flight of an organization:
 
 - An organization whose request a queue has refused gets the same answer again for that operation while it has nearly
-  as many requests in flight as the queue had room for. One more is admitted for each that is answered. The queue decides
-  again after a second at most.
+  as many requests in flight as the queue had room for. One more is admitted for each that is answered. The queue
+  decides again after a second at most.
 - Once the event loop has been late for a second, an organization has an equal part of the places in flight. Every tick
   at which it is late halves the places; they grow again when it is on time, until there is no bound.
 
@@ -20,7 +20,6 @@ costs one refusal a second for each of its connections.
 
 import asyncio
 import contextlib
-import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -33,11 +32,10 @@ from booking_core.base.errors import BookingError, RateLimited, Unavailable
 from booking_server.api.observer import REFUSALS
 from booking_server.api.request_log import REASON
 from booking_server.api.requests import read_body
-from booking_server.cells.routing import path_of
 from booking_server.execution.authenticator import bearer_token
 from booking_server.execution.clients import network_of
 from booking_server.execution.executor import busy
-from booking_server.http.refusals import respond
+from booking_server.http.refusals import path_of, respond
 
 TICK_S = 0.1
 LATE_S = 0.1
@@ -117,7 +115,7 @@ class Admission:
             for refused in (owner, limited_by(owner, scope)):
                 found = self._repeated.get((refused, operation))
                 if found and in_flight >= found.below and found.until_s > self._clock():
-                    return self._as_of_now(found.refusal)
+                    return found.refusal
         if self._places is not None and in_flight and in_flight >= self._part(self._places):
             return self._late
         return None
@@ -148,12 +146,6 @@ class Admission:
             refused, below = owner, max(1, in_flight - in_flight // 8)
         if refused not in (WITHOUT_KEY, UNKNOWN_KEY):
             self._repeated[refused, operation_of(scope)] = Repeated(refusal, below, until_s)
-
-    def _as_of_now(self, refusal: Refusal) -> Refusal:
-        if isinstance(refusal, Unavailable):
-            return refusal
-        retry_after_s = max(1, math.ceil((refusal.free_at_s or 0) - self._clock()))
-        return RateLimited(retry_after_s, headers=refusal.headers)
 
     def _part(self, places: int) -> int:
         """Return the equal part of an organization, when one part is left for another one to come."""

@@ -30,6 +30,8 @@ FRAMING_BYTES_MAX = 4096
 CHUNK_FRAMING_BYTES = 8
 """Bytes of each chunk that do not count as such: its size and two line ends."""
 
+_CLIENT, _UNREAD = "client", "unread"
+"""The timers of a connection: of bytes that the client has to send, and of a response that it has to read."""
 _RESET = struct.pack("ii", 1, 0)
 _REFUSED = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 """Parsed instead of a request that is refused. uvicorn then runs the application that refuses it, in its turn."""
@@ -63,10 +65,6 @@ class LingeringTransport:
     def is_closing(self) -> bool:
         return self._is_finished or bool(self._transport.is_closing())
 
-    def write(self, data: bytes) -> None:
-        if not self.is_closing():
-            self._transport.write(data)
-
     def close(self) -> None:
         if not self.is_closing():
             self._is_finished = True
@@ -87,28 +85,19 @@ class HttpProtocol(HttpToolsProtocol):
             self.client = unmapped(self.client[0]), self.client[1]
         self._head = b""
         """The beginning of an unfinished head."""
-        self._method = "GET"
         self._is_in_body = False
-        self._body_left: int | None = 0
-        """None for a chunked body."""
-        self._body_tail = b""
-        """The last bytes of a chunked body, which may be the beginning of a blank line."""
-        self._framing_bytes = 0
-        self._keeps_alive = True
         self._ended = 0
         """The number of requests that were read completely."""
         self._is_discarding = False
         self._is_stopping = False
         self._discarded = 0
         self._awaited: tuple[bool, int] | None = (False, 0)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
-        """Aborts the connection if its client reads nothing of a response."""
-        self._set_deadline(self.deadlines.head_s, self._head_is_late)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._await_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._clear_deadline()
-        self._clear_unread()
+        self._stop_timer(_CLIENT)
+        self._stop_timer(_UNREAD)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -121,22 +110,24 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_responding(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.disconnected
+        return self.cycle is not None and not self.cycle.response_complete
 
     # Bytes for the parser --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         if self._is_discarding:
-            self._discard(len(data))
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES_MAX:
+                self._socket.abort()
             return
         try:
             self._parse(data)
-        except httptools.HttpParserError as error:
-            found = error.__context__  # raised by one of the methods below, which the parser has called
-            self._refuse(found if isinstance(found, BookingError) else Malformed(NOT_HTTP))
         except BookingError as error:
             self._refuse(error)
+        except httptools.HttpParserError as error:
+            # Its context is an exception of one of the methods below, which the parser has called.
+            self._refuse(error.__context__ if isinstance(error.__context__, BookingError) else Malformed(NOT_HTTP))
         else:
             self._update_deadline()
 
@@ -179,7 +170,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
-        self._body_left, self._body_tail, self._framing_bytes = head.body_length(self.headers, version), b"", 0
+        self._body_left = head.body_length(self.headers, version)
+        self._body_tail, self._framing_bytes = b"", 0  # the tail may be the beginning of a blank line
         self.expect_100_continue = self.expect_100_continue and version != "1.0"
         super().on_headers_complete()
         self.scope["method"] = self._method
@@ -212,7 +204,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, error: BookingError) -> None:
         """Answer an invalid request, after the requests before it, and close the connection."""
         self._is_discarding = True
-        self._clear_deadline()
+        self._stop_timer(_CLIENT)
         if self._is_in_body and not self._withdraw():
             self._output.close()
             return
@@ -229,11 +221,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()
             return True
+        cycle.disconnected = True
+        cycle.message_event.set()
         if cycle.response_started:
             return False
         cycle.scope[WITHDRAWN] = True  # type: ignore[literal-required]
-        cycle.disconnected = cycle.response_complete = True
-        cycle.message_event.set()
+        cycle.response_complete = True
         return True
 
     # Deadlines -----------------------------------------------------------------------------------------------------
@@ -244,34 +237,22 @@ class HttpProtocol(HttpToolsProtocol):
         if awaited == self._awaited:
             return
         self._awaited = awaited
-        self._clear_deadline()
-        if self._is_in_body:
-            self._set_deadline(self.deadlines.body_s, self._body_is_late)
-        elif self._head:
-            self._set_deadline(self.deadlines.head_s, self._head_is_late)
+        self._stop_timer(_CLIENT)
+        if awaited is not None:
+            self._await_client()
 
-    def _set_deadline(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._deadline = self.loop.call_later(seconds, callback)
+    def _await_client(self) -> None:
+        seconds = self.deadlines.body_s if self._is_in_body else self.deadlines.head_s
+        self._start_timer(_CLIENT, seconds, self._client_is_late)
 
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _head_is_late(self) -> None:
-        if not self._is_responding:
+    def _client_is_late(self) -> None:
+        if self.flow.read_paused:  # by the server, so the client is not late
+            self._await_client()
+        elif self._is_in_body or not self._is_responding:
             self._socket.abort()
-        elif self.flow.read_paused:  # the server has paused reading, so the client is not late
-            self._set_deadline(self.deadlines.head_s, self._head_is_late)
         else:
             self._is_discarding = True
             self.cycle.keep_alive = False
-
-    def _body_is_late(self) -> None:
-        if self.flow.read_paused:
-            self._set_deadline(self.deadlines.body_s, self._body_is_late)
-        else:
-            self._socket.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -279,11 +260,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._clear_unread()
+        self._stop_timer(_UNREAD)
 
     def _await_reading(self) -> None:
         unread = self._socket.get_write_buffer_size()
-        self._unread = self.loop.call_later(self.deadlines.write_s, self._abort_unread, unread)
+        self._start_timer(_UNREAD, self.deadlines.write_s, self._abort_unread, unread)
 
     def _abort_unread(self, unread: int) -> None:
         """Abort the connection, unless its client has read a part of the response since the deadline was set."""
@@ -295,10 +276,12 @@ class HttpProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.abort()
 
-    def _clear_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _start_timer(self, name: str, seconds: float, callback: Callable[..., None], *arguments: object) -> None:
+        self._timers[name] = self.loop.call_later(seconds, callback, *arguments)
+
+    def _stop_timer(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
 
     def timeout_keep_alive_handler(self) -> None:
         """Abort an idle connection, also when its client never read the last response."""
@@ -312,15 +295,10 @@ class HttpProtocol(HttpToolsProtocol):
         Closing at once would reset the connection of a client that is still sending, and it would lose the response.
         """
         self._is_discarding = True
-        self._clear_deadline()
+        self._stop_timer(_CLIENT)
         if self._is_stopping or not self._socket.can_write_eof():
             self._socket.close()
             return
         self.flow.resume_reading()
         self._socket.write_eof()
-        self._set_deadline(self.deadlines.linger_s, self._socket.abort)
-
-    def _discard(self, size: int) -> None:
-        self._discarded += size
-        if self._discarded > LINGER_BYTES_MAX:
-            self._socket.abort()
+        self._start_timer(_CLIENT, self.deadlines.linger_s, self._socket.abort)

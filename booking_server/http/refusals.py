@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from booking_core.base.errors import BookingError, RateLimited
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.cells.routing import GUEST_PAGES, path_of
+from booking_server.guest_pages import GUEST_PAGES
 from booking_server.guest_pages.router import refusal_page
 
 
@@ -30,3 +30,9 @@ async def respond(error: BookingError, scope: Any, receive: Receive, send: Send)
     if isinstance(error, RateLimited):
         response.raw_headers.extend(error.headers)
     await response(scope, receive, send)
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path of a request without the root path of the service."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))

@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-import socket
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import orjson
 import pytest
-import uvicorn
+from starlette.testclient import TestClient
 from support.connections import Connection, SteppedLoop, echo, stepped_loop
 from support.world import SECRET, FixedClock, make_world
 
@@ -26,7 +24,6 @@ from booking_server.app import create_app
 from booking_server.execution import authenticator
 from booking_server.http import admission as rules
 from booking_server.http.admission import PLACES_MAX, Admission, AdmissionMiddleware, Refusal
-from booking_server.http.protocol import HttpProtocol
 
 Scope = dict[str, Any]
 Admitted = tuple[str, Scope]
@@ -224,10 +221,8 @@ def test_the_retry_after_of_a_late_loop_is_twice_its_lag(traffic: Traffic) -> No
 
 
 def test_a_key_over_its_limit_is_refused_that_operation_until_it_has_a_token(traffic: Traffic) -> None:
-    headers = traffic.limit(asked("A"), 0.5).headers
-    repeated = traffic.refusal(asked("A"))
-    assert isinstance(repeated, RateLimited)
-    assert (repeated.retry_after_s, repeated.headers) == (1, headers)
+    refusal = traffic.limit(asked("A"), 0.5)
+    assert traffic.refusal(asked("A")) is refusal
     for other in (asked("A2"), asked("A", method="GET"), asked("A", "/api/v1/nothing"), asked("B")):
         assert traffic.refusal(other) is None
     traffic.at += 0.5
@@ -235,12 +230,10 @@ def test_a_key_over_its_limit_is_refused_that_operation_until_it_has_a_token(tra
 
 
 def test_a_key_over_its_limit_is_looked_up_again_after_a_second(traffic: Traffic) -> None:
-    traffic.limit(asked("A"), 30.0)
+    refusal = traffic.limit(asked("A"), 30.0)
     traffic.at += rules.REPEATED_MAX_S / 2
     traffic.admission.tick(ON_TIME_S)
-    repeated = traffic.refusal(asked("A"))
-    assert isinstance(repeated, RateLimited)
-    assert repeated.retry_after_s == 30
+    assert traffic.refusal(asked("A")) is refusal
     traffic.at += rules.REPEATED_MAX_S / 2
     assert traffic.refusal(asked("A")) is None
 
@@ -452,176 +445,124 @@ def test_in_a_flood_a_client_that_asks_again_at_once_gets_one_refusal_a_second(
 # The service ---------------------------------------------------------------------------------------------------------
 
 
+def answer(client: TestClient, key: str, path: str = "/api/v1/me") -> Any:
+    """Ask with a key, and return the status, the headers and the body of the answer."""
+    found = client.get(path, headers={"Authorization": f"Bearer {key}"})
+    return found.status_code, dict(found.headers), found.json()
+
+
+def without_id(answered: Any) -> Any:
+    """Return an answer without what differs between two that are the same."""
+    status, headers, body = answered
+    return status, headers | {"x-request-id": ""}, body | {"request_id": ""}
+
+
+@pytest.fixture
+def client(fresh_database_url: str) -> Iterator[TestClient]:
+    """A client of a service that allows three requests an hour with a key."""
+    limit = RateLimit(3, 3600)
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=limit)
+    with TestClient(create_app(settings)) as running:
+        yield running
+
+
+@pytest.fixture
+def valid_keys(fresh_database_url: str) -> list[str]:
+    """Keys of two organizations."""
+    with contextlib.closing(Database(fresh_database_url)) as database:
+        return [make_world(database, FixedClock(system_clock())).key() for _ in range(2)]
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each key that is looked up."""
+    found: list[str] = []
+    identify_many = keys.identify_many
+
+    def counting(tx: Any, texts: Sequence[str], *others: Any) -> Any:
+        found.extend(texts)
+        return identify_many(tx, texts, *others)
+
+    monkeypatch.setattr(keys, "identify_many", counting)
+    return found
+
+
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_late_service_refuses_before_a_key_is_looked_up(
-    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, looked_up: list[str], client: TestClient
 ) -> None:
-    looked_up = counted_look_ups(monkeypatch)
-    monkeypatch.setattr(rules, "TICK_S", 3600.0)
-    app = create_app(Settings(database_url=fresh_database_url, secret_key="k" * 43))
-    admission: Admission = app.state.admission
-
-    async def run() -> None:
-        async with clients(app, 1) as (client,):
-            owner = admission.owner_of(asked("svc_x"))
-            for _ in range(3000):
-                admission.begin(owner)
-            admission.tick(LATE_S)
-            status, headers, body = await client.get("/api/v1/me", "svc_x")
-            assert (status, headers["retry-after"], body["code"]) == (503, "2", "service_unavailable")
-            assert looked_up == []
-            assert (await client.get("/healthz", "svc_x"))[0] == 200
-            for _ in range(3000):
-                admission.end(owner, asked("svc_x"))
-            assert (await client.get("/api/v1/me", "svc_x"))[0] == 401
-            assert len(looked_up) == 1
-
-    asyncio.run(run())
-    counted = app.state.monitor.metrics.registry.get_sample_value
+    state = client.app.state  # type: ignore[attr-defined]
+    owner = state.admission.owner_of(asked("svc_x"))
+    monkeypatch.setattr(state.admission, "_in_flight", Counter({owner: 3000}))
+    monkeypatch.setattr(state.admission, "_places", rules.PLACES_MIN)
+    monkeypatch.setattr(state.admission, "tick", lambda _: None)
+    status, headers, body = answer(client, "svc_x")
+    assert (status, headers["retry-after"], body["code"]) == (503, "1", "service_unavailable")
+    assert looked_up == []
+    assert answer(client, "svc_x", "/healthz")[0] == 200
+    monkeypatch.setattr(state.admission, "_in_flight", Counter())
+    assert answer(client, "svc_x")[0] == 401
+    assert len(looked_up) == 1
+    counted = state.monitor.metrics.registry.get_sample_value
     assert counted("booking_http_unavailable_total", {"reason": "late"}) == 1
     assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "503"}) == 1
 
 
-def counted_look_ups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that takes each key that is looked up from now on."""
-    looked_up: list[str] = []
-    identify_many = keys.identify_many
-
-    def counting(tx: Any, texts: Sequence[str], *others: Any) -> Any:
-        looked_up.extend(texts)
-        return identify_many(tx, texts, *others)
-
-    monkeypatch.setattr(keys, "identify_many", counting)
-    return looked_up
-
-
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_refusal_by_a_queue_is_repeated_before_the_queue(
-    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, client: TestClient, valid_keys: list[str]
 ) -> None:
-    app = create_app(Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn"))
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        key = make_world(database, FixedClock(system_clock())).key()
+    state, key = client.app.state, valid_keys[0]  # type: ignore[attr-defined]
     asked_queue: list[object] = []
 
     def full(*job: object) -> None:
         asked_queue.append(job)
         raise FULL
 
-    async def run() -> None:
-        async with clients(app, 2) as (waiting, other):
-            assert (await waiting.get("/api/v1/me", key))[0] == 200
-            app.state.admission.begin(app.state.admission.owner_of(asked(key)))
-            monkeypatch.setattr(app.state.service.reads, "_submit", full)
-            for client in (waiting, other, other):
-                status, headers, body = await client.get("/api/v1/me", key)
-                assert (status, headers["retry-after"], body["code"]) == (503, "3", "service_unavailable")
-            assert len(asked_queue) == 1
-
-    asyncio.run(run())
-
-
-class Client:
-    """A client of the service that keeps its connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def get(self, path: str, key: str) -> tuple[int, dict[str, str], dict[str, Any]]:
-        """Return the status, the headers and the body of the response."""
-        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
-        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
-        body = await self._reader.readexactly(int(headers["content-length"]))
-        return int(status.split()[1]), headers, orjson.loads(body)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
-        await self._writer.wait_closed()
-
-
-@contextlib.asynccontextmanager
-async def clients(app: Any, count: int) -> AsyncIterator[list[Client]]:
-    """Serve the application, and connect so many clients."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, lifespan="on", log_level="warning"))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        made = [Client(*await asyncio.open_connection(*listener.getsockname())) for _ in range(count)]
-        yield made
-        for client in made:
-            await client.close()
-        server.should_exit = True
-        await serving
-
-
-@pytest.fixture
-def limited(fresh_database_url: str) -> Any:
-    """An application that allows three requests an hour with a key."""
-    limit = RateLimit(3, 3600)
-    return create_app(
-        Settings(database_url=fresh_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=limit)
-    )
-
-
-def without_id(answer: tuple[int, dict[str, str], dict[str, Any]]) -> Any:
-    """Return an answer without what differs between two that are the same."""
-    status, headers, body = answer
-    own = {"x-request-id", "retry-after", "date"}
-    return status, [each for each in headers.items() if each[0] not in own], {**body, "request_id": ""}
+    assert answer(client, key)[0] == 200
+    state.admission.begin(state.admission.owner_of(asked(key)))
+    monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
+    monkeypatch.setattr(state.service.reads, "_submit", full)
+    made, *repeated = [answer(client, key) for _ in range(3)]
+    assert (made[0], made[1]["retry-after"], made[2]["code"]) == (503, "3", "service_unavailable")
+    assert without_id(repeated[0])[0] == 503
+    assert len(asked_queue) == 1
 
 
 def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
-    limited: Any, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, looked_up: list[str], client: TestClient, valid_keys: list[str]
 ) -> None:
     """Its refusals pass through no lane, where other organizations would wait behind them."""
-    looked_up = counted_look_ups(monkeypatch)
     monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        offender, neighbour = (make_world(database, FixedClock(system_clock())).key() for _ in range(2))
-
-    async def run() -> None:
-        async with clients(limited, 2) as (flood, other):
-            assert [(await flood.get("/api/v1/me", offender))[0] for _ in range(3)] == [200] * 3
-            made = await flood.get("/api/v1/me", offender)
-            before = len(looked_up)
-            repeated = [await flood.get("/api/v1/me", offender) for _ in range(rules.AT_ONCE)]
-            assert len(looked_up) == before
-            assert [without_id(each) for each in repeated] == [without_id(made)] * len(repeated)
-            assert (made[0], made[2]["code"], made[1]["x-ratelimit-remaining"]) == (429, "rate_limited", "0")
-            assert all(1000 < int(headers["retry-after"]) <= 1200 for _, headers, _ in (made, *repeated))
-            assert len({headers["x-request-id"] for _, headers, _ in repeated}) == len(repeated)
-            assert (await flood.get("/api/v1/nothing", offender))[0] == 404
-            for client in (other, flood):
-                assert (await client.get("/api/v1/me", neighbour))[0] == 200
-
-    asyncio.run(run())
-    counted = limited.state.monitor.metrics.registry.get_sample_value
-    assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "429"}) == rules.AT_ONCE
-    assert counted("booking_http_unavailable_total", {"reason": "rate"}) is None
+    offender, neighbour = valid_keys
+    assert [answer(client, offender)[0] for _ in range(3)] == [200] * 3
+    made = answer(client, offender)
+    before = len(looked_up)
+    repeated = [answer(client, offender) for _ in range(5)]
+    assert len(looked_up) == before
+    assert [without_id(each) for each in repeated] == [without_id(made)] * len(repeated)
+    assert (made[0], made[2]["code"], made[1]["x-ratelimit-remaining"]) == (429, "rate_limited", "0")
+    assert 1000 < int(made[1]["retry-after"]) <= 1200
+    assert len({headers["x-request-id"] for _, headers, _ in repeated}) == len(repeated)
+    assert answer(client, offender, "/api/v1/nothing")[0] == 404
+    assert answer(client, neighbour)[0] == 200
+    counted = client.app.state.monitor.metrics.registry.get_sample_value  # type: ignore[attr-defined]
+    assert counted("booking_http_requests_total", {"operation": "(unrouted)", "status": "429"}) == len(repeated)
 
 
 def test_an_address_over_its_limit_costs_no_look_up_and_its_valid_keys_are_admitted(
-    limited: Any, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, client: TestClient, valid_keys: list[str]
 ) -> None:
     """Guesses beyond the limit pass through no lane, and a key that was seen to be valid is used beside them."""
     monkeypatch.setattr(authenticator, "ANONYMOUS", RateLimit(3, 3600))
     monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
-    with contextlib.closing(Database(fresh_database_url)) as database:
-        valid = make_world(database, FixedClock(system_clock())).key()
-
-    async def run() -> None:
-        async with clients(limited, 2) as (guessing, other):
-            assert (await other.get("/api/v1/me", valid))[0] == 200
-            assert [(await guessing.get("/api/v1/me", f"svc_x{n}"))[0] for n in range(3)] == [401] * 3
-            made = await guessing.get("/api/v1/me", "svc_y")
-            with monkeypatch.context() as patch:
-                patch.setattr(limited.state.service.reads, "_submit", pytest.fail)
-                repeated = [await guessing.get("/api/v1/me", f"svc_y{n}") for n in range(5)]
-            assert [without_id(each) for each in repeated] == [without_id(made)] * 5
-            assert (made[0], made[2]["code"], made[1]["x-ratelimit-limit"]) == (429, "rate_limited", "3")
-            assert (await other.get("/api/v1/me", valid))[0] == 200
-            assert (await guessing.get("/api/v1/me", valid))[0] == 200
-
-    asyncio.run(run())
+    seen, unseen = valid_keys
+    assert answer(client, seen)[0] == 200
+    assert [answer(client, f"svc_x{n}")[0] for n in range(3)] == [401] * 3
+    made = answer(client, "svc_y")
+    with monkeypatch.context() as patch:
+        patch.setattr(client.app.state.service.reads, "_submit", pytest.fail)  # type: ignore[attr-defined]
+        repeated = [answer(client, f"svc_y{n}") for n in range(5)]
+    assert [without_id(each) for each in repeated] == [without_id(made)] * 5
+    assert (made[0], made[2]["code"], made[1]["x-ratelimit-limit"]) == (429, "rate_limited", "3")
+    assert [answer(client, key)[0] for key in (seen, unseen)] == [200, 200]
