@@ -30,8 +30,7 @@ from booking_server.execution.rate_limit import Limiter
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
 from booking_server.guest_pages.router import router as guest_pages
-from booking_server.http import admission
-from booking_server.http.admission import Admission
+from booking_server.http.admission import Admission, AdmissionMiddleware
 from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import router as monitoring
 from booking_server.monitoring.app import serving
@@ -87,30 +86,30 @@ def create_app(
         if settings.cells and not settings.cell:
             raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app instead of this one")
     parts = open_parts(settings, database, folder=processes_folder(), tracer_provider=tracer_provider)
-    admitting = Admission(parts.organization_of)
-    admitting.observe = parts.monitor.metrics.observe_refusals
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
-        async with (
-            running(parts, worker=worker, flush_s=flush_s),
-            running_process(settings, parts.monitor, admitting),
-        ):
-            yield {STATE: parts.observer, admission.STATE: admitting}
+        async with running(parts, worker=worker, flush_s=flush_s), running_process(settings, parts.monitor):
+            yield {STATE: parts.observer}
 
     return compose(parts, lifespan)
 
 
 def compose(parts: "Parts", lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """Return the application of a service."""
-    app = describe(lifespan, parts.observer)
+    app = describe(lifespan, parts.observer, parts.admission)
     app.state.service = parts.service
+    app.state.admission = parts.admission
     app.state.monitor = parts.monitor
     return app
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:
+def describe(
+    lifespan: Lifespan[FastAPI] | None = None,
+    observer: RequestObserver | None = None,
+    admission: Admission | None = None,
+) -> FastAPI:
     """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
     app = FastAPI(
         title="Booking Service",
@@ -133,6 +132,8 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
     table = RouteTable(app.routes)
     app.router.routes.insert(0, table)
     app.add_middleware(RouteTableMiddleware, table=table)
+    if admission is not None:
+        app.add_middleware(AdmissionMiddleware, admission=admission)
     app.add_middleware(RequestContextMiddleware, observer=observer)
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app
@@ -149,11 +150,7 @@ class Parts:
     monitor: Monitor
     tracing: "Tracing | None"
     observer: RequestObserver
-
-    def organization_of(self, authorization: bytes) -> str | None:
-        """Return the organization of an Authorization header's value whose key was valid when it was last looked
-        up."""
-        return self.service.authenticator.known_organization(Credentials([(b"authorization", authorization)], ""))
+    admission: Admission
 
 
 def open_parts(
@@ -187,7 +184,8 @@ def open_parts(
     service = Service(settings, database, limiter)
     monitor = _monitor_of(service, folder)
     tracing = _tracing_of(service, tracer_provider)
-    return Parts(service, monitor, tracing, RequestObserver(monitor.metrics, _request_log_of(service), tracing))
+    observer = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
+    return Parts(service, monitor, tracing, observer, Admission(service.authenticator.seen_keys.organization_of))
 
 
 def _check_schema(database: Database) -> None:
@@ -238,14 +236,13 @@ def _request_log_of(service: Service) -> RequestLog | None:
 
 
 @contextlib.asynccontextmanager
-async def running_process(settings: Settings, monitor: ProcessMonitor, admitting: Admission) -> AsyncIterator[None]:
+async def running_process(settings: Settings, monitor: ProcessMonitor) -> AsyncIterator[None]:
     """Run the parts that a process has once, however many services it has."""
     async with contextlib.AsyncExitStack() as stack:
         if settings.metrics_address:
             await stack.enter_async_context(serving(monitor, *settings.metrics_address))
         stack.enter_context(gc_tuning.reduced_collection())
         stack.enter_context(interpreter.frequent_switches())
-        await stack.enter_async_context(admitting.running())
         stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
         yield
         monitor.health.stop()
@@ -263,6 +260,7 @@ async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> As
         if await asyncio.to_thread(_takes_cards, service):
             await service.payment_calls.open()
         await stack.enter_async_context(parts.monitor.running())
+        await stack.enter_async_context(parts.admission.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))
         if worker:
             await stack.enter_async_context(_worker_of(parts))

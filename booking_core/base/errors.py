@@ -169,7 +169,6 @@ class RateLimited(BookingError):
         free_at_s: monotonic seconds before which every request that the limit is for is refused; none where that is not
             known.
         headers: that tell the state of the limit.
-        of_address: the limit is that of an address, for requests without a valid key.
     """
 
     code = ErrorCode.RATE_LIMITED
@@ -181,13 +180,11 @@ class RateLimited(BookingError):
         *,
         free_at_s: float | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
-        of_address: bool = False,
     ) -> None:
         super().__init__()
         self.retry_after_s = retry_after_s
         self.free_at_s = free_at_s
         self.headers = tuple(headers)
-        self.of_address = of_address
 
 
 class Unavailable(BookingError):

@@ -7,28 +7,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from booking_core.base.errors import Unavailable
-from booking_core.base.languages import choose, language
 from booking_core.base.settings import Settings
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
-from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.app import compose, open_parts, running_process
 from booking_server.app import running as running_parts
 from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import GUEST_PAGES, NAMED_BY_PATH, cell_named_by
+from booking_server.cells.routing import NAMED_BY_PATH, cell_named_by
 from booking_server.cells.slots import Opened, Slot, running
 from booking_server.execution.authenticator import FLUSH_S
 from booking_server.execution.rate_limit import Limiter, open_limiter
-from booking_server.guest_pages import pages
-from booking_server.guest_pages.links import language_of_stranger
-from booking_server.http import admission
-from booking_server.http.admission import Admission
+from booking_server.http.refusals import path_of, refusing
 from booking_server.monitoring.app import create_monitoring_app
 from booking_server.monitoring.exposition import processes_folder
 
@@ -68,9 +61,7 @@ class CellsApp:
         self._monitoring = create_monitoring_app(self.monitor)
         self._monitoring.state.is_monitoring_port = False
         self._lifespan = Router(lifespan=self._running)
-        self.admission = Admission(self._organization_of)
-        self.admission.observe = self._observe_refusals
-        self._unavailable = RequestContextMiddleware(_respond_unavailable)
+        self._unavailable = refusing(Unavailable(retry_after_s=_RETRY_AFTER_S, reason="cell"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,7 +76,7 @@ class CellsApp:
 
         Without a name there is no key, or one of the first cell: only for a request without a key any cell will do.
         """
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = path_of(scope)
         named = self.slots.get(cell_named_by(path, scope["headers"]))
         if named:
             return named
@@ -102,25 +93,14 @@ class CellsApp:
         with slot.entered():
             await opened.app(scope, receive, send)
 
-    def _organization_of(self, authorization: bytes) -> str | None:
-        """Return the organization of a key that was valid in one of the cells when it was last looked up."""
-        found = (slot.opened.organization_of(authorization) for slot in self.slots.values() if slot.opened)
-        return next(filter(None, found), None)
-
-    def _observe_refusals(self, reason: str, count: int) -> None:
-        """Count refusals before a cell was looked for, with the first one that is open."""
-        opened = next((slot.opened for slot in self.slots.values() if slot.opened), None)
-        if opened:
-            opened.monitor.metrics.observe_refusals(reason, count)
-
     @contextlib.asynccontextmanager
     async def _running(self, _: Any) -> AsyncIterator[dict[str, object]]:
         async with (
             running(list(self.slots.values())),
             self.monitor.running(),
-            running_process(self._settings, self.monitor, self.admission),
+            running_process(self._settings, self.monitor),
         ):
-            yield {admission.STATE: self.admission}
+            yield {}
 
 
 @contextlib.asynccontextmanager
@@ -135,16 +115,4 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
     settings = replace(cell.settings, metrics_address=None, metrics_token=None, shutdown_delay_s=0.0)
     parts = await asyncio.to_thread(open_parts, settings, limiter=limiter, check=partial(cells.require_own, cell))
     async with running_parts(parts, worker=worker, flush_s=flush_s):
-        yield Opened(parts.monitor, compose(parts), parts.organization_of)
-
-
-async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond to a request of a cell that is not open."""
-    error = Unavailable(retry_after_s=_RETRY_AFTER_S, reason="cell")
-    if scope["path"].startswith(GUEST_PAGES):
-        wording = language(choose(language_of_stranger(Request(scope, receive))))
-        response: Any = pages.error_page(error, scope["method"], wording)
-        response.raw_headers.extend(pages.security_headers())
-    else:
-        response = errors.respond_with(error, errors.request_id(Request(scope, receive)))
-    await response(scope, receive, send)
+        yield Opened(parts.monitor, compose(parts))

@@ -6,8 +6,8 @@ from booking_core.base import guest_links, tokens
 from booking_core.base.errors import BookingError
 from booking_core.payments import stripe_accounts
 from booking_server.execution.authenticator import bearer_token
+from booking_server.guest_pages import GUEST_PAGES
 
-GUEST_PAGES = ("/manage/", "/gift-card/")
 STRIPE_WEBHOOKS = stripe_accounts.WEBHOOK_PATH
 NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
 """Paths that name the cell of an organization."""

@@ -36,8 +36,6 @@ class Opened(NamedTuple):
     monitor: Monitor
     app: FastAPI | None = None
     """None in a worker."""
-    organization_of: Callable[[bytes], str | None] = lambda _: None
-    """Returns the organization of an Authorization header's value whose key was valid when it was last looked up."""
 
 
 Open = Callable[[Cell], AbstractAsyncContextManager[Opened]]

@@ -252,7 +252,7 @@ class Authenticator:
         try:
             reading = credentials.reading
             if reading and reading.retry_after_s:
-                raise reading.refusal(of_address=not isinstance(caller, Caller))
+                raise reading.refusal()
             if isinstance(caller, Caller):
                 self._key_usage.note(caller)
                 check_access(caller)
@@ -266,7 +266,7 @@ class Authenticator:
         reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
         if reading.retry_after_s and not self._may_look_up(credentials):
             credentials.reading = reading
-            raise reading.refusal(of_address=True)
+            raise reading.refusal()
 
     def _may_look_up(self, credentials: Credentials) -> bool:
         """Return whether a key from an address over its limit is looked up all the same: strangers behind the same

@@ -26,9 +26,6 @@ LOOK_UPS = RateLimit(20, 10)
 LOOK_UPS_RESERVED = 10
 """Of these, for keys with a right checksum: guesses of strangers at the same address mostly have a wrong one."""
 
-RATE = "rate"
-"""The reason of refusals by the limit of a key or of an address that are repeated before the application."""
-
 _BUCKETS_MAX = 100_000
 
 
@@ -53,10 +50,9 @@ class Reading:
             (b"x-ratelimit-reset", b"%d" % self.reset),
         ]
 
-    def refusal(self, *, of_address: bool = False) -> RateLimited:
+    def refusal(self) -> RateLimited:
         """Return the refusal of a request whose key, or else its address, is over its limit."""
-        retry_after_s, free_at_s = self.retry_after_s, self.free_at_s
-        return RateLimited(retry_after_s, free_at_s=free_at_s, headers=self.headers, of_address=of_address)
+        return RateLimited(self.retry_after_s, free_at_s=self.free_at_s, headers=self.headers)
 
 
 Ask = tuple[str, RateLimit]

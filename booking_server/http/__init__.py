@@ -1,1 +1,1 @@
-"""HTTP/1.1 below the application: message framing, and the protocol class that uvicorn runs for each connection."""
+"""HTTP/1.1 below the application: bounds and deadlines around uvicorn's parser, and the admission of requests."""

@@ -1,8 +1,7 @@
-"""uvicorn's HTTP/1.1 protocol with strict framing, limited heads, deadlines and a lingering close.
+"""uvicorn's HTTP/1.1 protocol with bounds, deadlines and a lingering close.
 
-uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. Here `framing`
-finds and checks the requests. uvicorn's classes do the rest: the ASGI cycle, flow control and pipelining. Requests that
-`admission` refuses are answered here, mostly without any of that.
+uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. Here `head`
+checks each head before and after uvicorn's parser reads it.
 """
 
 import asyncio
@@ -11,26 +10,31 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from booking_core.base.errors import BookingError, Malformed, RateLimited
-from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
-from booking_server.api.middleware import REFUSALS, WITHDRAWN
-from booking_server.cells.routing import GUEST_PAGES
+from booking_core.base.errors import BookingError, Malformed
+from booking_core.models.limits import REQUEST_HEAD_BYTES_MAX
+from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
-from booking_server.http.admission import STATE, Admission, Client, Owner
-from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
-from booking_server.http.refusals import PreparedRefusals, Refusal, refusing, refusing_unobserved
+from booking_server.http import head
+from booking_server.http.head import NOT_HTTP
+from booking_server.http.refusals import refusing
 
 LINGER_BYTES_MAX = 1024 * 1024
 """The most bytes that are read and dropped after the last response of a connection."""
 
+FRAMING_BYTES_MAX = 4096
+"""The most bytes of a chunked body's sizes, extensions and trailers together."""
+CHUNK_FRAMING_BYTES = 8
+"""Bytes of each chunk that do not count as such: its size and two line ends."""
+
+_CLIENT, _UNREAD = "client", "unread"
+"""The timers of a connection: of bytes that the client has to send, and of a response that it has to read."""
 _RESET = struct.pack("ii", 1, 0)
-_GUEST_PAGES = tuple(prefix.encode() for prefix in GUEST_PAGES)
+_REFUSED = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+"""Parsed instead of a request that is refused. uvicorn then runs the application that refuses it, in its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +65,16 @@ class LingeringTransport:
     def is_closing(self) -> bool:
         return self._is_finished or bool(self._transport.is_closing())
 
-    def write(self, data: bytes) -> None:
-        if not self.is_closing():
-            self._transport.write(data)
-
     def close(self) -> None:
         if not self.is_closing():
             self._is_finished = True
             self._finish()
 
 
-class RequestCycle(RequestResponseCycle):
-    """A request and its response. The connection closes if the response starts before the request is complete."""
-
-    owner: Owner
-    head: RequestHead | None = None
-    """None for a request that is not valid."""
-    client: Client = ("", b"")
-    admission: Admission | None = None
-    """Counts the request as in flight until the application returns."""
-
-    async def run_asgi(self, app: Any) -> None:
-        admission, head = self.admission, self.head
-        if admission is None or head is None:
-            await super().run_asgi(app)
-            return
-        refusals: list[Refusal] = []
-        self.scope[REFUSALS] = refusals  # type: ignore[literal-required]
-        try:
-            await super().run_asgi(app)
-        finally:
-            admission.end(self.owner, head, self.client, refusals)
-
-    @property
-    def keep_alive(self) -> bool:
-        # uvicorn reads this at the start of the response, for "Connection: close", and at its end.
-        if self.more_body:
-            self._keep_alive = False
-        return self._keep_alive
-
-    @keep_alive.setter
-    def keep_alive(self, value: bool) -> None:
-        self._keep_alive = value
-
-
 class HttpProtocol(HttpToolsProtocol):
     """The protocol of one client connection."""
 
     deadlines = Deadlines()
-    _prepared = PreparedRefusals()
 
     def connection_made(self, transport: Any) -> None:
         self._socket = transport
@@ -118,33 +83,26 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(self._output)  # type: ignore[arg-type]
         if self.client:  # a dual-stack socket shows IPv4 as IPv6, and proxies are trusted by their IPv4 address
             self.client = unmapped(self.client[0]), self.client[1]
-        self._reader = RequestReader(self)
-        self._admission: Admission | None = self.app_state.get(STATE)
-        self._refused: tuple[RequestHead, Refusal] | None = None
-        """The current request and its refusal. Its body is read and dropped."""
-        self._told: tuple[bytes | Client, float] = b"", 0.0
-        """The key or the client that was refused last, and the time before which its next refusal may be delayed."""
-        self._delayed: asyncio.TimerHandle | None = None
-        """Sends the refusal of the current request."""
+        self._head = b""
+        """The beginning of an unfinished head."""
+        self._is_in_body = False
+        self._ended = 0
+        """The number of requests that were read completely."""
         self._is_discarding = False
         self._is_stopping = False
         self._discarded = 0
-        self._awaited: tuple[Phase, int] | None = (Phase.HEAD, 0)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
-        """Aborts the connection if its client reads nothing of a response."""
-        self._set_deadline(self.deadlines.head_s, self._head_is_late)
+        self._awaited: tuple[bool, int] | None = (False, 0)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._await_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._clear_deadline()
-        self._clear_unread()
-        self._forget_delayed()
+        self._stop_timer(_CLIENT)
+        self._stop_timer(_UNREAD)
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """Finish the responses in progress, then close without waiting for the client."""
         self._is_stopping = True
-        self._send_delayed()
         if self._is_responding:
             self.cycle.keep_alive = False
         else:
@@ -152,165 +110,110 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_responding(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.disconnected
+        return self.cycle is not None and not self.cycle.response_complete
 
-    # Requests ------------------------------------------------------------------------------------------------------
+    # Bytes for the parser --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._send_delayed()
         self._unset_keepalive_if_required()
         if self._is_discarding:
-            self._discard(len(data))
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES_MAX:
+                self._socket.abort()
             return
         try:
-            self._reader.feed(data)
+            self._parse(data)
         except BookingError as error:
             self._refuse(error)
+        except httptools.HttpParserError as error:
+            # Its context is an exception of one of the methods below, which the parser has called.
+            self._refuse(error.__context__ if isinstance(error.__context__, BookingError) else Malformed(NOT_HTTP))
         else:
             self._update_deadline()
 
-    def request_started(self, head: RequestHead) -> None:
-        self._send_delayed()
-        if self._admission is not None and self._admission.is_pressed and self._is_plain(head):
-            refusal = self._admission.of_rate_limit(head, self._client_of(head)) or self._admission.refusal(head)
-            if refusal is not None:
-                self._refused = head, refusal
-                return
-        self._open_scope(head)
-        path, query = _split(head.target)
-        self.scope["raw_path"] = self.root_path.encode("ascii") + path
-        text = path.decode("ascii")
-        self.scope["path"] = self.root_path + (unquote(text) if "%" in text else text)
-        self.scope["query_string"] = query
-        self._begin(self.app, head.keep_alive, expects_continue=head.expects_continue, head=head)
+    def _parse(self, data: bytes) -> None:
+        """Give the parser each head whole, and never bytes of two requests at once: so the size of a head is known."""
+        position = 0
+        while position < len(data) and not self._is_discarding:
+            read = self._parse_body if self._is_in_body else self._parse_head
+            position = read(data, position)
 
-    def body_received(self, piece: bytes) -> None:
-        if self._refused is not None or self.cycle.response_complete:
-            return
-        self.cycle.body += piece
-        if len(self.cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        self.cycle.message_event.set()
+    def _parse_head(self, data: bytes, position: int) -> int:
+        """Give the parser a head if it is complete, and return where it ends."""
+        self.headers, self._method = [], "GET"
+        text = self._head + data[position : position + REQUEST_HEAD_BYTES_MAX]
+        end = head.end_of(text)
+        if end is None:
+            self._head = text
+            return len(data)
+        position += end - len(self._head)
+        self._head = b""
+        block, self._method = head.for_parser(text[:end])
+        self.parser.feed_data(block)
+        return position
 
-    def request_ended(self) -> None:
-        if self._refused is not None:
-            self._send_refusal_in_time(*self._refused)
-            return
-        self.cycle.more_body = False
-        self.cycle.message_event.set()
-
-    def _open_scope(self, head: RequestHead) -> None:
-        self.on_message_begin()
-        self.scope["method"] = head.method
-        self.scope["headers"] = head.headers
-        self.scope["http_version"] = head.version
-
-    def _begin(
-        self, app: Any, keep_alive: bool, *, expects_continue: bool = False, head: RequestHead | None = None
-    ) -> None:
-        """Run the application for the request in `self.scope`, after the requests before it."""
-        previous = self.cycle
-        self.cycle = RequestCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=expects_continue,
-            keep_alive=keep_alive and not self._is_stopping,
-            on_response=self.on_response_complete,
-        )
-        self.cycle.head = head
-        if previous is None or previous.response_complete or previous.disconnected:
-            self._start_asgi_task(self.cycle, app)
+    def _parse_body(self, data: bytes, position: int) -> int:
+        """Give the parser the next part of a body, and return where it ends."""
+        if self._body_left is None:
+            lines = head.until_blank_line(self._body_tail + data[position:])
+            piece, self._body_tail = lines[len(self._body_tail) :], lines[-3:]
         else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, app))
+            piece = data[position : position + self._body_left]
+            self._body_left -= len(piece)
+        self._framing_bytes += len(piece)
+        self.parser.feed_data(piece)
+        if self._is_in_body:
+            self._check_framing()
+        return position + len(piece)
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Run the application, which is that of a refusal if the request is not admitted when its turn comes."""
-        admission, head = self._admission, cycle.head
-        if admission is not None and head is not None:
-            refusal = admission.refusal(head) if admission.is_pressed else None
-            if refusal is None:
-                cycle.admission, cycle.owner = admission, admission.begin(head)
-                cycle.client = self._client_of(head)
-            else:
-                app = refusing_unobserved(refusal)
-        super()._start_asgi_task(cycle, app)
+    # What the parser finds -------------------------------------------------------------------------------------------
 
-    # Requests that are not admitted ----------------------------------------------------------------------------------
+    def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        self._body_left = head.body_length(self.headers, version)
+        self._body_tail, self._framing_bytes = b"", 0  # the tail may be the beginning of a blank line
+        self.expect_100_continue = self.expect_100_continue and version != "1.0"
+        super().on_headers_complete()
+        self.scope["method"] = self._method
+        # uvicorn reads it when the response starts: before the end of the request, that closes the connection.
+        self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
+        self._is_in_body, self.headers = True, []  # trailers are no headers of the request
 
-    def _is_plain(self, head: RequestHead) -> bool:
-        """Return True if a refusal of the request can be sent as soon as its body was read, and the next one be read.
+    def on_chunk_header(self) -> None:
+        self._framing_bytes -= CHUNK_FRAMING_BYTES
 
-        Others are refused by an application: those of guests, who get a page; those behind an unfinished one, with a
-        body of unknown length or that is not sent yet, or to a client that does not read.
-        """
-        if head.target.startswith(_GUEST_PAGES):
-            return False
-        is_next = not self._is_responding and not self.pipeline and not self.flow.write_paused
-        has_short_body = head.body_length is not None and head.body_length <= REQUEST_BODY_BYTES_MAX
-        return is_next and has_short_body and head.keep_alive and not head.expects_continue and not self._is_stopping
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= len(body)
+        super().on_body(body)
 
-    def _send_refusal_in_time(self, head: RequestHead, refusal: Refusal) -> None:
-        """Send a refusal, later if the client was told to wait, did not, and is one of many."""
-        assert self._admission is not None
-        subject, next_refusal_s = self._told
-        delay_s = self._admission.delay_s(next_refusal_s) if subject == self._subject(head, refusal) else 0.0
-        if delay_s:
-            self._delayed = self.loop.call_later(delay_s, self._send_delayed)
-        else:
-            self._send_refusal(head, refusal)
+    def on_message_complete(self) -> None:
+        self._check_framing()
+        head.check_trailers(self.headers)
+        self._is_in_body = False
+        self._ended += 1
+        self._is_discarding = not self._keeps_alive
+        self.cycle.keep_alive = self._keeps_alive and not self._is_stopping and not self.cycle.response_started
+        super().on_message_complete()
 
-    def _send_delayed(self) -> None:
-        """Send the refusal that is delayed, if there is one: its time has come, or more has."""
-        if self._delayed is not None and self._refused is not None:
-            self._forget_delayed()
-            self._send_refusal(*self._refused)
-
-    def _subject(self, head: RequestHead, refusal: Refusal) -> bytes | Client:
-        """Return the key, or the client, that is refused."""
-        is_client = isinstance(refusal, RateLimited) and refusal.of_address
-        return self._client_of(head) if is_client else head.authorization
-
-    def _client_of(self, head: RequestHead) -> Client:
-        """Return the client of a request as the connection and its proxies name it."""
-        host = self.client[0] if self.client else ""
-        return host, head.forwarded_for if self.config.proxy_headers else b""
-
-    def _forget_delayed(self) -> None:
-        if self._delayed is not None:
-            self._delayed.cancel()
-            self._delayed = None
-
-    def _send_refusal(self, head: RequestHead, refusal: Refusal) -> None:
-        """Send a refusal that is prepared."""
-        assert self._admission is not None
-        self._refused = None
-        self._told = self._subject(head, refusal), self._admission.next_refusal_s(refusal)
-        defaults = self.server_state.default_headers
-        self._output.write(self._prepared.response(refusal, head.method, head.headers, defaults))
-        self.on_response_complete()
+    def _check_framing(self) -> None:
+        if self._framing_bytes > FRAMING_BYTES_MAX:
+            raise Malformed(NOT_HTTP)
 
     # Refusals --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BookingError) -> None:
         """Answer an invalid request, after the requests before it, and close the connection."""
-        self._send_delayed()
         self._is_discarding = True
-        self._clear_deadline()
-        if self._reader.phase is Phase.BODY and not self._withdraw():
+        self._stop_timer(_CLIENT)
+        if self._is_in_body and not self._withdraw():
             self._output.close()
             return
-        reader = self._reader
-        self._open_scope(RequestHead(reader.method or "GET", b"", "1.1", list(reader.headers), 0, False))
-        self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = "", b"", b""
-        self._begin(refusing(error), keep_alive=False)
-        self.request_ended()
+        headers = self.scope["headers"] if self._is_in_body else self.headers
+        self._is_in_body = False
+        self.app = refusing(error)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(_REFUSED)
+        self.scope["headers"] = headers
 
     def _withdraw(self) -> bool:
         """Cancel the request whose body is invalid, and return whether it can still be refused."""
@@ -318,52 +221,38 @@ class HttpProtocol(HttpToolsProtocol):
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()
             return True
+        cycle.disconnected = True
+        cycle.message_event.set()
         if cycle.response_started:
             return False
         cycle.scope[WITHDRAWN] = True  # type: ignore[literal-required]
-        cycle.disconnected = True
-        cycle.message_event.set()
+        cycle.response_complete = True
         return True
 
     # Deadlines -----------------------------------------------------------------------------------------------------
 
     def _update_deadline(self) -> None:
         """Set the deadline for the part of a request that is expected next."""
-        phase = self._reader.phase
-        if phase is Phase.IDLE and self._awaited is None:
-            return
-        awaited = (phase, self._reader.ended) if phase in (Phase.HEAD, Phase.BODY) else None
+        awaited = (self._is_in_body, self._ended) if self._is_in_body or self._head else None
         if awaited == self._awaited:
             return
         self._awaited = awaited
-        self._clear_deadline()
-        if phase is Phase.HEAD:
-            self._set_deadline(self.deadlines.head_s, self._head_is_late)
-        elif phase is Phase.BODY:
-            self._set_deadline(self.deadlines.body_s, self._body_is_late)
+        self._stop_timer(_CLIENT)
+        if awaited is not None:
+            self._await_client()
 
-    def _set_deadline(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._deadline = self.loop.call_later(seconds, callback)
+    def _await_client(self) -> None:
+        seconds = self.deadlines.body_s if self._is_in_body else self.deadlines.head_s
+        self._start_timer(_CLIENT, seconds, self._client_is_late)
 
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _head_is_late(self) -> None:
-        if not self._is_responding:
+    def _client_is_late(self) -> None:
+        if self.flow.read_paused:  # by the server, so the client is not late
+            self._await_client()
+        elif self._is_in_body or not self._is_responding:
             self._socket.abort()
-        elif self.flow.read_paused:  # the server has paused reading, so the client is not late
-            self._set_deadline(self.deadlines.head_s, self._head_is_late)
         else:
             self._is_discarding = True
             self.cycle.keep_alive = False
-
-    def _body_is_late(self) -> None:
-        if self.flow.read_paused:
-            self._set_deadline(self.deadlines.body_s, self._body_is_late)
-        else:
-            self._socket.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -371,11 +260,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._clear_unread()
+        self._stop_timer(_UNREAD)
 
     def _await_reading(self) -> None:
         unread = self._socket.get_write_buffer_size()
-        self._unread = self.loop.call_later(self.deadlines.write_s, self._abort_unread, unread)
+        self._start_timer(_UNREAD, self.deadlines.write_s, self._abort_unread, unread)
 
     def _abort_unread(self, unread: int) -> None:
         """Abort the connection, unless its client has read a part of the response since the deadline was set."""
@@ -387,10 +276,12 @@ class HttpProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.abort()
 
-    def _clear_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _start_timer(self, name: str, seconds: float, callback: Callable[..., None], *arguments: object) -> None:
+        self._timers[name] = self.loop.call_later(seconds, callback, *arguments)
+
+    def _stop_timer(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
 
     def timeout_keep_alive_handler(self) -> None:
         """Abort an idle connection, also when its client never read the last response."""
@@ -404,30 +295,10 @@ class HttpProtocol(HttpToolsProtocol):
         Closing at once would reset the connection of a client that is still sending, and it would lose the response.
         """
         self._is_discarding = True
-        self._clear_deadline()
+        self._stop_timer(_CLIENT)
         if self._is_stopping or not self._socket.can_write_eof():
             self._socket.close()
             return
         self.flow.resume_reading()
         self._socket.write_eof()
-        self._set_deadline(self.deadlines.linger_s, self._socket.abort)
-
-    def _discard(self, size: int) -> None:
-        self._discarded += size
-        if self._discarded > LINGER_BYTES_MAX:
-            self._socket.abort()
-
-
-def _split(target: bytes) -> tuple[bytes, bytes]:
-    """Return the path and query of a request target.
-
-    Raises:
-        Malformed: the target is invalid.
-    """
-    try:
-        parsed = httptools.parse_url(target)
-    except httptools.HttpParserInvalidURLError:
-        raise Malformed(NOT_HTTP) from None
-    if not parsed.path:
-        raise Malformed(NOT_HTTP)
-    return parsed.path, parsed.query or b""
+        self._start_timer(_CLIENT, self.deadlines.linger_s, self._socket.abort)

@@ -4,7 +4,6 @@ Queues, pools, loops and tallies are read when Prometheus asks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
@@ -16,7 +15,6 @@ from starlette.types import Scope
 
 from booking_core.db.engine import Database
 from booking_server.execution.executor import BatchExecutor
-from booking_server.execution.rate_limit import RATE
 from booking_server.monitoring.exposition import Families
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -88,17 +86,6 @@ class Metrics:
     def observe_stripe_webhook(self, outcome: str) -> None:
         """Count a webhook of Stripe by one of `STRIPE_OUTCOMES`, on the event loop."""
         self._stripe.labels(outcome).inc()
-
-    def observe_refusals(self, reason: str, count: int) -> None:
-        """Count requests that were answered at once, before the application: 429 by the rate limit, else 503."""
-        status = HTTPStatus.TOO_MANY_REQUESTS.value
-        if reason != RATE:
-            self._refused.labels(reason).inc(count)
-            status = HTTPStatus.SERVICE_UNAVAILABLE.value
-        requests, durations = self._requests.get((None, status)) or self._new_requests({}, None, status)
-        requests.inc(count)
-        for _ in range(count):
-            durations.observe(0)
 
     def observe_executors(self, executors: Iterable[BatchExecutor[Any, Any]], failures: Callable[[], int]) -> None:
         """Count the batches of the executors, and read their queues when metrics are collected.

@@ -19,6 +19,7 @@ from booking_core.db.engine import Database
 from booking_core.organizations import keys
 from booking_server.app import create_app
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
+from booking_server.http import admission
 
 LIMIT = RateLimit(3, 60)
 HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -45,9 +46,10 @@ def limited_app(shared_database_url: str, session_database: Database) -> Iterato
 
 
 @pytest.fixture
-def passing(limited_app: TestClient) -> Ticking:
+def passing(limited_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> Ticking:
     """The time by which the limiter fills its buckets, which are all full."""
     ticking = Ticking()
+    monkeypatch.setattr(admission, "REPEATED_MAX_S", 0.0)  # a refusal is repeated on another clock
     limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
     return ticking
 

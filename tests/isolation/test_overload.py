@@ -11,9 +11,9 @@ import pytest
 from support.connections import Connection, SteppedLoop, respond, stepped_loop
 
 from booking_core.base.errors import Unavailable
-from booking_server.api.middleware import REFUSALS
+from booking_server.api.middleware import REFUSALS, RequestContextMiddleware
 from booking_server.http import admission as rules
-from booking_server.http.admission import STATE, Admission
+from booking_server.http.admission import Admission, AdmissionMiddleware
 
 TURNS = 8
 """Turns of the event loop in a tick of the admission; in each the service makes a booking."""
@@ -33,7 +33,7 @@ class Shop:
         """Requests that found no room in the queue."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        key = dict(scope["headers"])[b"authorization"].decode()
+        key = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
         if scope["method"] == "GET":
             await respond(send, b"me")
         elif len(waiting := self._waiting.setdefault(key, deque())) >= ROOM:
@@ -58,9 +58,9 @@ class Shop:
 class Client:
     """A connection that sends its request again as soon as it has the answer."""
 
-    def __init__(self, loop: SteppedLoop, shop: Shop, admission: Admission, key: str, method: str = "POST") -> None:
-        self._connection = Connection(loop, shop, state={STATE: admission})
-        self._request = f"{method} /api/v1/bookings HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n".encode()
+    def __init__(self, loop: SteppedLoop, app: Any, key: str, method: str = "POST") -> None:
+        self._connection = Connection(loop, app)
+        self._request = f"{method} /api/v1/bookings HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
         self._is_waiting = False
 
     def send(self) -> None:
@@ -87,10 +87,11 @@ class World:
     def __init__(self, loop: SteppedLoop, impatient: int) -> None:
         self._loop = loop
         self.shop = Shop(loop)
-        self.admission = Admission(lambda key: key.decode(), clock=loop.time)
-        self._flood = [Client(loop, self.shop, self.admission, "A") for _ in range(impatient)]
-        self._reader = Client(loop, self.shop, self.admission, "B", "GET")
-        self._booker = Client(loop, self.shop, self.admission, "B")
+        self.admission = Admission(lambda key: key, clock=loop.time)
+        app = RequestContextMiddleware(AdmissionMiddleware(self.shop, admission=self.admission))
+        self._flood = [Client(loop, app, "A") for _ in range(impatient)]
+        self._reader = Client(loop, app, "B", "GET")
+        self._booker = Client(loop, app, "B")
         self.of_flood: Counter[int] = Counter()
         self.made: list[bool] = []
         """In each turn, whether a booking was made."""
@@ -98,7 +99,7 @@ class World:
         """The answers to B's reader in each tick, in which it asks once."""
         self.booked: list[list[int]] = []
         for key in ("A", "B"):
-            self._ask([known := Client(loop, self.shop, self.admission, key, "GET")])
+            self._ask([known := Client(loop, app, key, "GET")])
             assert known.answers() == [200]
 
     def forget(self) -> None:

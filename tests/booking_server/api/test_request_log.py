@@ -134,7 +134,7 @@ def test_refusals_with_503_have_a_limited_number_of_lines_in_a_second() -> None:
     ],
     ids=["head", "body"],
 )
-def test_a_request_that_the_framing_refuses_is_counted_once_and_logged(
+def test_a_request_that_the_parser_refuses_is_counted_once_and_logged(
     fresh_database_url: str, lines: Lines, request_bytes: bytes
 ) -> None:
     app = create_app(Settings(database_url=fresh_database_url, secret_key="k" * 43, request_log=1.0))
