@@ -19,6 +19,8 @@ _HOST = re.compile(r"(?:\[(.*)\]|([^:]*))(?::(.*))?")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 """Names that need no quotation marks anywhere."""
 
+_DIALECT: Any = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+
 Parameters = dict[str, str]
 """Parameters of a connection by libpq's names."""
 
@@ -72,7 +74,7 @@ def parameters(url: URL) -> Parameters:
     """
     ports = {"port": _joined(url.query["port"])} if "port" in url.query else {}
     try:
-        _, found = PGDialect_psycopg().create_connect_args(url.difference_update_query(["port", "schema"]))
+        _, found = _DIALECT.create_connect_args(url.difference_update_query(["port", "schema"]))
     except (ArgumentError, ValueError):
         raise ValueError("must have as many ports as hosts, all of them numbers") from None
     named = {key: _joined(value) for key, value in found.items()} | ports
@@ -98,6 +100,11 @@ def _checked(named: Parameters) -> Parameters:
     if named.get("target_session_attrs", "any") not in _SESSION_ATTRS:
         raise ValueError(f"must have a target_session_attrs of {', '.join(_SESSION_ATTRS)}")
     return {key: value for key, value in named.items() if value.strip(",")}
+
+
+def has_several_servers(named: Parameters) -> bool:
+    """Return whether the parameters name more than one server."""
+    return "," in named.get("host", "") + named.get("hostaddr", "")
 
 
 def servers(named: Parameters) -> list[str]:

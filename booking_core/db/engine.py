@@ -30,7 +30,7 @@ from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 
-__all__ = ["Database", "Query", "Readers", "Row", "Tx"]
+__all__ = ["Database", "Pool", "Query", "Readers", "Row", "Tx"]
 
 T = TypeVar("T")
 

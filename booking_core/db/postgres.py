@@ -9,6 +9,7 @@ A session that only this process uses gets its settings once. Behind a pooler ea
 free session, with the settings that another client left there (`decisions/0041`).
 """
 
+import contextlib
 import math
 import selectors
 import struct
@@ -126,21 +127,27 @@ def statement_name(text: str) -> bytes:
     return b"booking_" + blake2b(text.encode(), digest_size=12).hexdigest().encode()
 
 
-def connect(url: URL) -> psycopg.Connection:
+Server = dict[str, str]
+"""The parameters of libpq that name one server."""
+
+
+def connect(url: URL, server: Server | None = None) -> psycopg.Connection:
     """Open a connection in autocommit mode to the first server of the URL that is as `target_session_attrs` wants it.
+
+    Args:
+        server: the only one to try.
 
     Raises:
         EncodingRequired: the database keeps text in another encoding than UTF-8.
         psycopg.OperationalError: no server took it.
     """
     named = database_urls.parameters(url)
-    is_several = "," in named.get("host", "") or "," in named.get("hostaddr", "")
     defaults: dict[str, Any] = {
-        "connect_timeout": HOST_TIMEOUT_S if is_several else CONNECT_TIMEOUT_S,
+        "connect_timeout": HOST_TIMEOUT_S if database_urls.has_several_servers(named) else CONNECT_TIMEOUT_S,
         "keepalives_idle": TCP_TIMEOUT_MS // 3000,
         "tcp_user_timeout": TCP_TIMEOUT_MS,
     }
-    connection = psycopg.connect(autocommit=True, **(defaults | named))
+    connection = psycopg.connect(autocommit=True, **(defaults | named | (server or {})))
     found = connection.info.parameter_status("server_encoding")
     if found not in (None, _UTF8):
         connection.close()
@@ -176,7 +183,7 @@ class PostgresConnection:
         self._settings = settings
         self._response_timeout_s = response_timeout_s
         self._found_frozen = driver.found_frozen
-        self._raw = connect(driver.url)
+        self._raw = driver.open()
         self._raw.adapters.register_loader("uuid", TextLoader)
         self._libpq = self._raw.pgconn
         self._socket = selectors.DefaultSelector()
@@ -358,7 +365,7 @@ class PostgresConnection:
         while not self._socket.select(min(left_s, _LOOK_S)):
             left_s -= _LOOK_S
             if left_s <= 0 and not self._is_lost:
-                self._driver.found_frozen += 1
+                self._driver.note_frozen()
             if self._is_lost:
                 self._raw.close()
                 raise Unavailable(for_all=True)
@@ -447,6 +454,31 @@ class PostgresDriver:
         """False once a pooler has lost a prepared statement: PgBouncer keeps them from 1.21 on if configured to."""
         self.found_frozen = 0
         """How often the server gave no response in time: connections from before the last time are lost."""
+
+        self._is_several = database_urls.has_several_servers(database_urls.parameters(url))
+        self._worked: Server | None = None
+
+    def open(self) -> psycopg.Connection:
+        """Open a connection to the server of the last one, or else to the first that takes it.
+
+        So only one connection waits for a frozen server at the head of the URL, and no other does after it.
+        """
+        worked, self._worked = self._worked, None
+        if worked:
+            with contextlib.suppress(psycopg.OperationalError):
+                connection = connect(self.url, worked)
+                self._worked = worked
+                return connection
+        connection = connect(self.url)
+        if self._is_several:
+            found = connection.info
+            self._worked = {"host": found.host, "hostaddr": found.hostaddr, "port": str(found.port)}
+        return connection
+
+    def note_frozen(self) -> None:
+        """Drop all connections that are open: the server gave no response in time."""
+        self.found_frozen += 1
+        self._worked = None
 
     def connect(
         self,

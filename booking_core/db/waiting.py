@@ -28,7 +28,7 @@ def is_away(database_url: str) -> bool:
     from psycopg.conninfo import make_conninfo
 
     named = database_urls.parameters(url) | {"connect_timeout": _CONNECT_TIMEOUT_S}
-    takes_writes = named.pop("target_session_attrs", None)  # several hosts always have it
+    takes_writes = named.pop("target_session_attrs", None)  # several servers always have it
     conninfo = make_conninfo("", **named)
     if pq.PGconn.ping(conninfo.encode()) in (pq.Ping.REJECT, pq.Ping.NO_RESPONSE):
         return True

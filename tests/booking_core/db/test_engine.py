@@ -233,21 +233,29 @@ def test_statements_end_that_wait_for_a_server_that_another_one_found_frozen(
     assert isinstance(driver, postgres.PostgresDriver)
 
     def work(tx: Tx) -> None:
-        driver.found_frozen += 1
+        driver.note_frozen()
         tx.all(Statement(text("SELECT pg_sleep(30)")))
 
     with pytest.raises(Unavailable):
         remote.database.write(work)
 
 
-def test_of_several_hosts_the_one_that_answers_is_taken(new_database_url: Callable[[str], str]) -> None:
+def test_of_several_hosts_the_one_that_answers_is_taken_and_tried_first_then(
+    new_database_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = make_url(new_database_url("postgresql"))
     alive = str(target.query.get("host", target.host))
     with socket.create_server(("127.0.0.1", 0)) as silent:  # as the kernel of a frozen process is
         several = {"host": f"127.0.0.1,{alive}", "port": f"{silent.getsockname()[1]},{target.port or 5432}"}
         url = target.set(host=None, port=None).update_query_dict(several)
-        with postgres.connect(url) as connection:
-            assert connection.execute("SELECT current_setting('transaction_read_only')").fetchone() == ("off",)
+        driver, tried = postgres.PostgresDriver(url), list[object]()
+        connect = postgres.connect
+        monkeypatch.setattr(postgres, "connect", lambda url, server=None: tried.append(server) or connect(url, server))
+        for _ in range(2):
+            driver.open().close()
+        driver.note_frozen()
+        driver.open().close()
+        assert [bool(server) for server in tried] == [False, True, False]
 
 
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
