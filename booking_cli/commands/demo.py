@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from booking_cli._version import __version__
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import option
@@ -215,7 +214,7 @@ def _write_page(cli: Cli, page: "DemoPage") -> None:
         "A guest's page": page.guest_page,
         "Database": page.variables.get("BOOKING_DATABASE_URL", "").removeprefix("sqlite:///") or None,
     }
-    cli.render.heading(f"Booking Service {__version__}: {' and '.join(page.slugs)}")
+    cli.render.heading(f"Booking Service: {' and '.join(page.slugs)}")
     for title, link in links.items():
         if link:
             cli.render.text(f"  {title:<16}{link}")
