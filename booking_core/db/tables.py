@@ -47,7 +47,7 @@ metadata = MetaData(
 
 
 class Personal(StrEnum):
-    """What an erasure does with a column. Every text column of a table with personal data says it in its `info`."""
+    """The treatment of a column by an erasure. Each text column of a table with personal data has it in its `info`."""
 
     NONE = "none"
     """Nothing: it holds no personal data."""

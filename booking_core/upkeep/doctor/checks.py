@@ -205,6 +205,7 @@ class Check:
         kind: FindingKind = FindingKind.BROKEN,
     ) -> None:
         self.invariant = invariant
+        self.query = query
         self.kind = kind
         self.remedy = remedy
         self.needs_worker = needs_worker
@@ -261,6 +262,7 @@ class RowScan:
         the organization with `:organization_id`.
         """
         self.invariant = invariant
+        self.query = page
         self.remedy = remedy
         self._template = FindingTemplate(invariant, remedy)
         self._validate = validate

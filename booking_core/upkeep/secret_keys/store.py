@@ -13,7 +13,6 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    insert,
     literal_column,
     select,
     update,
@@ -186,13 +185,6 @@ _MADE_LINKS = Statement(
     .where(tables.bookings.c.manage_key_id == bindparam("key_id", type_=Text))
     .limit(literal_column("1"))
 )
-_RETAIN = Statement(
-    insert(tables.link_keys).values(
-        key_id=bindparam("key_id", type_=Text),
-        key_sealed=bindparam("key_sealed", type_=Text),
-        created_at=bindparam("at", type_=BigInteger),
-    )
-)
 _FORGET = Statement(delete(tables.link_keys))
 
 
@@ -209,7 +201,7 @@ def made_links(tx: Tx, key_id: str) -> bool:
 
 def retain(tx: Tx, key_id: str, key_sealed: str, at: int) -> None:
     """Keep a link key."""
-    tx.run(_RETAIN, key_id=key_id, key_sealed=key_sealed, at=at)
+    tx.insert(tables.link_keys, key_id=key_id, key_sealed=key_sealed, created_at=at)
 
 
 def forget_link_keys(tx: Tx) -> None:
