@@ -65,8 +65,10 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("part", "whole", "drawn"),
-    [(0, 120, "......"), (1, 120, "#....."), (60, 120, "###..."), (119, 120, "#####."), (120, 120, "######")]
-    + [(5, 4, "######"), (0, 0, "......")],
+    [
+        *[(0, 120, "......"), (1, 120, "#....."), (60, 120, "###..."), (119, 120, "#####."), (120, 120, "######")],
+        *[(5, 4, "######"), (0, 0, "......")],
+    ],
 )
 def test_a_bar_is_empty_only_for_nothing_and_full_only_for_the_whole(
     monkeypatch: pytest.MonkeyPatch, part: int, whole: int, drawn: str
