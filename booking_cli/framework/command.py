@@ -189,7 +189,7 @@ class Group(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
         """Return the candidates of completion. Typer would import every command of a lazy group."""
         named = [CompletionItem(name, help=line) for name, line in self.summaries(ctx) if name.startswith(incomplete)]
-        return [*named, *TyperCommand.shell_complete(self, ctx, incomplete)]  # type: ignore[arg-type]
+        return [*named, *TyperCommand.shell_complete(self, ctx, incomplete)]
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         """Yield the name of each command and the first line of its help."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -60,6 +61,21 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
     assert ["child,", "count 1"] in lines
     assert not {"metadata", "add_ons", "customer.phone", "note"} & {line[0] for line in lines}
     assert ["created_at", "2026-11-21 13:00"] in lines
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "drawn"),
+    [
+        *[(0, 120, "......"), (1, 120, "#....."), (60, 120, "###..."), (119, 120, "#####."), (120, 120, "######")],
+        *[(5, 4, "######"), (0, 0, "......")],
+    ],
+)
+def test_a_bar_is_empty_only_for_nothing_and_full_only_for_the_whole(
+    monkeypatch: pytest.MonkeyPatch, part: int, whole: int, drawn: str
+) -> None:
+    assert formatting.bar(part, whole, 6) == drawn.replace("#", "█").replace(".", "░")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert formatting.bar(part, whole, 6) == drawn
 
 
 @pytest.mark.parametrize(
