@@ -29,9 +29,9 @@ T = TypeVar("T")
 Mark = tuple[bytes | None, bytes | None]
 """API key and idempotency key of a request, as sent."""
 
-WRITE_BATCH = 8
-"""Writes of one transaction on SQLite, where a write waits for all that share its transaction. Twelve changes of a
-party take 8 ms; the commit with its fsync, which all of them share, takes one or two."""
+WRITE_BATCH = 4
+"""Writes of one transaction on SQLite, where a write waits for all that share its transaction. Four changes of a party
+take 3 ms; the commit with its fsync, which all of them share, takes one or two."""
 _LOOK_UP_THREADS = 4
 _LOOK_UPS_PER_ORGANIZATION = 2
 _WORKER_CONNECTIONS = 2
