@@ -86,6 +86,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._head = b""
         """The beginning of an unfinished head."""
         self._is_in_body = False
+        self._body_tail = b""
+        """The last bytes of a chunked body, which may be the beginning of a blank line."""
+        self._framing_bytes = 0
         self._ended = 0
         """The number of requests that were read completely."""
         self._is_discarding = False
@@ -171,7 +174,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
         self._body_left = head.body_length(self.headers, version)
-        self._body_tail, self._framing_bytes = b"", 0  # the tail may be the beginning of a blank line
+        self._body_tail, self._framing_bytes = b"", 0
         self.expect_100_continue = self.expect_100_continue and version != "1.0"
         super().on_headers_complete()
         self.scope["method"] = self._method
