@@ -37,6 +37,7 @@ _FILES = {
     "CONTRIBUTING.md": "design/contributing.md",
     "CHANGELOG.md": "design/changelog.md",
     "bench/README.md": "design/bench.md",
+    "bench/history/measurements.md": "design/measurements.md",
     "decisions/README.md": "design/decisions/index.md",
 }
 """Pages that live beside the code they describe, with their places in the site."""

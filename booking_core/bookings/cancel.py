@@ -35,7 +35,7 @@ class Cancellation:
     refund: RefundMode = RefundMode.AUTO
     in_full: bool = False
     """Refund all that was paid, regardless of the policy: by a decision of staff, or because the departure itself is
-    cancelled (decisions/0014)."""
+    cancelled (decisions/0012)."""
 
 
 def cancel(

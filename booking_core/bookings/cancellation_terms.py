@@ -1,7 +1,7 @@
 """The terms of a booking's cancellation, and what a cancellation would return now.
 
 The amount is that of `payments.refundable`, by which a cancellation requests its refund. It depends on the present
-instant, so it is in every response that shows the booking, and in no event (decisions/0052).
+instant, so it is in every response that shows the booking, and in no event (decisions/0028).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Change the party of a booking: fewer guests, more guests, or other tiers and add-ons, in one transaction.
 
 Guests who leave are a cancellation of a part: their seats are free again, and what was paid for them is refunded by the
-terms of a cancellation. Guests who join need seats, as for a new booking (decisions/0055).
+terms of a cancellation. Guests who join need seats, as for a new booking (decisions/0011).
 """
 
 from collections.abc import Iterator, Sequence

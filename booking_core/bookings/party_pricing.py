@@ -1,4 +1,4 @@
-"""Lines and amounts of a booking whose party changes (decisions/0055). No storage, no clock.
+"""Lines and amounts of a booking whose party changes (decisions/0011). No storage, no clock.
 
 A guest who stays keeps the price at which they were sold, and each one who joins costs what the tier costs now. The
 oldest lines of a tier are kept first.

@@ -1,4 +1,4 @@
-"""Migrations: a database is upgraded to the schema of this release, beside processes that serve it (decision 0045)."""
+"""Migrations: a database is upgraded to the schema of this release, beside processes that serve it (decision 0003)."""
 
 import logging
 import os

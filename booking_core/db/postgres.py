@@ -6,7 +6,7 @@ executed by name. psycopg's cursor would parse the statement, plan its adaptatio
 costs a round trip of its own.
 
 A session that only this process uses gets its settings once. Behind a pooler each transaction sets them: it runs in any
-free session, with the settings that another client left there (`decisions/0041`).
+free session, with the settings that another client left there (`decisions/0004`).
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _LOOK_S = 0.5
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 2_000
 """Milliseconds between two statements of a transaction after which the server ends it. They are few milliseconds apart,
 unless the process is frozen. Shorter than `LOCK_TIMEOUT_MS`: a request that waits for a lock of a frozen process gets
-it, instead of being refused (`decisions/0030`)."""
+it, instead of being refused (`decisions/0008`)."""
 CLIENT_CHECK_MS = 500
 """Milliseconds between the server's checks that the client still lives: a transaction that waits for a lock must not
 outlive its process, nor must the idempotency key that it holds (decision I5)."""

@@ -611,7 +611,7 @@ webhook_secrets = _entity(
     Index(None, "organization_id", "endpoint_id"),
 )
 
-# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0059). They become
+# First attempts in flight: events that a worker has claimed together for one endpoint (decisions/0030). They become
 # rows of deliveries and attempts with their results, or without when the lease expires.
 webhook_leases = _table(
     "webhook_leases",
@@ -635,7 +635,7 @@ webhook_leases = _table(
     },
 )
 
-# Neither a delivery nor an attempt has a foreign key: decisions/0012.
+# Neither a delivery nor an attempt has a foreign key: decisions/0030.
 deliveries = _entity(
     "deliveries",
     Column("endpoint_id", Id, nullable=False),
@@ -800,7 +800,7 @@ erasures = _table(
 )
 
 # The keys of guests' links of former secret keys, sealed with the current one: links outlive their key
-# (decisions/0020). It belongs to the installation, as the secret keys do, and to no organization.
+# (decisions/0018). It belongs to the installation, as the secret keys do, and to no organization.
 link_keys = Table(
     "link_keys",
     metadata,

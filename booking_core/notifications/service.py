@@ -1,7 +1,7 @@
 """Operations on mails for an operator, and the purge.
 
 A failed mail is not sent again as it was: its outbox row is queued again, and the mail is rendered from the rows of
-that time (decisions/0013).
+that time (decisions/0020).
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The clock of an organization: the database's, or for a sandbox one that may be ahead of it (decision 0058)."""
+"""The clock of an organization: the database's, or for a sandbox one that may be ahead of it (decision 0016)."""
 
 from booking_core.base.context import Organization
 from booking_core.db.engine import Tx

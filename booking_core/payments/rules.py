@@ -26,7 +26,7 @@ def gateway_unit(currency: str) -> int:
 
 def returnable(amount_minor: int, currency: str, left_minor: int) -> int:
     """Round an amount half up to the gateway's unit of the currency, without exceeding the rest of the payment
-    (decisions/0015)."""
+    (decisions/0013)."""
     unit = gateway_unit(currency)
     rounded = (2 * min(amount_minor, left_minor) + unit) // (2 * unit) * unit
     return rounded if rounded <= left_minor else rounded - unit

@@ -1,4 +1,4 @@
-"""Departures that are to be announced as `departure.updated` (decisions/0056).
+"""Departures that are to be announced as `departure.updated` (decisions/0029).
 
 `departures.announce_at` is the instant at which a worker compares a departure with its last event; null: nothing has
 changed. A transaction that changes a departure sets it under the lock of the row. It stays null in organizations

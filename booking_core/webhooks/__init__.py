@@ -1,7 +1,7 @@
 """Webhooks: endpoints, the log of deliveries, and the queue from which workers send them.
 
 `endpoints`, `deliveries` and `recovering` hold the operations of the API; `claiming`, `recording` and `upkeep` are the
-worker's; `following` is how an endpoint follows the log of events (decisions/0031). The HTTP
+worker's; `following` is how an endpoint follows the log of events (decisions/0030). The HTTP
 request itself is sent by the server's webhook client.
 """
 

@@ -424,7 +424,7 @@ def next_due_at(tx: Tx) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
-# The pace of endpoints with a limit (`max_per_second`, decisions/0064) ------------------------------------------------
+# The pace of endpoints with a limit (`max_per_second`, decisions/0030) ------------------------------------------------
 
 CLAIMS_PER_SECOND = 10
 """At most so many claims serve an endpoint in a second: up to this limit they take one delivery each."""

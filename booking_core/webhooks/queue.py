@@ -1,7 +1,7 @@
 """The SQL of deliveries in flight: leases of first attempts, and the statements that lock and settle deliveries.
 
 A worker claims several events of the log for one endpoint at once, and their first attempts are one row, a lease
-(decisions/0059). A delivery gets its row, and its first attempt its own, with the result. Until then the lease has all
+(decisions/0030). A delivery gets its row, and its first attempt its own, with the result. Until then the lease has all
 that they need, so that they can be written without a result when the lease expires. Other attempts lease the row of
 their delivery.
 """
@@ -361,7 +361,7 @@ HEALTH = Update(
 
 # First attempts that are over ------------------------------------------------------------------------------------
 
-# Most deliveries are written once, with their first attempt (decisions/0062). On PostgreSQL the rows of both tables are
+# Most deliveries are written once, with their first attempt (decisions/0030). On PostgreSQL the rows of both tables are
 # made of one JSON text, which has their common values once.
 
 _OF_DELIVERY = (

@@ -1,4 +1,4 @@
-"""The composition of a process that serves several cells (decision 0050).
+"""The composition of a process that serves several cells (decision 0005).
 
 Each cell has a service of its own: database, executors, worker, health and metrics. A router finds the cell of a
 request before anything of the request is looked up.

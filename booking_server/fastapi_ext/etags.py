@@ -1,7 +1,7 @@
 """Entity tags of responses, and 304 for a client that has the body already (RFC 9110, section 13.1.2).
 
 A tag is a hash of the body: no column changes with everything that a body shows, such as held seats or the guest's
-link. So a 304 costs the statements of its 200, and neither the transfer nor the parsing of the body (decisions/0052).
+link. So a 304 costs the statements of its 200, and neither the transfer nor the parsing of the body (decisions/0028).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 Processes of one `booking serve` share a port, and a scrape reaches any of them. That one asks the others through Unix
 sockets in a folder that they have in common, and adds the label `process`, a number that a process keeps as long as it
-lives and its successor takes over (decision 0038).
+lives and its successor takes over (decision 0026).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The health of a process, by parts: whether it works, and whether it should get requests (decision 0037).
+"""The health of a process, by parts: whether it works, and whether it should get requests (decision 0033).
 
 A part that fails makes the process unready. A part that is degraded does not: without the store of rate limits requests
 pass, and without a worker deliveries and mails wait. To take every process of the API out of service would make it

@@ -1,1 +1,1 @@
-"""Traces of requests, by OpenTelemetry. Only `setup` is imported where nothing is traced (decision 0047)."""
+"""Traces of requests, by OpenTelemetry. Only `setup` is imported where nothing is traced (decision 0026)."""

@@ -187,7 +187,7 @@ def agrees(scenario: Scenario) -> None:
 
 def waits_for_a_person(scenario: Scenario, booking_id: str) -> bool:
     """Return whether the refund was refused since the dashboard has returned a part of the payment before
-    (decisions/0015)."""
+    (decisions/0013)."""
     (refund,) = [row for row in scenario.world.rows(tables.refunds) if row["booking_id"] == booking_id]
     by_dashboard = [each for each in scenario.ledger.refunds(scenario.intents[booking_id]) if not each["metadata"]]
     return bool(by_dashboard) and (refund["status"], refund["last_error"]) == ("failed", "amount_too_large")

@@ -1,7 +1,7 @@
 """Languages of guests: message catalogues (gettext), and formats of dates, times and money (CLDR).
 
 `choose` picks the tag for a guest, `language` returns its `Language`. Messages are written in English in the code and
-in the templates; `messages/` has a catalogue for each other language (decisions/0053).
+in the templates; `messages/` has a catalogue for each other language (decisions/0017).
 """
 
 from booking_core.base.languages.catalogue import N_

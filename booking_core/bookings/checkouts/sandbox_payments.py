@@ -26,7 +26,7 @@ def pay(tx: Tx, caller: Caller, booking_id: str, card: SandboxCard) -> dict[str,
     """Pay for a checkout of the caller's sandbox, and return the payment as JSON-ready values.
 
     It has the effects of Stripe's webhook, at once: the booking is confirmed, or the decline is recorded. A payment
-    behind the end of the checkout is returned (decision 0011), until the worker has canceled the intent.
+    behind the end of the checkout is returned (decision 0012), until the worker has canceled the intent.
 
     Raises:
         Conflict: `not_a_sandbox`; `paid_already`; `checkout_expired`: the intent was canceled.

@@ -201,7 +201,7 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
 
 def effective_prices(departure: Row, tour: Row) -> Row:
     """Return the departure's own prices as far as they count: a single price without tiers, else those of tiers that
-    the experience has (decisions/0016)."""
+    the experience has (decisions/0010)."""
     if not tour["price_tiers"]:
         return {"price_minor": departure["price_minor"], "prices": None}
     tiers, own = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}

@@ -1,4 +1,4 @@
-"""Prices at a departure. Availability shows them and bookings charge them, both from here (decisions/0016)."""
+"""Prices at a departure. Availability shows them and bookings charge them, both from here (decisions/0010)."""
 
 from collections.abc import Mapping
 from functools import lru_cache

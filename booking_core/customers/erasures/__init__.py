@@ -2,7 +2,7 @@
 
 The row of the customer is replaced in the transaction of the request. A row of `erasures` then leads through what
 repeats the data (bookings with their payments, refunds and timeline, events, gift cards, mails, stored answers), step
-by step and page by page, each in a short transaction (decisions/0040).
+by step and page by page, each in a short transaction (decisions/0019).
 """
 
 from booking_core.customers.erasures.processing import DUE, SETTLED_AFTER, process

@@ -1,4 +1,4 @@
-"""Cells: the databases and schemas of one installation, each with organizations of its own (decision 0050).
+"""Cells: the databases and schemas of one installation, each with organizations of its own (decision 0005).
 
 A cell has every table. Everything but this package, and the composition of a process in `booking_server.cells`, works
 on one `Database` and knows of no other.

@@ -1,7 +1,7 @@
 """The cells of the settings, and the name that each keeps in its database.
 
 A comment on the column of `alembic_version` names the cell, as the comment on that table says which releases can use
-the schema (decision 0045): so a URL that leads to the database of another cell is noticed before anything is written.
+the schema (decision 0003): so a URL that leads to the database of another cell is noticed before anything is written.
 """
 
 import contextlib

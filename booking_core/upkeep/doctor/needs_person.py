@@ -1,4 +1,4 @@
-"""Work that waits for a person: these rows are correct, but no worker can process them further (decisions/0023).
+"""Work that waits for a person: these rows are correct, but no worker can process them further (decisions/0034).
 
 A finding has the number of rows and the newest id; its remedy names the command that lists all of them.
 """

@@ -1,4 +1,4 @@
-"""Sandboxes: organizations that never mail or charge for real, with a clock that their own keys move (decision 0058).
+"""Sandboxes: organizations that never mail or charge for real, with a clock that their own keys move (decision 0016).
 
 Everything else of a sandbox is that of any organization. Its rows hold instants of its own clock; the present one is
 `Organization.instant` of the real time.

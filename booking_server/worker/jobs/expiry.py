@@ -38,7 +38,7 @@ class ExpiryJob(SweepJob):
     """Runs several tasks, each at its own interval, in short transactions.
 
     A clock that leaps ahead would let it cancel bookings whose time has not come. So what cannot be undone waits for
-    half an hour after a leap (decision 0019).
+    half an hour after a leap (decision 0007).
 
     Args:
         elapsed_s: the monotonic clock of this process; without it the database's clock is trusted as it is.

@@ -1,4 +1,4 @@
-"""Upgrades beside a service: locks, retries, and processes of the release before (decision 0045)."""
+"""Upgrades beside a service: locks, retries, and processes of the release before (decision 0003)."""
 
 import threading
 from collections.abc import Callable
