@@ -117,7 +117,7 @@ def _set_environment(port: int) -> None:
 
 
 def _create_missing(cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization) -> None:
-    """Create a demo organization that does not exist. Those of the examples get bookings, too."""
+    """Create a demo organization that does not exist. Example organizations get bookings, too."""
     from booking_core import organizations
     from booking_core.base.context import Actor
 
@@ -138,7 +138,7 @@ def _create_missing(cli: Cli, database: "Database", installation: "Installation"
 
 
 def _api_key(database: "Database", installation: "Installation", slug: str) -> str:
-    """Return a key with every scope: that of the last run while it works, else a new one."""
+    """Return a key with every scope: the last run's key while it works, else a new one."""
     from booking_core import organizations
     from booking_core.base.errors import BookingError
     from booking_core.models.scopes import Scope
@@ -174,7 +174,7 @@ def _booking(database: "Database", installation: "Installation", key: str) -> di
 
 
 def _guest_page(database: "Database", installation: "Installation", key: str) -> str | None:
-    """Return the address of a guest's page, that of the newest booking with one."""
+    """Return the address of the guest's page of the newest booking."""
     from booking_core import bookings
     from booking_core.db.paging import PageRequest
     from booking_core.models.pages import Order
@@ -187,7 +187,7 @@ def _guest_page(database: "Database", installation: "Installation", key: str) ->
 
 
 def _variables(settings: "Settings", key: str, base_url: str) -> dict[str, str]:
-    """Return the variables with which `booking` in another terminal uses this database and this service.
+    """Return the variables for `booking` in another terminal: this database and this service.
 
     The URL of a server is left out, since it may hold a password.
     """

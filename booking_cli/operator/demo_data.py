@@ -46,7 +46,7 @@ def _continued(schedules: list[Json], begin: date) -> Iterator[Json]:
 
 
 def _moved(value: Any, by: timedelta) -> Any:
-    """Return a JSON value in which every text that begins with a date has that date moved."""
+    """Move the date in every text of a JSON value that begins with one, and return the value."""
     if isinstance(value, dict):
         return {key: _moved(each, by) for key, each in value.items()}
     if isinstance(value, list):
