@@ -29,6 +29,18 @@ def call(command: str) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
+def exported(printed: str) -> dict[str, str]:
+    """Return the variables that the page of the demo exports, except PATH."""
+    lines = (line.removeprefix("export ") for line in printed.splitlines() if line.startswith("export BOOKING"))
+    return dict(line.split("=", 1) for line in lines)
+
+
+def booking_command(printed: str) -> list[str]:
+    """Return the words of the command that books, as the page of the demo prints it, without the program."""
+    (line,) = (line for line in printed.replace("\\\n", "").splitlines() if " bookings create " in line)
+    return shlex.split(line)[1:]
+
+
 def small(slug: str, currency: str) -> dict[str, Any]:
     """Return a catalogue with a departure on every day, so that the demo works on the day of the test."""
     price = {"amount_minor": 89000, "currency": currency}

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.engine import URL, make_url
 
 _PIECE = 65_536
-_COMMIT = b"COMMIT"
+_COMMIT = b"COMMIT\0"
 
 
 class CommitCutter:

@@ -136,7 +136,7 @@ def test_without_a_key_nobody_is_logged_in(booking: Booking, environment: Enviro
     refused = booking("whoami", "-o", "json")
     assert refused.code == ExitCode.AUTH
     assert refused.error["code"] == "not_logged_in"
-    assert refused.error["hint"] == "run booking login, or set BOOKING_API_KEY"
+    assert refused.error["hint"] == "run booking login, or set BOOKING_API_KEY and BOOKING_BASE_URL"
 
 
 def test_without_an_address_there_is_no_service(booking: Booking, environment: Environment, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 import pytest
-from support.demo import call, small
+from support.demo import call, exported, small
 from support.servers import free_port
 
 Booking = Callable[..., Any]
@@ -28,12 +28,6 @@ def printed_by(lines: Iterable[str]) -> str:
         if printed.count("\n\n") == 3:
             break
     return printed
-
-
-def exported(printed: str) -> dict[str, str]:
-    """Return the variables that the page exports."""
-    lines = (line.removeprefix("export ") for line in printed.splitlines() if line.startswith("export "))
-    return dict(line.split("=", 1) for line in lines)
 
 
 def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:

@@ -196,4 +196,4 @@ def test_the_statement_timeout_is_restored(history: Any) -> None:
         return [before[0][0], tx.all(show)[0][0]]
 
     before, after = history.world.database.read(work)
-    assert before == after == "9s"
+    assert before == after == "7s"
