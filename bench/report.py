@@ -21,7 +21,7 @@ from bench.processes import ROOT
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "orjson", "psycopg", "sqlalchemy", "pydantic")
-PEERS = ("httpx", "stripe", "openai", "svix", "standardwebhooks")
+PEERS = ("httpx", "stripe", "standardwebhooks")
 MIN_WIDTH = 190
 RATES = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "ratio", "aim")
 
