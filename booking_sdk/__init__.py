@@ -373,7 +373,6 @@ __all__ = [
     "unwrap",
 ]
 
-_SHARED_MODELS = pkgutil.iter_modules(import_module("booking_core.models").__path__)
 _LAZY_MODULES = (
     "booking_sdk.models",
     "booking_sdk.pagination",

@@ -123,7 +123,7 @@ def describe(
         redirect_slashes=False,
         lifespan=lifespan,
         # It would write paths and queries into spans, and see a request only until a thread takes it over (decision
-        # 0047).
+        # 0026).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     errors.add_handlers(app)
