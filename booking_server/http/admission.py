@@ -36,6 +36,8 @@ from booking_server.fastapi_ext.requests import read_body
 from booking_server.http.refusals import path_of, respond
 
 TICK_S = 0.1
+IDLE_TICK_S = 0.5
+"""The time between two ticks while no request is in flight: nothing has to be decided soon."""
 LATE_S = 0.1
 """The lag above which the event loop is late. A pause of the garbage collector is shorter."""
 LATE_FOR_S = 1.0
@@ -162,8 +164,9 @@ class Admission:
 
     async def _tick_forever(self) -> None:
         while True:
-            due_s = self._clock() + TICK_S
-            await asyncio.sleep(TICK_S)
+            tick_s = TICK_S if self._in_flight or self._refused_in_tick else IDLE_TICK_S
+            due_s = self._clock() + tick_s
+            await asyncio.sleep(tick_s)
             self.tick(self._clock() - due_s)
 
     def tick(self, lag_s: float) -> None:

@@ -21,8 +21,8 @@ from webhook_verify.signature import Signer
 
 log = logging.getLogger("booking.worker")
 
-POLL_S = 0.5
-"""The loop relies on polling alone; being woken earlier is only a hint."""
+POLL_S = 1.0
+"""The loop relies on polling alone; being woken earlier is only a hint. A retry is late by this much at most."""
 STARTED_AT_ONCE = 16
 """Attempts that are started before the loop looks at its sockets again: to sign and send a whole claim takes as long as
 the database needs for the next one, which would wait for the loop meanwhile."""

@@ -18,7 +18,7 @@ from booking_server.worker.jobs.periodic import Job
 log = logging.getLogger("booking.worker")
 
 PAUSE_S = 0.1
-"""The shortest time between two turns of an idle job: every commit wakes it, and a rush is full of commits."""
+"""The time between a commit and the turn of an idle job: every commit wakes it, and a rush is full of commits."""
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 5.0
 """The longest pause between two attempts, so that a database that is back is noticed within this time."""
@@ -117,8 +117,9 @@ class JobLoop:
                 continue
             failures = 0
             if not count:
-                await sleep(stop, PAUSE_S)
                 await wait_for_change(self._changed, stop, self.job.poll_s)
+                if self._changed.is_set():
+                    await sleep(stop, PAUSE_S)
 
     async def close(self) -> None:
         """Settle what is in flight, and log a failure: leases expire, so that nothing is lost."""

@@ -4,7 +4,7 @@ Any number of workers may run beside one PostgreSQL. An idle one is woken by com
 
 | Loop | Looks for work |
 |---|---|
-| deliveries | each 0.5 s (`deliveries.POLL_S`), and for expired leases each 5 s |
+| deliveries | each second (`deliveries.POLL_S`), and for expired leases each 5 s |
 | each job | each 2 s (`periodic.POLL_S`), with one to three queries; tasks with longer intervals less often |
 | upkeep of deliveries | each 2 s (`upkeep.EVERY`), each 0.25 s while a recovery goes on |
 | heartbeat | writes a row each 15 s (`worker_heartbeats.EVERY`) |
