@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
 import tomli_w
 
-from docsite import api, cli, facts, sdk
-from docsite.diagrams import DIAGRAMS
+from docsite import cli, facts, sdk
 from docsite.links import Pages, problems
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +41,26 @@ _FILES = {
     "decisions/README.md": "design/decisions/index.md",
 }
 """Pages that live beside the code they describe, with their places in the site."""
+_SWAGGER_UI = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>HTTP API - Booking Service</title>
+<link rel="stylesheet" href="swagger-ui.css">
+</head>
+<body>
+<p class="swagger-ui wrapper"><a href="../index.html">Documentation of Booking Service</a></p>
+<div id="reference"></div>
+<script src="swagger-ui-bundle.js"></script>
+<script>
+SwaggerUIBundle({
+  dom_id: "#reference", spec: DOCUMENT, deepLinking: true, docExpansion: "none", supportedSubmitMethods: []
+})
+</script>
+</body>
+</html>
+"""
 
 
 class Reference(Protocol):
@@ -70,11 +90,7 @@ def build(folder: Path) -> Path:
     pages = folder / "pages"
     pages.mkdir(parents=True)
     document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
-    references: dict[str, Reference] = {
-        "@api": api.Reference(document),
-        "@sdk": sdk.Reference(),
-        "@cli": cli.Reference(),
-    }
+    references: dict[str, Reference] = {"@sdk": sdk.Reference(), "@cli": cli.Reference()}
     generated = facts.pages(document)
     for reference in references.values():
         generated |= reference.pages()
@@ -83,7 +99,8 @@ def build(folder: Path) -> Path:
         for path in sorted((ROOT / "decisions").glob("[0-9]*.md"))
     }
     _write(pages, generated)
-    _copy(pages, Pages(ROOT, moved, frozenset(generated)))
+    _write_api(pages / "reference/api", document)
+    _copy(pages, Pages(ROOT, moved, frozenset(generated) | {"reference/api/index.html"}))
     decisions = [{_title(pages / place): place} for source, place in moved.items() if source.startswith("decisions/0")]
     lists = {name: reference.nav() for name, reference in references.items()} | {"@decisions": decisions}
     _configure(folder, lists)
@@ -95,6 +112,15 @@ def _write(pages: Path, texts: dict[str, str]) -> None:
         path = pages / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def _write_api(folder: Path, document: dict[str, Any]) -> None:
+    """Write the reference of the API: Swagger UI with the document in the page, which works from a folder too."""
+    folder.mkdir(parents=True)
+    for name in ("swagger-ui.css", "swagger-ui-bundle.js"):
+        (folder / name).write_bytes((files("fastapi_swagger") / "resources" / name).read_bytes())
+    text = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
+    (folder / "index.html").write_text(_SWAGGER_UI.replace("DOCUMENT", text), encoding="utf-8")
 
 
 def _copy(pages: Path, places: Pages) -> None:
@@ -134,7 +160,7 @@ def _regular(text: str) -> str:
 
 
 def _with_diagrams(text: str) -> str:
-    return _DIAGRAM.sub(lambda match: DIAGRAMS[match[1]].drawn(), text)
+    return _DIAGRAM.sub(lambda match: (ROOT / f"docs/diagrams/{match[1]}.svg").read_text(encoding="utf-8"), text)
 
 
 def _title(page: Path) -> str:

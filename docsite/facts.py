@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,7 +14,7 @@ from booking_core.models.errors import ErrorCode
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
 from docsite import cli
-from docsite.markdown import code, page, table
+from docsite.markdown import code, fence, page, table
 
 FOLDER = "reference"
 NOTES = {
@@ -121,22 +122,22 @@ def _examples(document: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping
 
 def event_types(document: Mapping[str, Any]) -> str:
     """Return the page of the event types with the scope that each needs."""
-    webhooks = document.get("webhooks", {})
-    rows = [
-        (
-            f"[{each.value}](api/webhook-events.md#{each.value.replace('.', '-')})",
-            code(each.resource_type.value),
-            code(READ_SCOPE[each.resource_type].value),
-            webhooks.get(each.value, {}).get("post", {}).get("summary", ""),
-        )
-        for each in EventType
-    ]
+    rows, bodies = [], []
+    for each in EventType:
+        described = document["webhooks"][each.value]["post"]
+        scope = code(READ_SCOPE[each.resource_type].value)
+        link = f"[{each.value}](#{each.value.replace('.', '-')})"
+        rows.append((link, code(each.resource_type.value), scope, described["summary"]))
+        bodies.append(f"## {each.value} {{ #{each.value.replace('.', '-')} }}")
+        example = described["requestBody"]["content"]["application/json"]["example"]
+        bodies.append(fence(json.dumps(example, indent=2, ensure_ascii=False), "json"))
     return page(
         "Event types",
         "An event carries the whole resource, so reading it, and subscribing to it, needs the read scope of that"
         " resource. New types are added without a new version: pass over types that you do not know.",
         table(("type", "about", "scope", "meaning"), rows),
-        description="Every type of event, with the scope it needs.",
+        *bodies,
+        description="Every type of event, with the scope it needs and an example of its body.",
     )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 
 
@@ -30,16 +29,6 @@ def code(text: str) -> str:
 def fence(text: str, language: str = "") -> str:
     """Return a block of code."""
     return f"```{language}\n{text.rstrip()}\n```\n"
-
-
-def indented(text: str) -> str:
-    """Return the text as content of an admonition, a tab or a list item."""
-    return textwrap.indent(text, "    ")
-
-
-def collapsed(title: str, text: str, kind: str = "example") -> str:
-    """Return a block that a reader opens."""
-    return f'??? {kind} "{title}"\n\n{indented(text)}\n'
 
 
 def slug(text: str) -> str:
