@@ -18,8 +18,8 @@ from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller
 from booking_core.base.cursors import Binding
 from booking_core.bookings import BookingRequest, CreateRequest, Search, store
-from booking_core.bookings.moves import OFFERED_MAX
-from booking_core.bookings.store import SLICE
+from booking_core.bookings.reschedule import OFFERED_MAX
+from booking_core.bookings.store.lists import SLICE
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -240,7 +240,7 @@ def test_a_quote_looks_its_departure_and_its_reference_up(filled: Filled) -> Non
 
 
 def test_the_departures_that_a_guest_can_move_to_are_looked_up(filled: Filled) -> None:
-    window = {"after": NOON, "before": NOON + 92 * DAY, "limit": OFFERED_MAX}
+    window = {"at": NOON, "before": NOON + 92 * DAY, "limit": OFFERED_MAX}
     (plan,) = filled.plans_of(lambda tx: store.find_offered(tx, filled.world.org, filled.experience, **window))
     assert not plan.scanned & LARGE, str(plan)
     assert plan.rows <= OFFERED_MAX

@@ -16,7 +16,7 @@ from booking_core import bookings
 from booking_core.base.clock import HOUR
 from booking_core.base.errors import Unavailable
 from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
-from booking_core.bookings.references import Reference
+from booking_core.bookings.rules import Reference
 from booking_core.db import tables
 from booking_core.db.statements import POSTGRESQL
 from booking_core.records.idempotency import Answer

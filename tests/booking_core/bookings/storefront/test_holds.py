@@ -16,7 +16,6 @@ from support.world import DAY, NOON, FixedClock, World, make_world
 from booking_core.base.clock import SECOND
 from booking_core.base.errors import NotFound
 from booking_core.bookings import storefront
-from booking_core.bookings.storefront import store
 from booking_core.catalogue import departures, holds
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -231,7 +230,7 @@ def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World)
     databases.analyze(url)
     with only.database.writing() as tx:
         bounds = {"before": NOON, "created_before": NOON - 9_990, "limit": 2_000}
-        plan = plan_of(tx, store._PURGE, organization_id=only.org, **bounds)
+        plan = plan_of(tx, storefront._PURGE, organization_id=only.org, **bounds)
     assert "ix_holds_organization_id_created_at" in plan
     assert "Seq Scan" not in plan
     with explaining(url) as explained:
