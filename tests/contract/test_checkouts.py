@@ -146,14 +146,6 @@ def test_nothing_left_to_pay_is_confirmed_at_once_without_stripe(api: Api, ledge
     assert api.get(f"/checkouts/{shown['id']}").json()["payment"] is None
 
 
-def test_a_hold_gives_its_seats_to_the_checkout(api: Api, ledger: Ledger, departure: str) -> None:
-    ops = Operations(api.world)
-    hold = ops.hold(departure, 5)
-    assert create(api, departure, count=5, hold_id=hold)["booking"]["status"] == "pending"
-    again = api.post("/checkouts", checkout_body(departure, count=1, hold_id=hold))
-    assert error_of(again) == (409, "conflict")
-
-
 def test_a_checkout_keeps_a_reference_and_metadata_as_a_booking_does(api: Api, ledger: Ledger, departure: str) -> None:
     kept = {"external_reference": "A-1042", "metadata": {"channel": "acme"}}
     unique = {"external_reference_unique": True}

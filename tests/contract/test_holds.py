@@ -97,19 +97,6 @@ def test_what_is_out_of_bounds_is_refused(api: Api, departure: str, fields: dict
     assert error_of(hold(api, departure, **fields)) == (400, "validation_failed")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"status": "cancelled"}, "departure_cancelled"),
-        ({"status": "closed"}, "departure_closed"),
-        ({"starts_at": 1}, "departure_started"),
-    ],
-)
-def test_what_cannot_be_booked_cannot_be_held(api: Api, world: World, columns: dict[str, object], reason: str) -> None:
-    refused = hold(api, world.departure(world.experience(), **columns))
-    assert (error_of(refused), reason_of(refused)) == ((409, "conflict"), reason)
-
-
 def test_a_key_holds_seats_once(api: Api, departure: str) -> None:
     first, again = (hold(api, departure, 2, key="hold-for-A-1") for _ in range(2))
     assert (again.status_code, again.json(), again.headers["Idempotent-Replayed"]) == (201, first.json(), "true")

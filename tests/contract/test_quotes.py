@@ -82,22 +82,6 @@ def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api,
     assert (booked["code"], booked["error"]) == (first["code"], first["message"])
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"status": "cancelled"}, ("conflict", "departure_cancelled")),
-        ({"status": "closed"}, ("conflict", "departure_closed")),
-        ({"starts_at": 1}, ("conflict", "departure_started")),
-    ],
-)
-def test_a_departure_that_cannot_be_booked_is_quoted_with_the_reason(
-    api: Api, world: World, columns: dict[str, object], reason: tuple[str, str]
-) -> None:
-    response = quote(api, world.departure(world.experience(), **columns))
-    assert reasons(response) == [reason]
-    assert response.json()["totals"]["total"]["amount_minor"] > 0
-
-
 def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, departure: str) -> None:
     huge = [{"tier_id": "adult", "count": 2**31 - 1}] * 100
     api.world.change(tables.organizations, api.world.org, add_ons_app=False)

@@ -1,4 +1,4 @@
-"""Operations of the API on checkouts. Ids are canonical UUIDs in lower case.
+"""Operations on checkouts: of the API, of staff, and of sandboxes. Ids are canonical UUIDs in lower case.
 
 A checkout is created in two transactions with the call of Stripe between them: `create` makes the pending booking,
 `record_intent` stores what Stripe has made for it. The idempotency key of that call follows from the booking, so that a

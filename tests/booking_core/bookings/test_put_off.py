@@ -63,7 +63,6 @@ def test_requests_with_locked_counters_are_deferred_and_the_others_booked(world:
     (again,) = outcomes(world, create(other, late, "put-off-1"), lock_wait_s=LONG_S)
     assert isinstance(again, Answer)
     assert again.status == 201
-    assert world.examine() == other.examine() == []
 
 
 def test_requests_with_a_locked_departure_are_deferred_and_the_others_booked(world: World, other: World) -> None:
@@ -80,7 +79,6 @@ def test_requests_with_a_locked_departure_are_deferred_and_the_others_booked(wor
     assert statuses([same_shop, booked]) == [201, 201]
     (again,) = outcomes(world, create(other, locked, "put-off-1"), lock_wait_s=LONG_S)
     assert statuses([again]) == [201]
-    assert world.examine() == other.examine() == []
 
 
 def test_a_batch_of_one_organization_does_not_wait_either(world: World, other: World) -> None:
@@ -147,7 +145,6 @@ def test_requests_that_may_wait_are_numbered_in_one_batch(world: World, other: W
     answers = outcomes(world, create(other, late, "waits-key-1"), create(other, late, "with-it-01"), lock_wait_s=LONG_S)
     assert statuses(answers) == [201, 201]
     assert sorted(row["booking_number"] for row in other.rows(tables.bookings)) == [1, 2]
-    assert other.examine() == []
 
 
 @pytest.mark.parametrize("what", ["departure", "numbers"])
@@ -159,7 +156,6 @@ def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other
     assert not raised.value.for_all
     assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert statuses(outcomes(world, create(other, late, "refused-key-1"))) == [201]
-    assert other.examine() == []
 
 
 def hold_of(world: World, departure_id: str, seats: int = 2) -> str:
@@ -200,7 +196,6 @@ def test_a_hold_that_is_being_released_is_waited_for_and_never_booked(world: Wor
     (late,) = outcomes(world, takes_over, lock_wait_s=LONG_S)
     assert isinstance(late, Answer)
     assert orjson.loads(late.body)["reasons"] == ["hold_released"]
-    assert other.examine() == []
 
 
 def test_a_take_over_that_waits_for_its_hold_reads_what_became_of_it(world: World, other: World) -> None:
@@ -213,7 +208,6 @@ def test_a_take_over_that_waits_for_its_hold_reads_what_became_of_it(world: Worl
     (late,) = coming.result()
     assert isinstance(late, Answer)
     assert orjson.loads(late.body)["reasons"] == ["hold_released"]
-    assert other.examine() == []
 
 
 def test_a_reference_that_another_transaction_asks_for_is_waited_for(world: World, other: World) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
+from support.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON
 
 from booking_core.base import tokens
 from booking_core.base.clock import zone
@@ -16,7 +16,7 @@ from booking_core.base.context import Installation, Organization
 from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.base.guest_links import ManageLinks
 from booking_core.base.tokens import SecretKeys
-from booking_core.bookings import pricing, queries, rules
+from booking_core.bookings import capacity, pricing, queries, rules
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import ShownBooking
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
@@ -48,13 +48,14 @@ ORGANIZATION = Organization(
 Lines = list[tuple[str, int]]
 
 
-def offering(tiers: str = TIERS, price_minor: int | None = None, currency: str = "NOK") -> LockedDeparture:
-    columns = dict.fromkeys(LockedDeparture._fields)
-    offered = {"price_tiers": tiers, "price_minor": price_minor, "currency": currency, "add_ons": ADD_ONS}
-    return LockedDeparture(**(columns | offered))
+def leaving(**over: Any) -> LockedDeparture:
+    """Return a departure of ten seats, tomorrow."""
+    columns: dict[str, Any] = dict.fromkeys(LockedDeparture._fields)
+    own = {"starts_at": NOON + DAY, "status": "open", "seats_total": 10, "seats_taken": 0}
+    return LockedDeparture(**(columns | own | {"currency": "NOK", "price_tiers": TIERS, "add_ons": ADD_ONS} | over))
 
 
-DEPARTURE = offering()
+DEPARTURE = leaving()
 
 
 def priced(
@@ -96,9 +97,9 @@ def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -
 def test_a_sum_beyond_64_bits_is_refused() -> None:
     price = AMOUNT_MINOR_MAX // 2
     dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
-    assert priced([("adult", 2)], at=offering(dear)).subtotal_minor == 2 * price
+    assert priced([("adult", 2)], at=leaving(price_tiers=dear)).subtotal_minor == 2 * price
     with pytest.raises(Unprocessable) as refusal:
-        priced([("adult", 3)], at=offering(dear))
+        priced([("adult", 3)], at=leaving(price_tiers=dear))
     assert refusal.value.details[0].reason == "amount_overflow"
 
 
@@ -128,7 +129,7 @@ def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None
 
 
 def test_an_experience_without_tiers_sells_one_called_standard() -> None:
-    quote = priced([("standard", 3)], at=offering("[]", 8000, "JPY"))
+    quote = priced([("standard", 3)], at=leaving(price_tiers="[]", price_minor=8000, currency="JPY"))
     assert (quote.seats, quote.subtotal_minor) == (3, 24000)
     (line,) = orjson.loads(quote.guests)
     assert line["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
@@ -137,7 +138,60 @@ def test_an_experience_without_tiers_sells_one_called_standard() -> None:
 
 def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
     with pytest.raises(Unprocessable):
-        priced([("standard", 1)], at=offering("[]"))
+        priced([("standard", 1)], at=leaving(price_tiers="[]"))
+
+
+# What can be booked (decision B4) --------------------------------------------------------------------------------
+
+CANCELLED, CLOSED, STARTED = "departure_cancelled", "departure_closed", "departure_started"
+
+
+@pytest.mark.parametrize(
+    ("columns", "before", "expected"),
+    [
+        pytest.param({}, 1, [], id="until the instant it starts"),
+        pytest.param({}, 0, [STARTED], id="started"),
+        pytest.param({"status": "closed"}, HOUR, [CLOSED], id="closed by staff"),
+        pytest.param({"status": "cancelled"}, HOUR, [CANCELLED], id="cancelled"),
+        pytest.param({"status": "cancelled"}, 0, [CANCELLED, STARTED], id="cancelled and started"),
+        pytest.param({"hours_before_booking_closes": 3}, 3 * HOUR + 1, [], id="before its lead time"),
+        pytest.param({"hours_before_booking_closes": 3}, 3 * HOUR, [CLOSED], id="within its lead time"),
+        pytest.param({"hours_before_booking_closes": 3}, 0, [STARTED], id="started within its lead time"),
+        pytest.param({"hours_before_booking_closes": 3, "status": "closed"}, HOUR, [CLOSED] * 2, id="closed twice"),
+    ],
+)
+def test_a_departure_is_booked_before_it_starts_and_closes(
+    columns: dict[str, Any], before: int, expected: list[str]
+) -> None:
+    at = NOON + DAY - before
+    found = capacity.refusals(leaving(**columns), ORGANIZATION, at)
+    assert [each.reason for each in found] == expected
+    late = capacity.refusals(leaving(**columns), ORGANIZATION, at, for_sale=False)
+    assert [each.reason for each in late] == [reason for reason in expected if reason != CLOSED]
+
+
+def test_the_lead_time_of_the_organization_is_that_of_departures_without_one() -> None:
+    organization, at = replace(ORGANIZATION, hours_before_booking_closes=2), NOON + DAY - HOUR
+    assert [each.reason for each in capacity.refusals(DEPARTURE, organization, at)] == [CLOSED]
+    assert capacity.refusals(leaving(hours_before_booking_closes=0), organization, at) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "held", "sold", "wanted", "left"),
+    [
+        (0, 0, 0, 10, None),
+        (0, 0, 0, 11, 10),
+        (4, 3, 2, 1, None),
+        (4, 3, 2, 2, 1),
+        (10, 0, 0, 0, None),
+        (12, 0, 0, 1, 0),
+    ],
+)
+def test_seats_that_are_taken_held_or_just_sold_are_not_available(
+    taken: int, held: int, sold: int, wanted: int, left: int | None
+) -> None:
+    refused = capacity.refusals_of_seats(leaving(seats_taken=taken), wanted, seats_held=held, seats_sold=sold)
+    assert [each.seats_available for each in refused] == ([] if left is None else [left])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,25 @@
+"""Fixtures of the tests of bookings. The doctor examines each organization when its test is over."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.operations import Operations
+from support.world import World
+
+
+@pytest.fixture
+def new_world(new_world: Callable[..., World]) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def make(**columns: object) -> World:
+        made.append(new_world(**columns))
+        return made[-1]
+
+    yield make
+    for world in made:
+        assert world.examine() == []
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
