@@ -123,11 +123,8 @@ class AcceptedRequest(NamedTuple):
     position: int
     create: CreateRequest
     draft: BookingDraft
-
-    @property
-    def event_count(self) -> int:
-        """Count booking.created and booking.confirmed, and customer.created for a new customer."""
-        return 2 + self.draft.is_new_customer
+    event_count: int
+    """booking.created and booking.confirmed, and customer.created for a new customer."""
 
 
 @dataclass(slots=True)
@@ -328,7 +325,7 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
         is_new_customer=known_id is None,
         source=BookingSource.API,
     )
-    batch.accepted.append(AcceptedRequest(position, create, draft))
+    batch.accepted.append(AcceptedRequest(position, create, draft, 2 + draft.is_new_customer))
     if create.request.external_reference is not None:
         batch.references_taken.add(Reference(create.organization_id, create.request.external_reference))
     if create.hold_key is not None:
@@ -435,7 +432,7 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    terms = queries.terms_renderer(draft.organization, draft.at)(ShownBooking(row, 0, None))
+    terms = queries.render_terms(ShownBooking(row, 0, None), draft.organization, draft.at)
     answer = Answer(rules.CREATED, rules.complete(shown, link, terms))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer

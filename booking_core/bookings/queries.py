@@ -139,12 +139,12 @@ def shown_presenter(actor: Actor, *, with_links: bool = True) -> Callable[[Shown
     Args:
         with_links: False leaves out the guests' links.
     """
-    zone, link = actor.organization.zone, _links(actor) if with_links else None
-    terms = terms_renderer(actor.organization, actor.at)
+    organization, link = actor.organization, _links(actor) if with_links else None
+    zone, at = organization.zone, actor.at
 
     def present(booking: ShownBooking) -> JsonObject:
         shown = rules.present(booking.row, zone, link(booking.row) if link else None)
-        shown["cancellation"] = orjson.Fragment(terms(booking))
+        shown["cancellation"] = orjson.Fragment(render_terms(booking, organization, at))
         return shown
 
     return present
@@ -166,7 +166,7 @@ def ends_at(row: BookingRow | LockedDeparture) -> int:
 def show(actor: Actor, booking: ShownBooking) -> bytes:
     """Render the booking as JSON, as it is read: with the guest's link when the actor may see it, and with the terms of
     a cancellation now."""
-    link, terms = _links(actor), terms_renderer(actor.organization, actor.at)(booking)
+    link, terms = _links(actor), render_terms(booking, actor.organization, actor.at)
     return rules.complete(render(actor.organization, booking.row), link(booking.row) if link else None, terms)
 
 
@@ -214,19 +214,14 @@ def _refundable(booking: ShownBooking, organization: Organization, at: int) -> R
     return Refundable(refund.amount_minor, payment.amount_minor - payment.refunded_minor, by_card)
 
 
-def terms_renderer(organization: Organization, at: int) -> Callable[[ShownBooking], bytes]:
-    """Return a function that renders the terms of a booking as in the API, at an instant."""
-    zone, late_percent = organization.zone, organization.refund_late_percent
-
-    def render_terms(booking: ShownBooking) -> bytes:
-        row = booking.row
-        is_cancelled = row.status == _CANCELLED
-        refund = 0 if booking.payment is None else _refundable(booking, organization, at).minor
-        until = organization.refunds_in_full_until(row.starts_at)
-        gift_card = 0 if is_cancelled else row.gift_card_minor
-        return _render_terms(is_cancelled, refund, gift_card, row.currency, until, zone, late_percent)
-
-    return render_terms
+def render_terms(booking: ShownBooking, organization: Organization, at: int) -> bytes:
+    """Render the terms of a booking as in the API, at an instant."""
+    row, zone, late_percent = booking.row, organization.zone, organization.refund_late_percent
+    is_cancelled = row.status == _CANCELLED
+    refund = 0 if booking.payment is None else _refundable(booking, organization, at).minor
+    until = organization.refunds_in_full_until(row.starts_at)
+    gift_card = 0 if is_cancelled else row.gift_card_minor
+    return _render_terms(is_cancelled, refund, gift_card, row.currency, until, zone, late_percent)
 
 
 @lru_cache(_RENDERED_MAX)

@@ -11,7 +11,6 @@ from support.world import HOUR, World
 
 from booking_core.db import tables
 from booking_core.models.bookings import BookingQuote
-from booking_core.models.scopes import Scope
 
 
 @pytest.fixture
@@ -105,11 +104,6 @@ def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure
     assert reasons(quote(api, departure, external_reference="A-1")) == []
     unique = quote(api, departure, external_reference="A-1", external_reference_unique=True)
     assert reasons(unique) == [("conflict", "external_reference_taken")]
-
-
-def test_a_quote_needs_the_scope_to_book(api: Api, departure: str) -> None:
-    reader = api.with_scopes(Scope.BOOKINGS_READ, Scope.AVAILABILITY_READ)
-    assert quote(reader, departure).json()["required_scope"] == "bookings:write"
 
 
 def test_another_organization_s_departure_does_not_exist(

@@ -396,7 +396,9 @@ def get_context(
 def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
     wanted = rows_from_json(dialect, "wanted", {"organization_id": Id, "text": Text, "lock": Text}).c
     if blocking:  # the row that it returns is void
-        is_held: ColumnElement[bool] = func.pg_advisory_xact_lock(func.hashtextextended(wanted.lock, literal_column("0"))).is_not(None)
+        is_held: ColumnElement[bool] = func.pg_advisory_xact_lock(
+            func.hashtextextended(wanted.lock, literal_column("0"))
+        ).is_not(None)
     else:
         is_held = has_lock(wanted.lock)
     return select(wanted.organization_id, wanted.text, is_held)

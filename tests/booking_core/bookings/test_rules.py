@@ -341,7 +341,7 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     ]
     bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
     rendered = {
-        queries.terms_renderer(each, NOON)(ShownBooking(booking, 0, None))
+        queries.render_terms(ShownBooking(booking, 0, None), each, NOON)
         for each in (ORGANIZATION, *others, replace(ORGANIZATION))
         for booking in bookings
     }

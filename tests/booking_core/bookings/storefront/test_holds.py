@@ -51,15 +51,6 @@ def test_a_hold_says_what_it_holds_and_until_when(ops: Operations, world: World,
     assert (row["expires_at"], row["ended_at"]) == (world.clock() + 600 * SECOND, None)
 
 
-def test_held_seats_are_gone_from_the_calendar_until_they_are_released(
-    ops: Operations, world: World, departure: str
-) -> None:
-    held = ops.hold(departure, 3)
-    assert available(world, departure) == 2
-    ops.release(held)
-    assert available(world, departure) == 5
-
-
 def test_holds_and_bookings_share_the_seats(ops: Operations, world: World, departure: str) -> None:
     ops.hold(departure, 2)
     ops.book(departure, 2)
