@@ -145,14 +145,13 @@ def record_intent(tx: Tx, actor: Actor, booking_id: str, intent_id: str, client_
         NotFound: the booking is no checkout.
     """
     organization_id = actor.organization.id
-    changes.lock(tx, actor, booking_id)
-    booking = store.pending(tx, organization_id, booking_id)
+    booking = changes.lock(tx, actor, booking_id)
     row = store.lock(tx, organization_id, booking_id)
-    if row is None or booking is None:
+    if row is None:
         raise NotFound("There is no such checkout.")
     if row.client_secret_sealed is not None:
         return row
-    expires_at = booking.expires_at or actor.at
+    expires_at = booking.details.expires_at or actor.at
     is_waiting = row.status == IntentStatus.REQUESTED
     changed = row._replace(
         intent_id=intent_id,

@@ -108,6 +108,7 @@ LOCKED = (
     bookings.c.notify_staff,
     bookings.c.cancel_reason,
     bookings.c.recorded_minor,
+    bookings.c.expires_at,
 )
 _DETAILS = select(*LOCKED).where(bookings.c.organization_id == _OWNER, bookings.c.id == _ID)
 _GET_DETAILS = Statement(_DETAILS)
@@ -131,6 +132,7 @@ class BookingDetails(NamedTuple):
     cancel_reason: str | None
     recorded_minor: int
     """The sum of the payments that staff recorded."""
+    expires_at: int | None
 
 
 def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) -> BookingDetails | None:

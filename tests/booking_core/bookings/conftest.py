@@ -23,3 +23,8 @@ def new_world(new_world: Callable[..., World]) -> Iterator[Callable[..., World]]
 @pytest.fixture
 def ops(world: World) -> Operations:
     return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)

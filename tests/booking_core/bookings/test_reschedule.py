@@ -1,7 +1,5 @@
 """A booking moves to another departure with its seats, in one breath or not at all."""
 
-from collections.abc import Callable
-
 import orjson
 import pytest
 from support.operations import Operations, as_published
@@ -87,23 +85,6 @@ def test_a_pending_booking_moves_and_keeps_its_expiry(
     ops.abandon_due()
     assert ops.booking(booking["id"])["status"] == "cancelled"
     assert ops.taken(sunday) == 0
-
-
-def test_staff_hears_of_a_move_whatever_was_said_of_the_notice_of_the_creation(
-    ops: Operations, saturday: str, sunday: str
-) -> None:
-    booking = ops.book(saturday, notify_staff=False, send_confirmation_email=False)
-    ops.reschedule(booking["id"], sunday)
-    assert ops.outbox_kinds(booking["id"]) == ["booking_rescheduling_mail", "staff_rescheduling_mail"]
-
-
-def test_an_organization_that_wants_no_mail_gets_none(new_world: Callable[..., World]) -> None:
-    world = new_world(notify_staff=False)
-    ops, experience = Operations(world), world.experience()
-    first, second = (world.departure(experience, starts_at=world.clock() + at * DAY) for at in (1, 2))
-    booking = ops.book(first)
-    ops.reschedule(booking["id"], second)
-    assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "booking_rescheduling_mail"]
 
 
 def test_a_full_departure_can_be_left_and_the_last_seat_taken(ops: Operations, world: World, experience: str) -> None:

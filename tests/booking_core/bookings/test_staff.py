@@ -21,11 +21,6 @@ from booking_core.records.idempotency import Answer
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
-
-
 # Booked ----------------------------------------------------------------------------------------------------------
 
 
@@ -179,18 +174,22 @@ def test_cancelling_again_changes_nothing(ops: Operations, world: World, departu
         assert ops.cancel(booking["id"], CancelReason.CUSTOMER) == cancelled
 
 
-def test_guest_and_staff_are_notified_whatever_was_said_of_the_notice_of_the_creation(
-    ops: Operations, new_world: Callable[..., World], departure: str
+@pytest.mark.parametrize(
+    ("verb", "kinds"),
+    [
+        ("cancel", ["booking_cancellation_mail", "staff_cancellation_mail"]),
+        ("reschedule", ["booking_rescheduling_mail", "staff_rescheduling_mail"]),
+    ],
+)
+@pytest.mark.parametrize("notify_staff", [True, False])
+def test_guest_and_staff_hear_of_a_change_whatever_was_said_of_the_notice_of_the_creation(
+    new_world: Callable[..., World], verb: str, kinds: list[str], notify_staff: bool
 ) -> None:
-    both, quiet = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
-    for each in (both, quiet):
-        ops.cancel(each["id"])
-    assert "staff_cancellation_mail" in ops.outbox_kinds(both["id"])
-    assert ops.outbox_kinds(quiet["id"]) == ["booking_cancellation_mail", "staff_cancellation_mail"]
-    deaf = Operations(new_world(notify_staff=False))
-    booking = deaf.book(deaf.world.departure(deaf.world.experience()))
-    deaf.cancel(booking["id"])
-    assert deaf.outbox_kinds(booking["id"]) == ["booking_cancellation_mail", "booking_confirmation_mail"]
+    world = new_world(notify_staff=notify_staff)
+    ops, first, second = Operations(world), *(world.departure(world.experience()) for _ in range(2))
+    booking = ops.book(first, notify_staff=False, send_confirmation_email=False)
+    getattr(ops, verb)(booking["id"], *([second] if verb == "reschedule" else []))
+    assert ops.outbox_kinds(booking["id"]) == kinds[: 1 + notify_staff]
 
 
 def test_a_gift_card_gets_its_part_back_once(ops: Operations, world: World, departure: str) -> None:

@@ -15,11 +15,6 @@ from booking_core.models.bookings import AddOnInput, CancelReason
 PENDING = 30 * MINUTE
 
 
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
-
-
 # Checked out -----------------------------------------------------------------------------------------------------
 
 

@@ -26,11 +26,6 @@ from booking_core.records.idempotency import Answer
 NEXT_WEEK = NOON + 7 * DAY
 
 
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
-
-
 def available(world: World, departure_id: str) -> int:
     """Return the available seats that the storefront's calendar shows."""
     first = world.organization.zone.wall(world.clock()).date()
