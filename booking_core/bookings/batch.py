@@ -3,11 +3,11 @@
 Waiting requests are decided together. One statement each reads every departure, customer and stored answer that the
 requests need; the rules then decide in memory, in order, each request against the seats that the earlier ones left;
 everything is written at once. Many requests for one departure or one organization then cost one lock for each batch
-instead of one for each booking. One booking is a batch of one, whose sequences are locked with what is read: that is a
-round trip less, and few others wait for them meanwhile.
+instead of one for each booking. One booking is a batch of one: its sequences are locked by the statements that read.
+This saves a round trip, and few others wait for them meanwhile.
 
 A batch has requests of many organizations, so it waits for no lock: it goes on without the requests whose departure or
-counters another transaction has locked, and defers them. Requests that wait for locks are those of one organization.
+counters another transaction has locked, and defers them. A batch that waits for locks has requests of one organization.
 """
 
 import time
@@ -140,12 +140,12 @@ class Batch:
     references_taken: set[Reference] = field(default_factory=set)
     """Those that a booking has, of an earlier transaction or of this one."""
     sequences: Mapping[str, Sequences | None] = field(default_factory=dict)
-    """Those that were locked with what was read, by organization; None: another transaction has locked them."""
+    """Sequences that the first queries locked, by organization; None: another transaction has locked them."""
     holds: dict[HoldKey, Hold] = field(default_factory=dict)
     """Locked holds that requests take over, as the bookings before have left them. Most batches have none."""
     holds_locked_by_others: Collection[HoldKey] = ()
     holds_at: int = 0
-    """The instant at which they are live or not: one for all, so that a hold that was counted is not expired when its
+    """The instant at which they are live or not. All have the same: a hold that was counted must not expire before its
     seats are taken over."""
     held_by_others: dict[tuple[str, str], int] = field(default_factory=dict)
     """The seats of live holds that no request names, of the departures of `holds`."""
@@ -197,7 +197,7 @@ def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_bloc
         wanted.append(store.references_query(dialect, wanted_references, blocking=is_blocking))
         wanted.append(store.taken_query(wanted_references))
     if len(creates) == 1 and not is_blocking and dialect.name != "sqlite":
-        # The last lock. Those of several requests are locked when it is known which of them become bookings.
+        # The last lock. With several requests it waits until it is known which of them become bookings.
         wanted.append(events.sequences_query(creates[0].organization_id))
     return wanted
 
@@ -217,7 +217,7 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
 def decide_many(
     tx: Tx, creates: Sequence[CreateRequest], found: Iterable[Any], *, lock_wait: LockWait | None = None
 ) -> list[CreateResult]:
-    """Decide about the requests, collect what is to be written, and return the results as `create_many` does.
+    """Decide about the requests, collect the rows to write, and return the results as `create_many` does.
 
     Args:
         found: the results of `first_queries`, in this transaction.
@@ -259,7 +259,7 @@ def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
 
 
 def _read_holds(tx: Tx, batch: Batch, locked: dict[HoldKey, Hold], *, can_be_locked: bool) -> None:
-    """Read what the holds that the requests name keep. Statements are needed for live ones, and for missing ones."""
+    """Read the seats of the holds that the requests name. Live and missing holds need statements."""
     missing = {
         key
         for position, create in enumerate(batch.creates)

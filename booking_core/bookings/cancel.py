@@ -88,7 +88,7 @@ def _release_seats(tx: Tx, actor: Actor, locked: Sequence[LockedBooking]) -> Non
 def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation) -> list[BookingRow]:
     """Cancel locked bookings of locked departures, and return their rows. The caller gives back their seats.
 
-    All locks and reads come before the first write, so that one statement writes everything.
+    All locks and reads come before the first write: one statement then writes everything.
     """
     at = changes.instant(actor, *locked)
     balances = [_lock_balances(tx, actor, booking, cancellation) for booking in locked]

@@ -1,6 +1,6 @@
 """Cancel bookings in batches: expired checkouts, cancelled departures, and departures under their minimum.
 
-Each batch is bounded and has a transaction of its own, so that no lock is held for long.
+Each batch is bounded and has its own transaction. No lock is held for long.
 """
 
 from collections.abc import Sequence

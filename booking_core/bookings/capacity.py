@@ -52,7 +52,7 @@ def refusals_of_seats(
 
 
 class BookableDeparture(NamedTuple):
-    """A departure that can be booked, locked until the transaction ends, so that its seats cannot change."""
+    """A departure that can be booked. It is locked until the transaction ends: its seats cannot change."""
 
     departure: LockedDeparture
     at: int
@@ -84,7 +84,7 @@ def lock_bookable(
 
 
 def lock_seats(tx: Tx, actor: Actor, departure_id: str, seats: int) -> None:
-    """Lock a departure and check that it can be booked with so many seats. The caller stores what takes the seats.
+    """Lock a departure and check that it can be booked with so many seats. The caller stores the hold.
 
     Raises:
         NotFound: the organization has no such departure.

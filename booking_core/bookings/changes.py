@@ -68,7 +68,7 @@ def instant(actor: Actor, *locked: LockedBooking) -> int:
 
 
 def write(tx: Tx, actor: Actor, update: Update, row: BookingRow, **others: object) -> None:
-    """Collect an update of a booking with the values of its changed row, and those of columns that are not shown."""
+    """Collect an update of a booking: the values of its changed row, and `others` for columns that are not shown."""
     shown = {name: getattr(row, name) for name in update.sets if name not in others}
     tx.update(update, organization_id=actor.organization.id, id=row.id, **shown, **others)
 

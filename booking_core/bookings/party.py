@@ -1,7 +1,7 @@
 """Change the party of a booking: fewer guests, more guests, or other tiers and add-ons, in one transaction.
 
-Guests who leave are a cancellation of a part: their seats are free again, and what was paid for them is refunded by the
-terms of a cancellation. Guests who join need seats, as for a new booking (decisions/0011).
+Guests who leave are a cancellation of a part: their seats are free again, and their payment is refunded by the terms of
+a cancellation. Guests who join need seats, as for a new booking (decisions/0011).
 """
 
 from collections.abc import Iterator, Sequence
@@ -298,7 +298,7 @@ def _update(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
 
 
 def _release(tx: Tx, actor: Actor, state: _State, plan: _Plan, number: int) -> None:
-    """Release what was received for guests who leave."""
+    """Release the payment of guests who leave."""
     row = plan.row
     if state.payment is not None and (plan.release.amount_minor or state.payment.status != row.payment_status):
         payments.release(

@@ -1,4 +1,4 @@
-"""Prices of a booking: its lines, discount, payment and fee, and those of a changed party. No storage, no clock."""
+"""Prices of a booking and of a changed party: lines, discount, payment and fee. No storage, no clock."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -93,8 +93,8 @@ def evaluate(
     if add_ons and not organization.add_ons_app:
         problems.append(_add_ons_app_disabled())
         add_ons = ()
+    offered = _add_ons(departure.add_ons) if add_ons else {}
     for i, wanted in enumerate(add_ons):
-        offered = _add_ons(departure.add_ons)
         add_on = offered.get(wanted.id)
         if add_on is None:
             problems.append(_unknown_line(f"add_ons.{i}.id", "add-on", offered))
@@ -189,8 +189,8 @@ def _ratio(percent: float) -> tuple[int, int]:
     return Decimal(str(percent)).as_integer_ratio()
 
 
-# A changed party (decisions/0011). A guest who stays keeps the price at which they were sold, and each one who joins
-# costs what the tier costs now. The oldest lines of a tier are kept first. ------------------------------------------
+# A changed party (decisions/0011). A guest who stays keeps the former price, and each one who joins pays the present
+# price of the tier. The oldest lines of a tier are kept first. ------------------------------------------
 
 
 class PartyQuote(NamedTuple):
@@ -222,8 +222,8 @@ def quote_party(
 ) -> PartyQuote:
     """Price a changed party.
 
-    The discount stays as it was given, up to the new subtotal. The gift card pays what it paid, up to what is due: so
-    money goes back before the gift card does.
+    The discount stays as it was given, up to the new subtotal. The gift card pays as much as before, up to the
+    amount due: money goes back before the gift card does.
 
     Args:
         seats: of the booking.
@@ -274,7 +274,7 @@ def _stored_counts(lines: Iterable[Line], key: str) -> Counter[str]:
 
 
 def _field(name: str, key: str, lines: Sequence[Any], line_id: str) -> str:
-    """Return the field of a line; that of all lines when the request leaves it out."""
+    """Return the field of a line, or the field of all lines when the request leaves it out."""
     found = (f"{name}.{i}.{key}" for i, line in enumerate(lines) if getattr(line, key) == line_id)
     return next(found, name)
 

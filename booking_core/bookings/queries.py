@@ -1,8 +1,8 @@
-"""Read bookings: one, a list, and those of a departure, as the API and staff see them.
+"""Read one booking, a list of them, or the bookings of a departure, as the API and staff see them.
 
-A booking is read with the terms of a cancellation and what a cancellation would return now. The amount is that of
-`payments.refundable`, by which a cancellation requests its refund. It depends on the present instant, so it is in
-every response that shows the booking, and in no event (decisions/0028).
+A booking is read with the terms of a cancellation and the amount that a cancellation would return now. A cancellation
+requests the same amount (`payments.refundable`). It depends on the present instant, so it is in every response that
+shows the booking, and in no event (decisions/0028).
 """
 
 from collections import Counter

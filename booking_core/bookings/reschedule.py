@@ -83,7 +83,7 @@ def _reschedule(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str)
 def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture | None:
     """Lock both departures, and return the new one.
 
-    They are locked in sorted order, so that two bookings that swap departures cannot deadlock.
+    They are locked in sorted order: two bookings that swap departures cannot deadlock.
     """
     wanted = [(actor.organization.id, each) for each in (departure_id, booking.row.departure_id)]
     return store.lock_departures(tx, wanted).get(wanted[0])
@@ -104,7 +104,7 @@ def _refusals(
 
 
 def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) -> Change:
-    """Return the change with its money: the price stays as sold, so that nothing is settled."""
+    """Return the change with its money: the price stays as sold, and nothing is settled."""
     money = ChangedMoney(
         settlement=ChangeSettlement.PRICE_KEPT,
         list_price=pricing.list_price(row, target),

@@ -41,7 +41,7 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
     has given its seats back and its guest was notified: it stays cancelled, and the payment is refunded in full.
 
     Args:
-        payment_intent: the gateway's name for the payment, by which it can be refunded.
+        payment_intent: the gateway's name for the payment, for its refund.
 
     Raises:
         NotFound: the organization has no such booking.
@@ -174,7 +174,7 @@ def check_in(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> by
 
 
 def record_no_show(tx: Tx, actor: Actor, booking_id: str, *, undo: bool = False) -> bytes:
-    """Record that the guests did not come, and return the booking as JSON. One that is recorded stays unchanged.
+    """Record that the guests did not come, and return the booking as JSON. A recorded no-show stays unchanged.
 
     A no-show keeps its seats and its money: cancelling is another decision.
 

@@ -119,7 +119,7 @@ def get_hold(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
 
 
 def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
-    """Release the seats of a hold. One that was released or has expired stays as it is.
+    """Release the seats of a hold. A released or expired hold stays as it is.
 
     Raises:
         NotFound: the organization has no such hold.

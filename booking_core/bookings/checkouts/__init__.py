@@ -1,8 +1,8 @@
-"""Checkouts with a payment at Stripe: a booking that waits, its payment intent, and what Stripe says of it later.
+"""Checkouts with a payment at Stripe: a booking that waits, its payment intent, and later updates from Stripe.
 
-`service` has the operations of the API and of staff, and is Stripe for sandboxes. `applying` records what a webhook or
-a look-up of the worker has said. No function of this package calls Stripe: the server does, while no transaction is
-open.
+`service` has the operations of the API and of staff, and is Stripe for sandboxes. `applying` records updates that come
+by a webhook or by a look-up of the worker. No function of this package calls Stripe: the server does, while no
+transaction is open.
 """
 
 from booking_core.bookings.checkouts.applying import DUE, Applied, PaymentCheck, apply, claim, settle

@@ -296,7 +296,7 @@ def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
 
 
 def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -> IntentRow:
-    """Tell staff of a dispute that is open, and of one that is lost."""
+    """Tell staff of a dispute that is open or lost."""
     about = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
     about["payment_intent"] = update.intent_id
     if not update.is_closed:
@@ -306,11 +306,11 @@ def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -
     return row
 
 
-# What the worker asks ----------------------------------------------------------------------------------------------
+# Checks by the worker ----------------------------------------------------------------------------------------------
 #
-# A webhook may have been lost. An intent is due shortly before the end of its checkout, so that a payment still books,
-# and behind it, when an unpaid one is canceled at Stripe, so that nobody pays for seats that are gone. A claim moves
-# the instant of the next check: a worker that dies leaves it to the next one, and two that settle one check record the
+# A webhook may have been lost. An intent is checked shortly before its checkout ends: a payment then still books. It is
+# checked again after the end: an unpaid intent is then canceled at Stripe, since its seats are for sale again. A claim
+# moves the instant of the next check. If a worker dies, the next one checks; if two settle one check, both record the
 # same.
 
 DUE = store.DUE
@@ -336,7 +336,7 @@ class PaymentCheck:
 def claim(
     tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]
 ) -> Processed[PaymentCheck]:
-    """Lease those of the checks that are due. Without an account, or after many attempts, none is made any more."""
+    """Lease the checks that are due. Without an account, or after many attempts, none is made any more."""
     found = store.due(tx, organization_id, booking_ids)
     account = stripe_accounts.find(tx, installation.secret_keys, organization_id) if found else None
     checks = []
@@ -369,7 +369,7 @@ def settle(tx: Tx, installation: Installation, check: PaymentCheck, update: Inte
 
 
 def _wait(tx: Tx, actor: Actor, booking_id: str) -> None:
-    """Ask again behind the end of the checkout."""
+    """Check again after the end of the checkout."""
     row = store.lock(tx, actor.organization.id, booking_id)
     booking = store.pending(tx, actor.organization.id, booking_id)
     if row is None or booking is None or row.status not in rules.UNPAID:

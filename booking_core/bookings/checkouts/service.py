@@ -1,8 +1,8 @@
 """Operations on checkouts: of the API, of staff, and of sandboxes. Ids are canonical UUIDs in lower case.
 
 A checkout is created in two transactions with the call of Stripe between them: `create` makes the pending booking,
-`record_intent` stores what Stripe has made for it. The idempotency key of that call follows from the booking, so that a
-process which dies in between, or a client which asks again, leaves one intent.
+`record_intent` stores the intent that Stripe has made for it. The idempotency key of that call follows from the
+booking: a process that dies in between, or a client that repeats its request, leaves one intent.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
 
 RETRYABLE = 20 * HOUR
-"""Stripe forgets an idempotency key after a day: behind this no intent is asked for again."""
+"""Stripe forgets an idempotency key after a day: after this time no intent is made."""
 NOTE_LENGTH_MAX = 500
 _DECLINED = "card_declined"
 

@@ -1,6 +1,6 @@
 """SQL statements of bookings: single rows, the departures that they lock, and the bookings of departures.
 
-`lists` has those of the lists and searches, `due` those of the periodic jobs.
+`lists` has the statements of the lists and searches, `due` has the statements of the periodic jobs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -294,7 +294,7 @@ def departures_query(
 
 
 def existing_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Return those of the departures, by (organization id, id), that exist, without a lock."""
+    """Return the departures that exist, by (organization id, id), without a lock."""
     keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in wanted)
     return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
 
@@ -390,9 +390,9 @@ def get_context(
 # External references that a booking has alone -----------------------------------------------------------------------
 
 
-# There is no unique index, since most references are not asked to be unique. Requests that ask take a lock for the
-# reference, after that of the departure, and look for it in a later statement. The first of those that ask at the same
-# time gets it, and the others find its booking.
+# There is no unique index, since most references are not asked to be unique. Requests that ask lock the
+# reference, after their departure, and look for it in a later statement. Of several at the same time the first one
+# gets it, and the others find its booking.
 
 
 def _lock_references(dialect: Dialect, *, blocking: bool) -> Any:
@@ -439,7 +439,7 @@ def references_query(dialect: Dialect, wanted: Collection[Reference], *, blockin
 
 
 def taken_query(wanted: Iterable[Reference]) -> Query[frozenset[Reference]]:
-    """Return the query for those of the references that a booking has, to be sent after their locks."""
+    """Return the query for references that a booking has, to be sent after their locks."""
     rows = as_json(each._asdict() for each in wanted)
     return Query(_TAKEN, {"wanted": rows}, lambda found: frozenset(map(Reference._make, found)))
 

@@ -19,7 +19,7 @@ EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PEN
 
 
 def _lock_expired(dialect: Dialect) -> Any:
-    """Build the statement that locks expired bookings, and skips those of a payment in progress."""
+    """Build the statement that locks expired bookings, and skips bookings that are being paid."""
     mine = bookings.c.organization_id == _OWNER
     due = (mine, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
     return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
@@ -29,7 +29,7 @@ _LOCK_EXPIRED = Statement(_lock_expired)
 
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
-    """Lock those of the bookings that are still pending and expired, by id, and skip locked ones."""
+    """Lock the bookings that are still pending and expired, by id, and skip locked ones."""
     wanted = as_json({"id": each} for each in booking_ids)
     found = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted)
     return [BookingDetails._make(row) for row in found]

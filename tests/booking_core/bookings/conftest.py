@@ -1,4 +1,4 @@
-"""Fixtures of the tests of bookings. The doctor examines each organization when its test is over."""
+"""Fixtures of the tests of bookings. The doctor examines each organization after its test."""
 
 from collections.abc import Callable, Iterator
 
