@@ -13,7 +13,7 @@ from booking_core import bookings
 from booking_core.base.clock import MINUTE
 from booking_core.bookings import cancel_batches
 from booking_core.db import tables
-from booking_core.models.bookings import CancelReason, PaymentMode
+from booking_core.models.bookings import CancelReason
 
 
 @pytest.fixture
@@ -80,14 +80,6 @@ def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, wor
     ops.cancel_next_batch()
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000
     assert statuses(world) == ["cancelled"] * 6
-
-
-def test_what_cards_paid_is_owed_back(ops: Operations, world: World, departure: str) -> None:
-    for _ in range(2):
-        ops.pay(ops.check_out(departure)["id"])
-    ops.book(departure, payment=PaymentMode.PAY_ON_SITE)
-    ops.cancel_departure(departure)
-    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [89000, 89000]
 
 
 def test_guests_of_a_departure_that_is_cancelled_late_get_all_back(ops: Operations, world: World) -> None:
@@ -237,18 +229,6 @@ def test_enough_confirmed_seats_settle_it_whatever_is_pending(strict: Operations
     with nothing_changes(world):
         strict.cancel_under_minimum()
     assert statuses(world) == ["cancelled", "cancelled", "confirmed"]
-
-
-def test_it_is_counted_once_who_cancels_later_does_not_cancel_it_for_others(strict: Operations) -> None:
-    world, departure = strict.world, leaving(strict)
-    strict.book(departure, 2)
-    late = strict.book(departure, 2)
-    world.clock.advance(2 * DAY - 2 * HOUR)
-    strict.cancel_under_minimum()
-    strict.cancel(late["id"])
-    with nothing_changes(world):
-        strict.cancel_under_minimum()
-    assert statuses(world) == ["cancelled", "confirmed"]
 
 
 @pytest.mark.parametrize("case", ["switched off", "no minimum", "long begun", "cancelled", "other lead"])
