@@ -3,12 +3,11 @@
 The batch of the API, single bookings, reschedules, quotes and holds all use `refusals` and `refusals_of_seats`.
 """
 
-from typing import NamedTuple
-
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.bookings import store
 from booking_core.bookings.rules import LockedDeparture, require
+from booking_core.bookings.store import BookingContext
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
 from booking_core.models.base import email_key
@@ -51,19 +50,10 @@ def refusals_of_seats(
     return [InsufficientCapacity(available)] if seats > available else []
 
 
-class BookableDeparture(NamedTuple):
-    """A departure that can be booked. It is locked until the transaction ends: its seats cannot change."""
-
-    departure: LockedDeparture
-    at: int
-    seats_held: int
-    customer_id: str | None
-
-
 def lock_bookable(
     tx: Tx, actor: Actor, departure_id: str, *, email: str | None = None, hold_id: str | None = None
-) -> BookableDeparture:
-    """Lock a departure and check that it can be booked.
+) -> tuple[LockedDeparture, BookingContext]:
+    """Lock a departure until the transaction ends, check that it can be booked, and return it with its context.
 
     Args:
         email: of the guest, whose customer record is looked up.
@@ -80,7 +70,7 @@ def lock_bookable(
     key = None if email is None else email_key(email)
     context = store.get_context(tx, organization.id, departure_id, email_key=key, hold_id=hold_id)
     require(refusals(departure, organization, context.at))
-    return BookableDeparture(departure, *context)
+    return departure, context
 
 
 def lock_seats(tx: Tx, actor: Actor, departure_id: str, seats: int) -> None:
@@ -91,8 +81,8 @@ def lock_seats(tx: Tx, actor: Actor, departure_id: str, seats: int) -> None:
         Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
         InsufficientCapacity: fewer seats are available.
     """
-    bookable = lock_bookable(tx, actor, departure_id)
-    require(refusals_of_seats(bookable.departure, seats, seats_held=bookable.seats_held))
+    departure, context = lock_bookable(tx, actor, departure_id)
+    require(refusals_of_seats(departure, seats, seats_held=context.seats_held))
 
 
 def take_seats(tx: Tx, organization_id: str, departure_id: str, seats: int, *, at: int) -> None:

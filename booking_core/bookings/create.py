@@ -34,23 +34,22 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     if not request.guests:
         raise Malformed.at("guests", "must have at least one line", "too_short")
     organization = actor.organization
-    bookable = capacity.lock_bookable(
+    departure, context = capacity.lock_bookable(
         tx, actor, request.departure_id, email=request.customer.email, hold_id=request.hold_id
     )
     if request.external_reference is not None and request.external_reference_unique:
         _require_free(tx, Reference(organization.id, request.external_reference))
-    departure = bookable.departure
     quote = pricing.quote(organization, departure, request.guests, request.add_ons or ())
     due_minor = pricing.apply_discount(quote.subtotal_minor, request.discount_minor)
-    rules.require(capacity.refusals_of_seats(departure, quote.seats, seats_held=bookable.seats_held))
+    rules.require(capacity.refusals_of_seats(departure, quote.seats, seats_held=context.seats_held))
     draft = BookingDraft(
         organization=organization,
         request=request,
         departure=departure,
         quote=quote,
-        at=bookable.at,
-        customer_id=bookable.customer_id or tokens.new_id(),
-        is_new_customer=bookable.customer_id is None,
+        at=context.at,
+        customer_id=context.customer_id or tokens.new_id(),
+        is_new_customer=context.customer_id is None,
         source=request.source,
         discount_minor=request.discount_minor,
     )
