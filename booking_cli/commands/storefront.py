@@ -142,12 +142,11 @@ def pay(
     """
     cli: Cli = ctx.obj
     from booking_core import bookings
-    from booking_core.bookings import storefront
 
     paid = transactions.change(
         cli,
         lambda tx: bookings.organization_of(tx, booking_id),
-        lambda tx, actor: storefront.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
+        lambda tx, actor: bookings.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
         present=_with_refund,
     )
     sentence = paid.pop("sentence", None)

@@ -1,6 +1,5 @@
 """Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
-from booking_core.bookings.attendance import check_in, record_no_show
 from booking_core.bookings.batch import (
     CreateRequest,
     CreateResult,
@@ -20,28 +19,37 @@ from booking_core.bookings.cancel_batches import (
     cancel_next_batch,
     cancel_under_minimum,
 )
-from booking_core.bookings.cancellation_terms import Refundable, get_refundable
 from booking_core.bookings.capacity import lock_seats
-from booking_core.bookings.confirm import confirm, pay
+from booking_core.bookings.changes import lock
 from booking_core.bookings.create import create, create_once
-from booking_core.bookings.departure_queries import (
-    LiveBookingCount,
+from booking_core.bookings.drafts import BookingRequest
+from booking_core.bookings.party import Party, change_party, preview_party
+from booking_core.bookings.queries import (
+    Refundable,
     count_live_bookings,
+    find,
     find_departures,
+    get,
     get_departure,
+    get_refundable,
     live_bookings,
     manifest,
+    organization_of,
     render_manifest,
 )
-from booking_core.bookings.drafts import BookingRequest
-from booking_core.bookings.moves import Move, find_moves, move, moves_until
-from booking_core.bookings.party import Party, change_party, preview_party
-from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.quotes import quote
-from booking_core.bookings.recorded_payments import record_payment, void_payment
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
-from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
-from booking_core.bookings.search import Search, parse_number, resolve_id, search
+from booking_core.bookings.reschedule import (
+    Move,
+    apply_reschedule,
+    find_moves,
+    move,
+    moves_until,
+    preview_reschedule,
+    reschedule,
+)
+from booking_core.bookings.search import Search, resolve_id, search
+from booking_core.bookings.status import check_in, confirm, pay, record_no_show, record_payment, void_payment
 
 __all__ = [
     "CANCELLING",
@@ -52,7 +60,6 @@ __all__ = [
     "CreateRequest",
     "CreateResult",
     "Deferred",
-    "LiveBookingCount",
     "LockWait",
     "Move",
     "Party",
@@ -85,7 +92,6 @@ __all__ = [
     "move",
     "moves_until",
     "organization_of",
-    "parse_number",
     "pay",
     "preview_party",
     "preview_reschedule",

@@ -3,18 +3,18 @@
 Waiting requests are decided together. One statement each reads every departure, customer and stored answer that the
 requests need; the rules then decide in memory, in order, each request against the seats that the earlier ones left;
 everything is written at once. Many requests for one departure or one organization then cost one lock for each batch
-instead of one for each booking. One booking is a batch of one, whose sequences are locked with what is read: that is a
-round trip less, and few others wait for them meanwhile.
+instead of one for each booking. One booking is a batch of one: its sequences are locked by the statements that read.
+This saves a round trip, and few others wait for them meanwhile.
 
 A batch has requests of many organizations, so it waits for no lock: it goes on without the requests whose departure or
-counters another transaction has locked, and defers them. Requests that wait for locks are those of one organization.
+counters another transaction has locked, and defers them. A batch that waits for locks has requests of one organization.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.engine import Dialect
 
@@ -22,22 +22,10 @@ from booking_core.base import tokens
 from booking_core.base.context import Caller
 from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
 from booking_core.base.guest_links import ManageLinks
-from booking_core.bookings import (
-    cancellation_terms,
-    capacity,
-    drafts,
-    pricing,
-    queries,
-    references,
-    rules,
-    store,
-    take_overs,
-)
+from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
 from booking_core.bookings.drafts import BookingDraft
-from booking_core.bookings.references import Reference
-from booking_core.bookings.rules import LockedDeparture
+from booking_core.bookings.rules import LockedDeparture, Reference
 from booking_core.bookings.store import BatchContext, ShownBooking
-from booking_core.bookings.take_overs import TakeOvers
 from booking_core.catalogue import holds
 from booking_core.catalogue.holds import Hold, HoldKey
 from booking_core.db.engine import Query, Tx, lock_wait_query
@@ -129,28 +117,14 @@ class Deferred:
 CreateResult = Answer | BookingError | Deferred
 
 
-@dataclass(slots=True)
-class AcceptedRequest:
+class AcceptedRequest(NamedTuple):
     """A request that becomes a booking."""
 
     position: int
     create: CreateRequest
     draft: BookingDraft
-
-    @property
-    def event_count(self) -> int:
-        """Count booking.created and booking.confirmed, and customer.created for a new customer."""
-        return 2 + self.draft.is_new_customer
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """The external references that requests of a batch want to be unique."""
-
-    locked: Collection[Reference] = ()
-    """Those that this transaction has locked."""
-    taken: set[Reference] = field(default_factory=set)
-    """Those that a booking has, of an earlier transaction or of this one."""
+    event_count: int
+    """booking.created and booking.confirmed, and customer.created for a new customer."""
 
 
 @dataclass(slots=True)
@@ -160,12 +134,21 @@ class Batch:
     creates: Sequence[CreateRequest]
     departures: dict[tuple[str, str], LockedDeparture]
     contexts: dict[int, BatchContext]
-    locked_departures: Collection[tuple[str, str]] = ()
-    """Departures that exist, and that another transaction has locked."""
-    references: References = field(default_factory=References)
+    departures_locked_by_others: Collection[tuple[str, str]] = ()
+    references_locked: Collection[Reference] = ()
+    """The external references that requests want to be unique, and that this transaction has locked."""
+    references_taken: set[Reference] = field(default_factory=set)
+    """Those that a booking has, of an earlier transaction or of this one."""
     sequences: Mapping[str, Sequences | None] = field(default_factory=dict)
-    """Those that were locked with what was read, by organization; None: another transaction has locked them."""
-    take_overs: TakeOvers = field(default_factory=TakeOvers)
+    """Sequences that the first queries locked, by organization; None: another transaction has locked them."""
+    holds: dict[HoldKey, Hold] = field(default_factory=dict)
+    """Locked holds that requests take over, as the bookings before have left them. Most batches have none."""
+    holds_locked_by_others: Collection[HoldKey] = ()
+    holds_at: int = 0
+    """The instant at which they are live or not. All have the same: a hold that was counted must not expire before its
+    seats are taken over."""
+    held_by_others: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The seats of live holds that no request names, of the departures of `holds`."""
     results: dict[int, CreateResult] = field(default_factory=dict)
     refused_at: dict[int, int] = field(default_factory=dict)
     """The instant of each refusal that is stored for its idempotency key."""
@@ -173,10 +156,6 @@ class Batch:
     seats_sold: Counter[tuple[str, str]] = field(default_factory=Counter)
     new_customers: dict[tuple[str, str], str] = field(default_factory=dict)
     first_by_key: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    def is_locked_by_others(self, create: CreateRequest) -> bool:
-        """Return whether another transaction has locked the departure of a request, or its hold."""
-        return create.departure_key in self.locked_departures or create.hold_key in self.take_overs.locked_by_others
 
 
 def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait | None = None) -> list[CreateResult]:
@@ -202,103 +181,25 @@ def first_queries(dialect: Dialect, creates: Sequence[CreateRequest], *, is_bloc
     Args:
         is_blocking: wait for locks.
     """
-    wanted = [(create.departure_key, idempotency.lock_name(*create.key)) for create in creates]
-    return [
-        *_hold_queries(creates, is_blocking=is_blocking),
+    names = [idempotency.lock_name(*create.key) for create in creates]
+    wanted_holds = [(key, name) for create, name in zip(creates, names, strict=True) if (key := create.hold_key)]
+    wanted_references = {each for create in creates if (each := create.unique_reference)}
+    wanted: list[Query[Any]] = []
+    if wanted_holds:  # locked before their departures, as everywhere
+        wanted.append(holds.locks_query(wanted_holds, blocking=is_blocking))
+    departure_keys = zip((create.departure_key for create in creates), names, strict=True)
+    wanted += [
         idempotency.locks_query(dialect, [create.key for create in creates]),
-        store.departures_query(wanted, blocking=is_blocking),
+        store.departures_query(departure_keys, blocking=is_blocking),
         store.contexts_query(_context_keys(creates)),
-        *_reference_queries(dialect, creates, is_blocking=is_blocking),
-        *_sequences_queries(dialect, creates, is_blocking=is_blocking),
     ]
-
-
-def decide_many(
-    tx: Tx, creates: Sequence[CreateRequest], found: Iterable[Any], *, lock_wait: LockWait | None = None
-) -> list[CreateResult]:
-    """Decide about the requests, collect what is to be written, and return the results as `create_many` does.
-
-    Args:
-        found: the results of `first_queries`, in this transaction.
-    """
-    batch = _read(tx, creates, iter(found), is_blocking=lock_wait is not None)
-    for position in range(len(creates)):
-        if position not in batch.results:
-            _decide(batch, position)
-    _write(tx, batch, lock_wait)
-    return [_result(batch, position) for position in range(len(creates))]
-
-
-def _read(tx: Tx, creates: Sequence[CreateRequest], found: Iterator[Any], *, is_blocking: bool) -> Batch:
-    is_hold_named = any(create.hold_key for create in creates)
-    locked_holds = next(found) if is_hold_named else {}
-    has_lock = next(found)
-    batch = Batch(creates, departures=next(found), contexts=next(found))
-    if any(create.unique_reference for create in creates):
-        batch.references = References(locked=next(found), taken=set(next(found)))
-    for locked in found:
-        batch.sequences = {creates[0].organization_id: locked}
-    for position, is_locked in enumerate(has_lock):
-        if not is_locked:
-            batch.results[position] = IdempotencyInProgress()
-    if not is_blocking:
-        batch.locked_departures = _locked_departures(tx, batch)
-    if is_hold_named:
-        batch.take_overs = _take_overs(tx, batch, locked_holds, is_blocking=is_blocking)
-    return batch
-
-
-def _sequences_queries(
-    dialect: Dialect, creates: Sequence[CreateRequest], *, is_blocking: bool
-) -> list[Query[Sequences | None]]:
-    """Return the query that locks the sequences of one request, the last lock. Those of several are locked when it is
-    known which of them become bookings."""
-    if len(creates) != 1 or is_blocking or dialect.name == "sqlite":
-        return []
-    return [events.sequences_query(creates[0].organization_id)]
-
-
-def _hold_queries(creates: Sequence[CreateRequest], *, is_blocking: bool) -> list[Query[dict[HoldKey, Hold]]]:
-    """Return the query that locks the holds to be taken over, before their departures; mostly none."""
-    wanted = [(key, idempotency.lock_name(*create.key)) for create in creates if (key := create.hold_key)]
-    return [holds.locks_query(wanted, blocking=is_blocking)] if wanted else []
-
-
-def _take_overs(tx: Tx, batch: Batch, locked: Mapping[HoldKey, Hold], *, is_blocking: bool) -> TakeOvers:
-    """Return the holds that the requests name. Statements are needed for live ones, and for one that was not found."""
-    missing = {
-        key
-        for position, create in enumerate(batch.creates)
-        if position not in batch.results and (key := create.hold_key) and key not in locked
-    }
-    can_be_locked = missing and not is_blocking and tx.dialect.name == "postgresql"
-    at = max(context.at for context in batch.contexts.values())
-    return TakeOvers(
-        at,
-        locked,
-        holds.existing(tx, missing) if can_be_locked else (),
-        take_overs.count_held(tx, locked, batch.departures, at),
-    )
-
-
-def _reference_queries(
-    dialect: Dialect, creates: Sequence[CreateRequest], *, is_blocking: bool
-) -> list[Query[frozenset[Reference]]]:
-    """Return the queries for references that are to be unique, behind those that lock departures; mostly none."""
-    wanted = {each for create in creates if (each := create.unique_reference)}
-    if not wanted:
-        return []
-    return [references.locks_query(dialect, wanted, blocking=is_blocking), references.taken_query(wanted)]
-
-
-def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
-    """Return the departures that exist and were not locked. A statement is needed only when one was not found."""
-    missing = {
-        create.departure_key
-        for position, create in enumerate(batch.creates)
-        if position not in batch.results and batch.contexts[position].fingerprint is None
-    }.difference(batch.departures)
-    return store.existing_departures(tx, missing) if missing and tx.dialect.name == "postgresql" else ()
+    if wanted_references:
+        wanted.append(store.references_query(dialect, wanted_references, blocking=is_blocking))
+        wanted.append(store.taken_query(wanted_references))
+    if len(creates) == 1 and not is_blocking and dialect.name != "sqlite":
+        # The last lock. With several requests it waits until it is known which of them become bookings.
+        wanted.append(events.sequences_query(creates[0].organization_id))
+    return wanted
 
 
 def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object]]:
@@ -313,6 +214,68 @@ def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object
         }
 
 
+def decide_many(
+    tx: Tx, creates: Sequence[CreateRequest], found: Iterable[Any], *, lock_wait: LockWait | None = None
+) -> list[CreateResult]:
+    """Decide about the requests, collect the rows to write, and return the results as `create_many` does.
+
+    Args:
+        found: the results of `first_queries`, in this transaction.
+    """
+    batch = _read(tx, creates, iter(found), is_blocking=lock_wait is not None)
+    for position in range(len(creates)):
+        if position not in batch.results:
+            _decide(batch, position)
+    _write(tx, batch, lock_wait)
+    return [_result(batch, position) for position in range(len(creates))]
+
+
+def _read(tx: Tx, creates: Sequence[CreateRequest], found: Iterator[Any], *, is_blocking: bool) -> Batch:
+    are_holds_named = any(create.hold_key for create in creates)
+    locked_holds = next(found) if are_holds_named else {}
+    has_lock = next(found)
+    batch = Batch(creates, departures=next(found), contexts=next(found))
+    if any(create.unique_reference for create in creates):
+        batch.references_locked, batch.references_taken = next(found), set(next(found))
+    for locked in found:
+        batch.sequences = {creates[0].organization_id: locked}
+    batch.results.update((i, IdempotencyInProgress()) for i, is_locked in enumerate(has_lock) if not is_locked)
+    can_be_locked = not is_blocking and tx.dialect.name == "postgresql"
+    if can_be_locked:
+        batch.departures_locked_by_others = _locked_departures(tx, batch)
+    if are_holds_named:
+        _read_holds(tx, batch, locked_holds, can_be_locked=can_be_locked)
+    return batch
+
+
+def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
+    """Return the departures that exist and were not locked. A statement is needed only when one was not found."""
+    missing = {
+        create.departure_key
+        for position, create in enumerate(batch.creates)
+        if position not in batch.results and batch.contexts[position].fingerprint is None
+    }.difference(batch.departures)
+    return store.existing_departures(tx, missing) if missing else ()
+
+
+def _read_holds(tx: Tx, batch: Batch, locked: dict[HoldKey, Hold], *, can_be_locked: bool) -> None:
+    """Read the seats of the holds that the requests name. Live and missing holds need statements."""
+    missing = {
+        key
+        for position, create in enumerate(batch.creates)
+        if position not in batch.results and (key := create.hold_key) and key not in locked
+    }
+    batch.holds = locked
+    batch.holds_locked_by_others = holds.existing(tx, missing) if missing and can_be_locked else ()
+    batch.holds_at = at = max(context.at for context in batch.contexts.values())
+    own: dict[tuple[str, str], list[str]] = {}
+    for (organization_id, hold_id), hold in locked.items():
+        departure_key = organization_id, hold.departure_id
+        if departure_key in batch.departures and holds.is_live(hold, at):
+            own.setdefault(departure_key, []).append(hold_id)
+    batch.held_by_others = {key: holds.seats_held_by_others(tx, *key, own=ids, at=at) for key, ids in own.items()}
+
+
 def _decide(batch: Batch, position: int) -> None:
     create, context = batch.creates[position], batch.contexts[position]
     try:
@@ -321,9 +284,11 @@ def _decide(batch: Batch, position: int) -> None:
             batch.results[position] = idempotency.replay(create.caller, create.once, *stored)
         elif batch.first_by_key.setdefault(create.key, position) != position:
             pass
-        elif batch.is_locked_by_others(create):
+        elif (
+            create.departure_key in batch.departures_locked_by_others or create.hold_key in batch.holds_locked_by_others
+        ):
             batch.results[position] = Deferred(create.request.departure_id)
-        elif create.unique_reference and create.unique_reference not in batch.references.locked:
+        elif create.unique_reference and create.unique_reference not in batch.references_locked:
             batch.results[position] = Deferred()
         else:
             _accept(batch, position, create, context)
@@ -340,14 +305,14 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
     departure = batch.departures.get(create.departure_key)
     if departure is None:
         raise NotFound("There is no such departure.")
-    if create.unique_reference in batch.references.taken:
-        raise references.taken()
+    if create.unique_reference in batch.references_taken:
+        raise rules.reference_taken()
     organization = create.caller.organization
-    capacity.require_bookable(departure, organization, context.at)
+    rules.require(capacity.refusals(departure, organization, context.at))
     seats_held = _seats_held(batch, create, context)
-    quote = pricing.price(organization, departure, create.request.guests, create.request.add_ons)
+    quote = pricing.quote(organization, departure, create.request.guests, create.request.add_ons or ())
     sold = batch.seats_sold[create.departure_key]
-    capacity.require_seats(departure, quote.seats, seats_held=seats_held, seats_sold=sold)
+    rules.require(capacity.refusals_of_seats(departure, quote.seats, seats_held=seats_held, seats_sold=sold))
     batch.seats_sold[create.departure_key] += quote.seats
     known_id = context.customer_id or batch.new_customers.get(create.customer_key)
     draft = BookingDraft(
@@ -360,11 +325,12 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
         is_new_customer=known_id is None,
         source=BookingSource.API,
     )
-    batch.accepted.append(AcceptedRequest(position, create, draft))
+    batch.accepted.append(AcceptedRequest(position, create, draft, 2 + draft.is_new_customer))
     if create.request.external_reference is not None:
-        batch.references.taken.add(Reference(create.organization_id, create.request.external_reference))
+        batch.references_taken.add(Reference(create.organization_id, create.request.external_reference))
     if create.hold_key is not None:
-        batch.take_overs.book(create.hold_key, create.departure_key)
+        hold = batch.holds[create.hold_key]
+        batch.holds[create.hold_key] = hold._replace(ended_at=context.at, booking_id="")
 
 
 def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> int:
@@ -374,10 +340,17 @@ def _seats_held(batch: Batch, create: CreateRequest, context: BatchContext) -> i
         NotFound, Conflict: the hold cannot be taken over.
     """
     if create.hold_key is not None:
-        hold = batch.take_overs.find(create.hold_key)
-        holds.require_usable(hold, create.request.departure_id, batch.take_overs.at)
-    held = batch.take_overs.held.get(create.departure_key)
-    return held.without(create.request.hold_id) if held else context.seats_held
+        holds.require_usable(batch.holds.get(create.hold_key), create.request.departure_id, batch.holds_at)
+    others = batch.held_by_others.get(create.departure_key)
+    if others is None:
+        return context.seats_held
+    return others + sum(
+        hold.seats
+        for (owner, hold_id), hold in batch.holds.items()
+        if (owner, hold.departure_id) == create.departure_key
+        and hold_id != create.request.hold_id
+        and holds.is_live(hold, batch.holds_at)
+    )
 
 
 def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
@@ -410,17 +383,12 @@ def _lock_counters(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> dict[str
         wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
     if not wanted:
         return {}
-    if batch.sequences:
-        return _advance(tx, batch, wanted)
-    if lock_wait is None:
-        return events.try_lock_sequences(tx, wanted)
-    if lock_wait.has_waited:
-        tx.pipeline(lock_wait.limit(tx.dialect))
-    return events.lock_sequences(tx, wanted)
-
-
-def _advance(tx: Tx, batch: Batch, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Reserve numbers of sequences that are locked already, and return the last ones before."""
+    if not batch.sequences:
+        if lock_wait is None:
+            return events.try_lock_sequences(tx, wanted)
+        if lock_wait.has_waited:
+            tx.pipeline(lock_wait.limit(tx.dialect))
+        return events.lock_sequences(tx, wanted)
     before = {}
     for organization_id, (numbers, sequences) in wanted.items():
         if (locked := batch.sequences[organization_id]) is not None:
@@ -464,7 +432,7 @@ def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int, li
     if create.request.hold_id is not None:
         holds.take_over(tx, caller.organization.id, create.request.hold_id, row.id, at=draft.at)
     link = links.of(row, queries.ends_at(row), draft.at)
-    terms = cancellation_terms.renderer(draft.organization, draft.at)(ShownBooking(row, 0, None))
+    terms = queries.render_terms(ShownBooking(row, 0, None), draft.organization, draft.at)
     answer = Answer(rules.CREATED, rules.complete(shown, link, terms))
     idempotency.keep(tx, caller, create.once, answer, at=draft.at)
     return answer

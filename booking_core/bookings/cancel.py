@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from booking_core import payments
 from booking_core.base.context import Actor
 from booking_core.base.errors import Conflict
-from booking_core.bookings import capacity, queries, rules, store
-from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings import capacity, changes, queries, rules, store
+from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
 from booking_core.models.events import EventType
 from booking_core.payments import PaymentRow, gift_cards
 from booking_core.payments.gift_cards import Redemption
-from booking_core.records import events, outbox, timeline
+from booking_core.records import events, outbox
 from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
@@ -58,7 +58,7 @@ def cancel(
         NotFound: the organization has no such booking.
         Conflict: `booking_confirmed`, for the reason `abandoned` and a confirmed booking.
     """
-    booking = queries.lock(tx, actor, booking_id)
+    booking = changes.lock(tx, actor, booking_id)
     if booking.row.status == BookingStatus.CANCELLED:
         return queries.show(actor, booking.shown(booking.row))
     if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
@@ -71,9 +71,7 @@ def cancel_locked(
     tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation
 ) -> list[BookingRow]:
     """Lock the departures of locked bookings, cancel the bookings and give back their seats."""
-    organization_id = actor.organization.id
-    departure_ids = dict.fromkeys(booking.row.departure_id for booking in locked)
-    store.lock_departures(tx, [(organization_id, departure_id) for departure_id in departure_ids])
+    store.lock_departures(tx, [(actor.organization.id, booking.row.departure_id) for booking in locked])
     rows = cancel_rows(tx, actor, locked, cancellation)
     _release_seats(tx, actor, locked)
     return rows
@@ -83,76 +81,69 @@ def _release_seats(tx: Tx, actor: Actor, locked: Sequence[LockedBooking]) -> Non
     seats: Counter[str] = Counter()
     for booking in locked:
         seats[booking.row.departure_id] += booking.details.seats
-    organization_id, at = actor.organization.id, write_instant(actor, locked)
     for departure_id, count in seats.items():
-        capacity.take_seats(tx, organization_id, departure_id, -count, at=at)
-
-
-def write_instant(actor: Actor, locked: Sequence[LockedBooking]) -> int:
-    """Return the instant of the change, never before an earlier change: the clock may have stepped back."""
-    return max(actor.at, *(booking.row.updated_at for booking in locked)) if locked else actor.at
+        capacity.take_seats(tx, actor.organization.id, departure_id, -count, at=changes.instant(actor, *locked))
 
 
 def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation) -> list[BookingRow]:
     """Cancel locked bookings of locked departures, and return their rows. The caller gives back their seats.
 
-    All locks and reads come before the first write, so that one statement writes everything.
+    All locks and reads come before the first write: one statement then writes everything.
     """
-    at = write_instant(actor, locked)
+    at = changes.instant(actor, *locked)
     balances = [_lock_balances(tx, actor, booking, cancellation) for booking in locked]
     rows, new_events = list[BookingRow](), list[NewEvent]()
-    for booking, each in zip(locked, balances, strict=True):
-        row, of_booking = _cancel_one(tx, actor, booking, each, cancellation, at)
+    for booking, (redemption, payment) in zip(locked, balances, strict=True):
+        restored = list[NewEvent]()
+        if redemption:
+            customer_id = booking.details.customer_id
+            restored.append(gift_cards.restore(tx, actor, redemption, customer_id=customer_id))
+        row = _cancel_one(tx, actor, booking, payment, cancellation, at)
+        shown, extra = queries.render(actor.organization, row), {"reason": cancellation.reason}
+        new_events += [NewEvent(EventType.BOOKING_CANCELLED, row.id, shown, extra), *restored]
         rows.append(row)
-        new_events += of_booking
     if rows:
         events.publish(tx, actor.organization, new_events, at=at)
         tx.tally("cancellations", actor.organization.slug, len(rows))
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Balances:
-    """The locked gift card redemption and payment of a booking; None where nothing is given back."""
-
-    redemption: Redemption | None
-    payment: PaymentRow | None
-
-
-def _lock_balances(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation) -> _Balances:
-    row = booking.row
+def _lock_balances(
+    tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation
+) -> tuple[Redemption | None, PaymentRow | None]:
+    """Lock the gift card redemption and the payment of a booking; None where nothing is given back."""
+    row, recorded_minor = booking.row, booking.details.recorded_minor
     redemption = gift_cards.lock_redemption(tx, actor, row.id) if row.gift_card_minor else None
-    has_refund = cancellation.refund is RefundMode.AUTO and rules.has_refundable_payment(
-        row, booking.details.recorded_minor
-    )
-    return _Balances(redemption, payments.lock(tx, actor, row.id) if has_refund else None)
+    has_refund = cancellation.refund is RefundMode.AUTO and rules.has_refundable_payment(row, recorded_minor)
+    return redemption, payments.lock(tx, actor, row.id) if has_refund else None
 
 
 def _cancel_one(
-    tx: Tx, actor: Actor, booking: LockedBooking, balances: _Balances, cancellation: Cancellation, at: int
-) -> tuple[BookingRow, list[NewEvent]]:
-    """Cancel one booking and settle its payments. The caller publishes its events and gives back its seats."""
-    row, restored = booking.row, list[NewEvent]()
-    if balances.redemption:
-        restored.append(gift_cards.restore(tx, actor, balances.redemption, customer_id=booking.details.customer_id))
-    payment_status = _settle(tx, actor, booking, balances.payment, cancellation, at)
-    row = row._replace(status=BookingStatus.CANCELLED, payment_status=payment_status, updated_at=at)
-    tx.update(
+    tx: Tx, actor: Actor, booking: LockedBooking, payment: PaymentRow | None, cancellation: Cancellation, at: int
+) -> BookingRow:
+    """Cancel one booking, settle its payment, enqueue its mails, and return its row."""
+    organization = actor.organization
+    status = _settle(tx, actor, booking, payment, cancellation, at)
+    row = booking.row._replace(status=BookingStatus.CANCELLED, payment_status=status, updated_at=at)
+    changes.write(
+        tx,
+        actor,
         store.CANCEL,
-        organization_id=actor.organization.id,
-        id=row.id,
-        status=row.status,
-        payment_status=row.payment_status,
+        row,
         cancelled_at=at,
         cancel_reason=cancellation.reason,
         cancel_note=cancellation.note or None,
         expires_at=None,
-        updated_at=at,
     )
-    _enqueue_mails(tx, actor, booking, cancellation, at)
-    _add_timeline_entry(tx, actor, booking, cancellation, at)
-    shown, extra = queries.render(actor.organization, row), {"reason": cancellation.reason}
-    return row, [NewEvent(EventType.BOOKING_CANCELLED, row.id, shown, extra), *restored]
+    if cancellation.reason is not CancelReason.ABANDONED:  # an abandoned checkout is mailed to nobody
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
+        if organization.notify_staff:  # the booking's own setting is about its creation alone (decision B17)
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
+    # Stored here because the booking does not show whether staff kept the money or refunded it in full.
+    refund = "full" if cancellation.in_full and cancellation.refund is RefundMode.AUTO else cancellation.refund
+    kind = TimelineKind.BOOKING_CANCELLED
+    changes.note(tx, actor, booking, kind, at=at, reason=cancellation.reason, refund=refund)
+    return row
 
 
 def _settle(
@@ -179,28 +170,3 @@ def _settle(
             by_hand=not rules.is_paid_by_card(row),
         )
     return row.payment_status
-
-
-def _enqueue_mails(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation, at: int) -> None:
-    """Enqueue the mails. An abandoned checkout sends none, neither to the guest nor to staff."""
-    organization, row = actor.organization, booking.row
-    if cancellation.reason is not CancelReason.ABANDONED:
-        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
-        if organization.notify_staff:  # the booking's own setting is about its creation alone (decision B17)
-            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
-
-
-def _add_timeline_entry(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation, at: int) -> None:
-    organization, row = actor.organization, booking.row
-    timeline.note(
-        tx,
-        organization.id,
-        TimelineKind.BOOKING_CANCELLED,
-        at=at,
-        customer_id=booking.details.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
-        reason=cancellation.reason,
-        # Stored here because the booking does not show whether staff kept the money or refunded it in full.
-        refund="full" if cancellation.in_full and cancellation.refund is RefundMode.AUTO else cancellation.refund,
-    )

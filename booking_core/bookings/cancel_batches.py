@@ -1,6 +1,6 @@
 """Cancel bookings in batches: expired checkouts, cancelled departures, and departures under their minimum.
 
-Each batch is bounded and has a transaction of its own, so that no lock is held for long.
+Each batch is bounded and has its own transaction. No lock is held for long.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from booking_core import organizations
 from booking_core.base.clock import HOUR
 from booking_core.base.context import Actor, Installation
-from booking_core.bookings import queries, store
-from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows, write_instant
-from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings import changes, queries, store
+from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows
+from booking_core.bookings.changes import LockedBooking
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import BookingDetails
+from booking_core.bookings.store import due
 from booking_core.catalogue import departures
 from booking_core.catalogue.departures import DepartureRow
 from booking_core.db.due import Processed
@@ -25,12 +25,6 @@ BATCH = 50
 """Bookings of one departure that are cancelled in one transaction."""
 MINIMUM_GRACE = HOUR
 """A departure that began longer ago than this has taken place: it is no longer cancelled for too few participants."""
-
-
-def _read(tx: Tx, organization_id: str, details: Sequence[BookingDetails]) -> list[LockedBooking]:
-    """Read locked bookings, as many as one transaction may cancel."""
-    found = store.get_many(tx, organization_id, [each.id for each in details])
-    return _up_to_second_gift_card([LockedBooking(found[each.id], each) for each in details])
 
 
 def _up_to_second_gift_card(locked: Sequence[LockedBooking]) -> list[LockedBooking]:
@@ -48,7 +42,7 @@ def _up_to_second_gift_card(locked: Sequence[LockedBooking]) -> list[LockedBooki
     return first
 
 
-EXPIRED, CANCELLING, CLOSED = store.EXPIRED, store.CANCELLING, store.ClosedDepartures(MINIMUM_GRACE)
+EXPIRED, CANCELLING, CLOSED = due.EXPIRED, due.CANCELLING, due.ClosedDepartures(MINIMUM_GRACE)
 
 
 def _worker(tx: Tx, installation: Installation, organization_id: str) -> Actor:
@@ -62,9 +56,9 @@ def abandon(tx: Tx, installation: Installation, organization_id: str, booking_id
 
     It passes over bookings that are locked, such as by a payment in progress, and over bookings of locked departures.
     """
-    details = store.lock_expired(tx, organization_id, booking_ids)
+    details = due.lock_expired(tx, organization_id, booking_ids)
     found = store.get_many(tx, organization_id, [each.id for each in details])
-    free = store.try_lock_departures(tx, organization_id, (row.departure_id for row in found.values()))
+    free = due.try_lock_departures(tx, organization_id, (row.departure_id for row in found.values()))
     ready = [LockedBooking(found[each.id], each) for each in details if found[each.id].departure_id in free]
     locked = _up_to_second_gift_card(ready)
     if locked:
@@ -126,9 +120,11 @@ def cancel_departure_batch(
 
 
 def _lock_next(tx: Tx, actor: Actor, departure_id: str) -> tuple[list[LockedBooking], DepartureRow]:
-    """Lock the next bookings to cancel, and then their departure."""
+    """Lock the next bookings to cancel, as many as one transaction may cancel, and then their departure."""
     organization_id = actor.organization.id
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    details = store.lock_live(tx, organization_id, departure_id, BATCH)
+    found = store.get_many(tx, organization_id, [each.id for each in details])
+    locked = _up_to_second_gift_card([LockedBooking(found[each.id], each) for each in details])
     return locked, departures.lock(tx, actor, departure_id)
 
 
@@ -148,7 +144,7 @@ def _cancel_batch(
         id=row.id,
         status=DepartureStatus.CANCELLED.value,
         cancelling=reason if remaining else None,
-        updated_at=write_instant(actor, locked),
+        updated_at=changes.instant(actor, *locked),
         seats_taken=-seats,
         announce_at=actor.at,
     )
@@ -161,18 +157,12 @@ def cancel_next_batch(
     """Cancel the next bookings of the first of these cancelled departures."""
     departure_id = departure_ids[0]
     actor = _worker(tx, installation, organization_id)
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
-    row = departures.lock(tx, actor, departure_id)
+    locked, row = _lock_next(tx, actor, departure_id)
     reason = store.cancelling_reason(tx, organization_id, departure_id)
     if row.status != DepartureStatus.CANCELLED or reason is None:
         return Processed((), departure_ids[1:])
     _, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(reason))
-    return _first_of(departure_ids, has_more=remaining > 0)
-
-
-def _first_of(departure_ids: Sequence[str], *, has_more: bool) -> Processed[None]:
-    """Return the result of a transaction on the first departure alone."""
-    return Processed((), departure_ids) if has_more else Processed(departure_ids[:1], departure_ids[1:])
+    return Processed((), departure_ids) if remaining else Processed(departure_ids[:1], departure_ids[1:])
 
 
 def cancel_under_minimum(
@@ -185,14 +175,13 @@ def cancel_under_minimum(
     """
     departure_id = departure_ids[0]
     actor = _worker(tx, installation, organization_id)
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
-    row = departures.lock(tx, actor, departure_id)
-    minimum = store.unchecked_minimum(tx, organization_id, departure_id)
+    locked, row = _lock_next(tx, actor, departure_id)
+    minimum = due.unchecked_minimum(tx, organization_id, departure_id)
     if row.status == DepartureStatus.CANCELLED or minimum is None:  # by another transaction, since it was found
         return Processed((), departure_ids[1:])
-    counted = store.count_participants(tx, organization_id, row.id)
-    if counted.seats_confirmed >= minimum:
+    seats_confirmed, bookings_pending = store.count_participants(tx, organization_id, row.id)
+    if seats_confirmed >= minimum:
         tx.update(store.CHECK_MINIMUM, organization_id=organization_id, id=row.id, minimum_checked_at=actor.at)
-    elif not counted.bookings_pending:
+    elif not bookings_pending:
         _cancel_batch(tx, actor, row, locked, CancelReason.MIN_PARTICIPANTS)
-    return _first_of(departure_ids, has_more=False)
+    return Processed(departure_ids[:1], departure_ids[1:])

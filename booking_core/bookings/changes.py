@@ -1,14 +1,90 @@
-"""Publish changes of a booking that no event of their own reports."""
+"""Changes of a booking: lock, check, write, note in the timeline, publish, and preview.
 
-from collections.abc import Iterator, Sequence
+A preview and the change itself decide by the same refusals, and present their result in the same shape. The preview
+locks nothing and lists every refusal; the change raises the first.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
 
 from booking_core.base.context import Actor
-from booking_core.bookings import queries
+from booking_core.base.errors import BookingError, InsufficientCapacity, NotFound
+from booking_core.bookings import queries, rules, store
 from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import BookingDetails, ShownBooking
 from booking_core.db.engine import Tx
+from booking_core.db.unit_of_work import Update
+from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
-from booking_core.records import events
+from booking_core.payments import PaymentRow
+from booking_core.records import events, timeline
 from booking_core.records.events import NewEvent
+from booking_core.records.timeline import TimelineKind
+
+
+@dataclass(frozen=True, slots=True)
+class LockedBooking:
+    """A booking that is about to change: locked until the transaction ends, except for a preview."""
+
+    row: BookingRow
+    details: BookingDetails
+    payment: PaymentRow | None = None
+    """The payment that a cancellation would refund; None where there is none, or where it was not read."""
+
+    def shown(self, row: BookingRow) -> ShownBooking:
+        """Return the booking with a changed row, as it is read after a change that leaves its payment."""
+        return ShownBooking(row, self.details.recorded_minor, self.payment)
+
+
+def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
+    """Lock a booking until the transaction ends, and return it.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    return read(tx, actor, booking_id, is_locked=True)
+
+
+def read(tx: Tx, actor: Actor, booking_id: str, *, is_locked: bool = False) -> LockedBooking:
+    """Return a booking as `lock` does, without a lock, for a preview of its change.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    details = store.get_details(tx, actor.organization.id, booking_id, lock=is_locked)
+    # Read after the lock: the row has the changes of the previous holder.
+    found = store.get_shown(tx, actor.organization.id, booking_id) if details else None
+    if details is None or found is None:
+        raise NotFound("There is no such booking.")
+    return LockedBooking(found.row, details, found.payment)
+
+
+def instant(actor: Actor, *locked: LockedBooking) -> int:
+    """Return the instant of a change, never before an earlier change: the clock may have stepped back."""
+    return max(actor.at, *(booking.row.updated_at for booking in locked)) if locked else actor.at
+
+
+def write(tx: Tx, actor: Actor, update: Update, row: BookingRow, **others: object) -> None:
+    """Collect an update of a booking: the values of its changed row, and `others` for columns that are not shown."""
+    shown = {name: getattr(row, name) for name in update.sets if name not in others}
+    tx.update(update, organization_id=actor.organization.id, id=row.id, **shown, **others)
+
+
+def note(tx: Tx, actor: Actor, booking: LockedBooking, kind: TimelineKind, *, at: int, **data: object) -> None:
+    """Insert an entry in the timeline of a booking and its customer."""
+    timeline.note(
+        tx,
+        actor.organization.id,
+        kind,
+        at=at,
+        customer_id=booking.details.customer_id,
+        booking_id=booking.row.id,
+        booking_number=booking.row.booking_number,
+        **data,
+    )
 
 
 def publish(tx: Tx, actor: Actor, before: BookingRow, row: BookingRow, also: Sequence[NewEvent] = ()) -> None:
@@ -19,12 +95,69 @@ def publish(tx: Tx, actor: Actor, before: BookingRow, row: BookingRow, also: Seq
     Args:
         also: events of the same transaction, which come after it.
     """
-    new_events = [*_updated(actor, before, row), *also]
+    new_events = list(also)
+    if row._replace(updated_at=before.updated_at) != before:
+        former, shown = (queries.render(actor.organization, each) for each in (before, row))
+        new_events.insert(0, events.updated(EventType.BOOKING_UPDATED, row.id, before=former, after=shown))
     if new_events:
         events.publish(tx, actor.organization, new_events, at=row.updated_at)
 
 
-def _updated(actor: Actor, before: BookingRow, row: BookingRow) -> Iterator[NewEvent]:
-    if row._replace(updated_at=before.updated_at) != before:
-        former, shown = (queries.render(actor.organization, each) for each in (before, row))
-        yield events.updated(EventType.BOOKING_UPDATED, row.id, before=former, after=shown)
+# Previews ------------------------------------------------------------------------------------------------------------
+
+
+class ChangedMoney(NamedTuple):
+    """The effect of a change on the money of a booking, in minor units of its currency."""
+
+    settlement: ChangeSettlement
+    price_difference: int = 0
+    """The new price less the former one, after the discount."""
+    list_price: int | None = None
+    """The price of the same lines by today's prices; None where one of them is not offered any more."""
+    refund: int = 0
+    gift_card_refund: int = 0
+    kept: int = 0
+    balance_due: int = 0
+
+
+class Change(NamedTuple):
+    """A booking after a change, or before a change that is refused."""
+
+    booking: ShownBooking
+    seats: int
+    money: ChangedMoney | None
+    refusals: Sequence[BookingError] = ()
+
+
+def render(actor: Actor, change: Change) -> bytes:
+    """Render a change as JSON, with the guest's link in the booking when the actor may see it."""
+    money = None
+    if change.money is not None:
+        currency, amounts = change.booking.row.currency, change.money._asdict()
+        money = {"settlement": amounts.pop("settlement")}
+        money |= {name: None if each is None else rules.money(each, currency) for name, each in amounts.items()}
+    shown = {
+        "allowed": not change.refusals,
+        "refusals": present_refusals(change.refusals),
+        "booking": orjson.Fragment(queries.show(actor, change.booking)),
+        "seats": change.seats,
+        "money": money,
+    }
+    return orjson.dumps(shown)
+
+
+def present_refusals(refusals: Iterable[BookingError]) -> list[dict[str, Any]]:
+    """Present each refusal once, though several checks may have it."""
+    shown: list[dict[str, Any]] = []
+    for error in refusals:
+        detail = error.details[0] if error.details else None
+        presented = {
+            "code": error.code,
+            "reason": detail.reason if detail else None,
+            "field": detail.field if detail else None,
+            "message": str(error),
+            "seats_available": error.seats_available if isinstance(error, InsufficientCapacity) else None,
+        }
+        if presented not in shown:
+            shown.append(presented)
+    return shown

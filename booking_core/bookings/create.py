@@ -9,12 +9,9 @@ from booking_core.base import tokens
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Malformed
-from booking_core.bookings import capacity, drafts, pricing, queries, references
-from booking_core.bookings.capacity import BookableDeparture
+from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
 from booking_core.bookings.drafts import BookingDraft, BookingRequest
-from booking_core.bookings.pricing import Quote
-from booking_core.bookings.references import Reference
-from booking_core.bookings.rules import CREATED, BookingRow
+from booking_core.bookings.rules import CREATED, Reference
 from booking_core.bookings.store import ShownBooking
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import BookingStatus
@@ -36,21 +33,32 @@ def create(tx: Tx, actor: Actor, request: BookingRequest) -> bytes:
     """
     if not request.guests:
         raise Malformed.at("guests", "must have at least one line", "too_short")
-    bookable = capacity.lock_bookable(
+    organization = actor.organization
+    departure, context = capacity.lock_bookable(
         tx, actor, request.departure_id, email=request.customer.email, hold_id=request.hold_id
     )
     if request.external_reference is not None and request.external_reference_unique:
-        references.require_free(tx, Reference(actor.organization.id, request.external_reference))
-    quote = pricing.price(actor.organization, bookable.departure, request.guests, request.add_ons)
+        _require_free(tx, Reference(organization.id, request.external_reference))
+    quote = pricing.quote(organization, departure, request.guests, request.add_ons or ())
     due_minor = pricing.apply_discount(quote.subtotal_minor, request.discount_minor)
-    bookable.require_seats(quote.seats)
-    draft = _draft(actor, request, bookable, quote)
+    rules.require(capacity.refusals_of_seats(departure, quote.seats, seats_held=context.seats_held))
+    draft = BookingDraft(
+        organization=organization,
+        request=request,
+        departure=departure,
+        quote=quote,
+        at=context.at,
+        customer_id=context.customer_id or tokens.new_id(),
+        is_new_customer=context.customer_id is None,
+        source=request.source,
+        discount_minor=request.discount_minor,
+    )
     booking_id = tokens.new_id()
-    redeemed = _redeem(tx, actor, draft, booking_id, due_minor)
+    redeemed = _redeem(tx, actor, draft, booking_id, request.gift_card_code, due_minor)
     if redeemed:
         draft.gift_card_minor = redeemed.amount_minor
     if request.check_due is not None:
-        request.check_due(due_minor - draft.gift_card_minor, draft.departure.currency)
+        request.check_due(due_minor - draft.gift_card_minor, departure.currency)
     return _write(tx, actor, draft, booking_id, redeemed)
 
 
@@ -74,29 +82,23 @@ def create_once(tx: Tx, actor: Actor, request: BookingRequest, once: Once) -> An
     return idempotency.execute(tx, actor, once, act, refuse)
 
 
-def _draft(actor: Actor, request: BookingRequest, bookable: BookableDeparture, quote: Quote) -> BookingDraft:
-    return BookingDraft(
-        organization=actor.organization,
-        request=request,
-        departure=bookable.departure,
-        quote=quote,
-        at=bookable.at,
-        customer_id=bookable.customer_id or tokens.new_id(),
-        is_new_customer=bookable.customer_id is None,
-        source=request.source,
-        discount_minor=request.discount_minor,
-    )
+def _require_free(tx: Tx, reference: Reference) -> None:
+    """Lock a reference until the transaction ends, and check that no booking has it."""
+    lock = store.references_query(tx.dialect, [reference], blocking=True)
+    if tx.pipeline(lock, store.taken_query([reference]))[1]:
+        raise rules.reference_taken()
 
 
-def _redeem(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, due_minor: int) -> Redeemed | None:
-    """Redeem the request's gift card for the amount due. With nothing due the card is not touched."""
-    assert isinstance(draft.request, BookingRequest)
-    if draft.request.gift_card_code is None or not due_minor:
+def _redeem(
+    tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, code: str | None, due_minor: int
+) -> Redeemed | None:
+    """Redeem a gift card for the amount due. With nothing due the card is not touched."""
+    if code is None or not due_minor:
         return None
     return gift_cards.redeem(
         tx,
         actor,
-        code=draft.request.gift_card_code,
+        code=code,
         booking_id=booking_id,
         currency=draft.departure.currency,
         wanted_minor=due_minor,
@@ -106,34 +108,22 @@ def _redeem(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, due_mino
 
 def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed: Redeemed | None) -> bytes:
     """Lock the counters, the last lock of the transaction, number the booking and its events, and write all rows."""
-    organization_id = draft.organization.id
+    organization, at = draft.organization, draft.at
     row = drafts.build_row(draft, booking_id, actor.secret_keys.first_id)
     is_pending = row.status == BookingStatus.PENDING
     event_count = draft.is_new_customer + 1 + bool(redeemed) + (not is_pending)
-    number, sequence = events.lock_sequences(tx, {organization_id: (1, event_count)})[organization_id]
+    number, sequence = events.lock_sequences(tx, {organization.id: (1, event_count)})[organization.id]
     row = row._replace(booking_number=number + 1)
-    expiry = {"expires_at": _expires_at(actor, draft.at)} if is_pending else {}
+    expiry = {}
+    if is_pending:  # it keeps its seats until then (decision B8)
+        own = organization.pending_minutes
+        expiry["expires_at"] = at + (actor.installation.pending_minutes if own is None else own) * MINUTE
     extra_events = [redeemed.event] if redeemed else []
     drafts.write(tx, draft, row, sequence + 1, extra_events=extra_events, **expiry)
     if is_pending:
-        _expect_payment(tx, draft, row)
+        payments.expect(
+            tx, organization.id, booking_id=row.id, amount_minor=row.total_minor, currency=row.currency, at=at
+        )
     if draft.quote.seats:
-        capacity.take_seats(tx, organization_id, draft.departure.id, draft.quote.seats, at=draft.at)
+        capacity.take_seats(tx, organization.id, draft.departure.id, draft.quote.seats, at=at)
     return queries.show(actor, ShownBooking(row, 0, None))
-
-
-def _expires_at(actor: Actor, at: int) -> int:
-    """Return the instant until which a pending booking keeps its seats (decision B8)."""
-    own = actor.organization.pending_minutes
-    return at + (actor.installation.pending_minutes if own is None else own) * MINUTE
-
-
-def _expect_payment(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
-    payments.expect(
-        tx,
-        draft.organization.id,
-        booking_id=row.id,
-        amount_minor=row.total_minor,
-        currency=row.currency,
-        at=draft.at,
-    )

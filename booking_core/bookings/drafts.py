@@ -3,7 +3,7 @@
 Shared by the batch of the API (`batch`) and the single bookings of staff and storefront (`create`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -11,12 +11,12 @@ import orjson
 
 from booking_core import customers
 from booking_core.base.context import Organization
-from booking_core.bookings import pricing, rules
+from booking_core.bookings import pricing, queries, rules
 from booking_core.bookings.pricing import Charge, Quote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.db.engine import Tx
+from booking_core.models.base import LanguageTag, Note
 from booking_core.models.bookings import (
     AddOnInput,
     BookingCreate,
@@ -28,6 +28,7 @@ from booking_core.models.bookings import (
     PaymentSource,
 )
 from booking_core.models.events import EventType
+from booking_core.models.references import ExternalReference, Metadata, UniqueReference
 from booking_core.records import events, outbox, timeline
 from booking_core.records.events import NewEvent
 from booking_core.records.outbox import OutboxKind
@@ -55,18 +56,19 @@ class BookingRequest:
     source: BookingSource
     payment: Charge
     """A card booking stays pending until it is paid, unless nothing is left to pay."""
-    add_ons: Sequence[AddOnInput] = ()
-    note: str | None = None
+    add_ons: Sequence[AddOnInput] | None = None
+    note: Note | None = None
     discount_minor: int = 0
     gift_card_code: str | None = None
     hold_id: str | None = None
     """A hold of the departure whose seats this booking takes over. The caller ends the hold."""
     send_confirmation_email: bool = True
     notify_staff: bool = True
-    locale: str | None = None
-    external_reference: str | None = None
-    external_reference_unique: bool | None = None
-    metadata: Mapping[str, str] | None = None
+    locale: LanguageTag | None = None
+    """The guest's language (BCP 47); None: the organization's."""
+    external_reference: ExternalReference | None = None
+    external_reference_unique: UniqueReference | None = None
+    metadata: Metadata | None = None
     check_due: Callable[[int, str], None] | None = None
     """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
 
@@ -122,7 +124,7 @@ def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: 
         payment_status=str(status),
         note=request.note or None,
         manage_key_id=manage_key_id,
-        manage_expires_at=departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes),
+        manage_expires_at=queries.ends_at(departure),
         external_reference=request.external_reference,
         metadata=orjson.dumps(request.metadata).decode() if request.metadata else None,
         locale=request.locale,
@@ -148,19 +150,32 @@ def write(
     Returns:
         The booking as JSON.
     """
+    organization, request = draft.organization, draft.request
     new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
     _insert_booking(tx, draft, row, columns)
-    shown = orjson.dumps(rules.present(row, draft.organization.zone))
+    shown = orjson.dumps(rules.present(row, organization.zone))
     new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, shown))
     new_events.extend(extra_events)
     if row.status == _CONFIRMED:
         new_events.append(NewEvent(EventType.BOOKING_CONFIRMED, row.id, shown))
+        if request.send_confirmation_email is not False:
+            outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=draft.at)
+        if request.notify_staff is not False and organization.notify_staff:
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=draft.at)
     for offset, event in enumerate(new_events):
-        events.append(tx, draft.organization, event, sequence=sequence + offset, at=draft.at)
-    _enqueue_mails(tx, draft, row)
-    _add_timeline_entry(tx, draft, row)
-    tx.tally("bookings", draft.organization.slug)
-    tx.tally("seats_sold", draft.organization.slug, draft.quote.seats)
+        events.append(tx, organization, event, sequence=sequence + offset, at=draft.at)
+    timeline.note(
+        tx,
+        organization.id,
+        TimelineKind.BOOKING_CREATED,
+        at=draft.at,
+        customer_id=draft.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+        source=row.source,
+    )
+    tx.tally("bookings", organization.slug)
+    tx.tally("seats_sold", organization.slug, draft.quote.seats)
     return shown
 
 
@@ -194,28 +209,4 @@ def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[
         notify_staff=request.notify_staff is not False,
         confirmed_at=row.created_at if row.status == _CONFIRMED else None,
         **columns,
-    )
-
-
-def _enqueue_mails(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
-    """Enqueue the mails of a confirmed booking. A pending booking has none yet."""
-    organization, at = draft.organization, row.created_at
-    if row.status != _CONFIRMED:
-        return
-    if draft.request.send_confirmation_email is not False:
-        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
-    if draft.request.notify_staff is not False and organization.notify_staff:
-        outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=at)
-
-
-def _add_timeline_entry(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
-    timeline.note(
-        tx,
-        draft.organization.id,
-        TimelineKind.BOOKING_CREATED,
-        at=row.created_at,
-        customer_id=draft.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
-        source=row.source,
     )

@@ -1,21 +1,19 @@
 """Change the party of a booking: fewer guests, more guests, or other tiers and add-ons, in one transaction.
 
-Guests who leave are a cancellation of a part: their seats are free again, and what was paid for them is refunded by the
-terms of a cancellation. Guests who join need seats, as for a new booking (decisions/0011).
+Guests who leave are a cancellation of a part: their seats are free again, and their payment is refunded by the terms of
+a cancellation. Guests who join need seats, as for a new booking (decisions/0011).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from booking_core import payments
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.base.errors import BookingError, Conflict
-from booking_core.bookings import capacity, changes, party_pricing, previews, pricing, queries, rules, store
-from booking_core.bookings.party_pricing import PartyQuote
-from booking_core.bookings.previews import Change, ChangedMoney, Check
-from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings import capacity, changes, pricing, rules, store
+from booking_core.bookings.changes import Change, ChangedMoney, LockedBooking
+from booking_core.bookings.pricing import PartyQuote
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import ShownBooking
 from booking_core.db.engine import Tx
@@ -30,9 +28,7 @@ from booking_core.models.bookings import (
     RefundMode,
 )
 from booking_core.payments import PaymentRow, Release, gift_cards
-from booking_core.payments.gift_cards import Redemption
-from booking_core.records import outbox, timeline
-from booking_core.records.events import NewEvent
+from booking_core.records import outbox
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
 
@@ -63,6 +59,11 @@ class _State:
     payment: PaymentRow | None
 
     @property
+    def is_by_hand(self) -> bool:
+        """Return whether its money goes back by hand, and not through the gateway."""
+        return self.booking.row.payment_source != PaymentSource.STRIPE
+
+    @property
     def received_minor(self) -> int:
         """Return what was received for the booking, and is neither released nor refunded."""
         if self.payment is None or self.payment.status not in _RECEIVED:
@@ -75,10 +76,9 @@ class _Plan:
     """A decided change of party."""
 
     row: BookingRow
-    seats: int
     quote: PartyQuote
     release: Release
-    change: Change
+    money: ChangedMoney
 
 
 def change_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
@@ -92,12 +92,12 @@ def change_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
         InsufficientCapacity: the departure has fewer available seats.
     """
     state = _lock(tx, actor, booking_id)
-    previews.require(_checks(actor, state))
+    rules.require(_refusals(actor, state))
     plan = _plan(actor, state, party)
-    previews.require(_checks_of_plan(actor, state, plan))
-    if plan.row is not state.booking.row:
+    rules.require(_refusals_of_plan(actor, state, plan))
+    if not plan.quote.is_same:
         _write(tx, actor, state, plan)
-    return previews.render(actor, plan.change)
+    return changes.render(actor, _change(state, plan))
 
 
 def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
@@ -106,119 +106,79 @@ def preview_party(tx: Tx, actor: Actor, booking_id: str, party: Party) -> bytes:
     Raises:
         NotFound: the organization has no such booking.
     """
-    state = _read(tx, actor, booking_id)
-    refused, plan = list(previews.refusals(_checks(actor, state))), None
+    booking = changes.read(tx, actor, booking_id)
+    found = store.read_departure(tx, actor.organization.id, booking.row.departure_id, at=actor.at)
+    assert found is not None
+    state = _State(booking, *found, actor.at, payments.get(tx, actor, booking_id))
+    refused: list[BookingError] = list(_refusals(actor, state))
     try:
         plan = _plan(actor, state, party)
+        refused.extend(_refusals_of_plan(actor, state, plan))
     except BookingError as error:
         refused.append(error)
-    if plan is not None:
-        refused.extend(previews.refusals(_checks_of_plan(actor, state, plan)))
-    if refused or plan is None:
-        booking = state.booking
-        return previews.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, tuple(refused)))
-    return previews.render(actor, plan.change)
-
-
-# Reading ---------------------------------------------------------------------------------------------------------
+    if refused:
+        return changes.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
+    return changes.render(actor, _change(state, plan))
 
 
 def _lock(tx: Tx, actor: Actor, booking_id: str) -> _State:
     """Lock the booking, its departure and its payment, in the order of all transactions."""
-    organization_id, booking = actor.organization.id, queries.lock(tx, actor, booking_id)
+    organization_id, booking = actor.organization.id, changes.lock(tx, actor, booking_id)
     key = (organization_id, booking.row.departure_id)
     departure = store.lock_departures(tx, [key])[key]
     context = store.get_context(tx, organization_id, departure.id)
     return _State(booking, departure, context.seats_held, context.at, payments.lock(tx, actor, booking_id))
 
 
-def _read(tx: Tx, actor: Actor, booking_id: str) -> _State:
-    booking = queries.read_unlocked(tx, actor, booking_id)
-    found = store.find_target(tx, actor.organization.id, booking.row.departure_id, at=actor.at)
-    assert found is not None
-    return _State(booking, *found, actor.at, payments.get(tx, actor, booking_id))
-
-
-# Checks ----------------------------------------------------------------------------------------------------------
-
-
-def _checks(actor: Actor, state: _State) -> Iterator[Check]:
-    """Yield the checks of any change of party, in the order of their refusals."""
-    yield partial(rules.require_confirmed, state.booking.row)
-    yield partial(_require_not_attended, state.booking.row)
-    yield partial(capacity.require_ahead, state.departure, state.at)
-    yield partial(_require_settled_card, state)
-
-
-def _checks_of_plan(actor: Actor, state: _State, plan: _Plan) -> Iterator[Check]:
-    if plan.quote.has_more_guests:
-        yield partial(capacity.require_bookable, state.departure, actor.organization, state.at)
-    yield partial(_require_no_more_by_card, state.booking.row, plan.row)
-    joining = plan.seats - state.booking.details.seats
-    if joining > 0:
-        yield partial(capacity.require_seats, state.departure, joining, seats_held=state.seats_held)
-
-
-def _require_not_attended(row: BookingRow) -> None:
-    if row.checked_in_at is not None:
-        raise Conflict("booking_checked_in", "The guests are checked in: take the check-in back first.")
-    if row.no_show_at is not None:
-        raise Conflict("booking_no_show", "The booking is recorded as a no-show: take that back first.")
-
-
-def _require_settled_card(state: _State) -> None:
-    if state.booking.row.payment_status == PaymentStatus.PENDING:
-        raise Conflict("payment_pending", "The card is not charged yet, and would be charged for the former party.")
-
-
-def _require_no_more_by_card(before: BookingRow, row: BookingRow) -> None:
-    if row.payment_source == PaymentSource.STRIPE and row.total_minor > before.total_minor:
-        message = "The card was charged for the former party: book the others as a booking of their own."
-        raise Conflict("paid_by_card", message)
-
-
 # Deciding --------------------------------------------------------------------------------------------------------
 
 
+def _refusals(actor: Actor, state: _State) -> Iterator[BookingError]:
+    """Yield each reason to refuse any change of party, in the order of the refusals."""
+    row = state.booking.row
+    yield from rules.refusals_of_unconfirmed(row)
+    if row.checked_in_at is not None:
+        yield Conflict("booking_checked_in", "The guests are checked in: take the check-in back first.")
+    elif row.no_show_at is not None:
+        yield Conflict("booking_no_show", "The booking is recorded as a no-show: take that back first.")
+    yield from capacity.refusals(state.departure, actor.organization, state.at, for_sale=False)[:1]
+    if row.payment_status == PaymentStatus.PENDING:
+        yield Conflict("payment_pending", "The card is not charged yet, and would be charged for the former party.")
+
+
+def _refusals_of_plan(actor: Actor, state: _State, plan: _Plan) -> Iterator[BookingError]:
+    if plan.quote.has_more_guests:
+        yield from capacity.refusals(state.departure, actor.organization, state.at)[:1]
+    if not state.is_by_hand and plan.row.total_minor > state.booking.row.total_minor:
+        message = "The card was charged for the former party: book the others as a booking of their own."
+        yield Conflict("paid_by_card", message)
+    joining = plan.quote.seats - state.booking.details.seats
+    if joining > 0:
+        yield from capacity.refusals_of_seats(state.departure, joining, seats_held=state.seats_held)
+
+
 def _plan(actor: Actor, state: _State, party: Party) -> _Plan:
-    booking, row = state.booking, state.booking.row
-    quoted = party_pricing.quote(
-        actor.organization, state.departure, row, booking.details.seats, party.guests, party.add_ons
+    row, seats = state.booking.row, state.booking.details.seats
+    quoted = pricing.quote_party(actor.organization, state.departure, row, seats, party.guests, party.add_ons)
+    changed = row if quoted.is_same else _changed_row(actor, state, quoted)
+    released = payments.release_of(
+        actor.organization,
+        max(0, state.received_minor - quoted.total_minor),
+        currency=row.currency,
+        starts_at=row.starts_at,
+        at=actor.at,
+        is_kept=party.refund is RefundMode.NONE,
+        in_full=party.in_full,
+        by_hand=state.is_by_hand,
     )
-    if party_pricing.is_same(row, quoted):
-        quoted = _unchanged(booking)
-        changed = row
-    else:
-        changed = _changed_row(actor, state, quoted)
-    released = _release(actor, state, quoted, party)
-    money = _money(state, changed, quoted, released)
-    shown = _shown(state, changed, released)
-    return _Plan(changed, quoted.seats, quoted, released, Change(shown, quoted.seats, money))
-
-
-def _shown(state: _State, row: BookingRow, released: Release) -> ShownBooking:
-    """Return the booking as it is read after the change, without the money that is released from its payment."""
-    if state.payment is None:
-        return state.booking.shown(row)
-    is_by_hand = row.payment_source != PaymentSource.STRIPE
-    payment = state.payment._replace(
-        amount_minor=state.payment.amount_minor - released.amount_minor, status=row.payment_status
-    )
-    recorded_minor = state.booking.details.recorded_minor - (released.amount_minor if is_by_hand else 0)
-    return ShownBooking(row, recorded_minor, payment)
-
-
-def _unchanged(booking: LockedBooking) -> PartyQuote:
-    row = booking.row
-    amounts = (row.subtotal_minor, row.discount_minor, row.gift_card_minor)
-    return PartyQuote(row.guests, row.add_ons, booking.details.seats, *amounts, has_more_guests=False)
+    return _Plan(changed, quoted, released, _money(state, changed, released))
 
 
 def _changed_row(actor: Actor, state: _State, quoted: PartyQuote) -> BookingRow:
     row = state.booking.row
     method, source, status = _payment(state, quoted)
     return row._replace(
-        updated_at=max(actor.at, row.updated_at),  # never back, when the clock steps back
+        updated_at=changes.instant(actor, state.booking),
         guests=quoted.guests,
         add_ons=quoted.add_ons,
         subtotal_minor=quoted.subtotal_minor,
@@ -250,37 +210,19 @@ def _payment(state: _State, quoted: PartyQuote) -> tuple[str, str, str]:
     return row.payment_method, row.payment_source, row.payment_status
 
 
-def _release(actor: Actor, state: _State, quoted: PartyQuote, party: Party) -> Release:
-    """Return what was received beyond the new total, and its refund."""
-    row = state.booking.row
-    return payments.release_of(
-        actor.organization,
-        max(0, state.received_minor - quoted.total_minor),
-        currency=row.currency,
-        starts_at=row.starts_at,
-        at=actor.at,
-        is_kept=party.refund is RefundMode.NONE,
-        in_full=party.in_full,
-        by_hand=row.payment_source != PaymentSource.STRIPE,
-    )
-
-
-def _money(state: _State, row: BookingRow, quoted: PartyQuote, released: Release) -> ChangedMoney:
+def _money(state: _State, row: BookingRow, released: Release) -> ChangedMoney:
     before = state.booking.row
-    gift_card_refund = before.gift_card_minor - quoted.gift_card_minor
+    gift_card_refund = before.gift_card_minor - row.gift_card_minor
+    price_before, price = (each.subtotal_minor - each.discount_minor for each in (before, row))
     return ChangedMoney(
         settlement=_settlement(before, row, released, gift_card_refund),
-        price_difference=_price(row) - _price(before),
+        price_difference=price - price_before,
         list_price=pricing.list_price(row, state.departure),
         refund=released.refund_minor,
         gift_card_refund=gift_card_refund,
         kept=released.kept_minor,
         balance_due=rules.unpaid_minor(row, state.received_minor),
     )
-
-
-def _price(row: BookingRow) -> int:
-    return row.subtotal_minor - row.discount_minor
 
 
 def _settlement(before: BookingRow, row: BookingRow, released: Release, gift_card_refund: int) -> ChangeSettlement:
@@ -295,56 +237,69 @@ def _settlement(before: BookingRow, row: BookingRow, released: Release, gift_car
     return ChangeSettlement.BALANCE_DUE if row.total_minor > before.total_minor else ChangeSettlement.LESS_DUE
 
 
+def _change(state: _State, plan: _Plan) -> Change:
+    """Return the booking as it is read after the change, without the money that is released from its payment."""
+    shown, released_minor = state.booking.shown(plan.row), plan.release.amount_minor
+    if state.payment is not None:
+        amount_minor = state.payment.amount_minor - released_minor
+        payment = state.payment._replace(amount_minor=amount_minor, status=plan.row.payment_status)
+        recorded_minor = state.booking.details.recorded_minor - (released_minor if state.is_by_hand else 0)
+        shown = ShownBooking(plan.row, recorded_minor, payment)
+    return Change(shown, plan.quote.seats, plan.money)
+
+
 # Writing ---------------------------------------------------------------------------------------------------------
 
 
 def _write(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
     """Write the change. All locks and reads come before the first write, but for the counters of the event."""
-    booking, row, before = state.booking, plan.row, state.booking.row
-    part = before.gift_card_minor - row.gift_card_minor
+    organization, booking, row, money = actor.organization, state.booking, plan.row, plan.money
+    part, customer_id, at = money.gift_card_refund, booking.details.customer_id, row.updated_at
     redemption = gift_cards.lock_redemption(tx, actor, row.id, part_minor=part) if part > 0 else None
     number = payments.next_refund_number(tx, actor, row.id) if plan.release.refund_minor else 0
-    if plan.seats != booking.details.seats:
-        seats = plan.seats - booking.details.seats
-        capacity.take_seats(tx, actor.organization.id, row.departure_id, seats, at=row.updated_at)
+    if joining := plan.quote.seats - booking.details.seats:
+        capacity.take_seats(tx, organization.id, row.departure_id, joining, at=at)
     _update(tx, actor, state, plan)
-    restored = _give_back(tx, actor, state, plan, redemption, number)
-    changes.publish(tx, actor, before, row, also=restored)
-    _enqueue_mail(tx, actor, plan)
-    _add_timeline_entry(tx, actor, booking, plan)
-
-
-def _update(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
-    row, organization = plan.row, actor.organization
-    is_by_hand = row.payment_source != PaymentSource.STRIPE
-    mode = PaymentMode.PAY_ON_SITE if row.payment_method == PaymentMethod.PAY_ON_SITE else PaymentMode.EXTERNAL_PAID
-    tx.update(
-        store.CHANGE_PARTY,
-        organization_id=organization.id,
-        id=row.id,
-        guests=row.guests,
-        add_ons=row.add_ons,
-        seats=plan.seats,
-        subtotal_minor=row.subtotal_minor,
-        discount_minor=row.discount_minor,
-        gift_card_minor=row.gift_card_minor,
-        total_minor=row.total_minor,
-        payment_method=row.payment_method,
-        payment_source=row.payment_source,
-        payment_status=row.payment_status,
-        invoice_due=row.payment_method == PaymentMethod.INVOICE and row.payment_status != PaymentStatus.PAID,
-        on_site_fee_minor=pricing.on_site_fee(organization, mode, row.total_minor),
-        updated_at=row.updated_at,
-        recorded_minor=-plan.release.amount_minor if is_by_hand else 0,
+    restored = [gift_cards.restore(tx, actor, redemption, customer_id=customer_id)] if redemption else []
+    _release(tx, actor, state, plan, number)
+    changes.publish(tx, actor, booking.row, row, also=restored)
+    payload = {"refund_minor": money.refund + part, "currency": row.currency}
+    occurrence = tokens.new_id()  # a party may change more than once
+    kind = OutboxKind.BOOKING_CHANGE_MAIL
+    outbox.enqueue(tx, organization.id, kind, row.id, at=at, payload=payload, occurrence=occurrence)
+    changes.note(
+        tx,
+        actor,
+        booking,
+        TimelineKind.BOOKING_PARTY_CHANGED,
+        at=at,
+        seats=plan.quote.seats,
+        previous_seats=booking.details.seats,
+        price_difference_minor=money.price_difference,
+        refund_minor=money.refund,
+        kept_minor=money.kept,
+        currency=row.currency,
     )
 
 
-def _give_back(
-    tx: Tx, actor: Actor, state: _State, plan: _Plan, redemption: Redemption | None, number: int
-) -> list[NewEvent]:
-    """Return the part of the gift card, and release what was received for guests who leave. Return the events."""
-    row, customer_id = plan.row, state.booking.details.customer_id
-    restored = [gift_cards.restore(tx, actor, redemption, customer_id=customer_id)] if redemption else []
+def _update(tx: Tx, actor: Actor, state: _State, plan: _Plan) -> None:
+    row = plan.row
+    mode = PaymentMode.PAY_ON_SITE if row.payment_method == PaymentMethod.PAY_ON_SITE else PaymentMode.EXTERNAL_PAID
+    changes.write(
+        tx,
+        actor,
+        store.CHANGE_PARTY,
+        row,
+        seats=plan.quote.seats,
+        invoice_due=row.payment_method == PaymentMethod.INVOICE and row.payment_status != PaymentStatus.PAID,
+        on_site_fee_minor=pricing.on_site_fee(actor.organization, mode, row.total_minor),
+        recorded_minor=-plan.release.amount_minor if state.is_by_hand else 0,
+    )
+
+
+def _release(tx: Tx, actor: Actor, state: _State, plan: _Plan, number: int) -> None:
+    """Release the payment of guests who leave."""
+    row = plan.row
     if state.payment is not None and (plan.release.amount_minor or state.payment.status != row.payment_status):
         payments.release(
             tx,
@@ -354,37 +309,6 @@ def _give_back(
             booking_id=row.id,
             number=number,
             status=PaymentStatus(row.payment_status),
-            customer_id=customer_id,
-            by_hand=row.payment_source != PaymentSource.STRIPE,
+            customer_id=state.booking.details.customer_id,
+            by_hand=state.is_by_hand,
         )
-    return restored
-
-
-def _enqueue_mail(tx: Tx, actor: Actor, plan: _Plan) -> None:
-    """Enqueue the guest's mail with the amount that goes back. A party may change more than once, so each mail has an
-    id of its own."""
-    money, kind, row = plan.change.money, OutboxKind.BOOKING_CHANGE_MAIL, plan.row
-    assert money is not None
-    payload = {"refund_minor": money.refund + money.gift_card_refund, "currency": row.currency}
-    at, occurrence = row.updated_at, tokens.new_id()
-    outbox.enqueue(tx, actor.organization.id, kind, row.id, at=at, payload=payload, occurrence=occurrence)
-
-
-def _add_timeline_entry(tx: Tx, actor: Actor, booking: LockedBooking, plan: _Plan) -> None:
-    row, money = plan.row, plan.change.money
-    assert money is not None
-    timeline.note(
-        tx,
-        actor.organization.id,
-        TimelineKind.BOOKING_PARTY_CHANGED,
-        at=row.updated_at,
-        customer_id=booking.details.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
-        seats=plan.seats,
-        previous_seats=booking.details.seats,
-        price_difference_minor=money.price_difference,
-        refund_minor=money.refund,
-        kept_minor=money.kept,
-        currency=row.currency,
-    )

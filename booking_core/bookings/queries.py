@@ -1,58 +1,38 @@
-"""Read bookings, and lock one that is about to change."""
+"""Read one booking, a list of them, or the bookings of a departure, as the API and staff see them.
 
-from collections.abc import Callable
+A booking is read with the terms of a cancellation and the amount that a cancellation would return now. A cancellation
+requests the same amount (`payments.refundable`). It depends on the present instant, so it is in every response that
+shows the booking, and in no event (decisions/0028).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
+from booking_core import payments
 from booking_core.base.clock import Zone
 from booking_core.base.context import Actor, Caller, Organization
-from booking_core.base.errors import NotFound
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.base.guest_links import ManageLinks
-from booking_core.bookings import cancellation_terms, rules, store
-from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import BookingDetails, ShownBooking
+from booking_core.bookings import rules, store
+from booking_core.bookings.rules import BookingRow, LockedDeparture
+from booking_core.bookings.store import ShownBooking, lists
 from booking_core.catalogue import departures
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
-from booking_core.models.limits import WINDOW_DAYS_MAX
+from booking_core.models.limits import COUNT_MAX, MANIFEST_BOOKINGS_MAX, WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
-from booking_core.payments import PaymentRow
 
+JsonObject = dict[str, Any]
 
-@dataclass(frozen=True, slots=True)
-class LockedBooking:
-    """A booking that is about to change: locked until the transaction ends, except for a preview."""
-
-    row: BookingRow
-    details: BookingDetails
-    payment: PaymentRow | None = None
-    """The payment that a cancellation would refund; None where there is none, or where it was not read."""
-
-    def shown(self, row: BookingRow) -> ShownBooking:
-        """Return the booking with a changed row, as it is read after a change that leaves its payment."""
-        return ShownBooking(row, self.details.recorded_minor, self.payment)
-
-
-def manage_links(actor: Actor) -> Callable[[BookingRow], str | None]:
-    """Return a function that makes the guest's link of a booking, or None without the scope to write bookings."""
-    if not (isinstance(actor, Caller) and actor.has(Scope.BOOKINGS_WRITE)):
-        return lambda row: None
-    links, at = ManageLinks(actor.installation, actor.organization.id), actor.at
-    return lambda row: links.of(row, ends_at(row), at)
-
-
-def _without_link(row: BookingRow) -> None:
-    return None
-
-
-def ends_at(row: BookingRow) -> int:
-    """Return the current end of the booked departure."""
-    return departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
+# Bookings ------------------------------------------------------------------------------------------------------------
 
 
 def find(
@@ -79,7 +59,7 @@ def find(
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    return store.LIST.find(
+    return lists.LIST.find(
         tx,
         actor,
         page,
@@ -96,30 +76,6 @@ def find(
     )
 
 
-def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
-    """Return a function that presents rows of bookings with the links that the actor may see, and with the terms of a
-    cancellation now."""
-    present = shown_presenter(actor)
-    return lambda row: present(store.parse_shown(row))
-
-
-def shown_presenter(actor: Actor, *, with_links: bool = True) -> Callable[[ShownBooking], dict[str, Any]]:
-    """Return a function that presents bookings as `presenter` does.
-
-    Args:
-        with_links: False leaves out the guests' links.
-    """
-    zone, link = actor.organization.zone, manage_links(actor) if with_links else _without_link
-    terms = cancellation_terms.renderer(actor.organization, actor.at)
-
-    def present(booking: ShownBooking) -> dict[str, Any]:
-        shown = rules.present(booking.row, zone, link(booking.row))
-        shown["cancellation"] = orjson.Fragment(terms(booking))
-        return shown
-
-    return present
-
-
 def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
     """Return the instants that bound a window of local days. A missing end is set 92 days from the other."""
     if first is None and last is None:
@@ -134,48 +90,25 @@ def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] 
     return {"departs_from": departs_from, "departs_before": departs_before}
 
 
-def get(tx: Tx, actor: Actor, booking_id: str) -> dict[str, Any]:
+def get(tx: Tx, actor: Actor, booking_id: str) -> JsonObject:
     """Return a booking.
 
     Raises:
         NotFound: the organization has no such booking.
     """
+    return shown_presenter(actor)(_get(tx, actor, booking_id))
+
+
+def _get(tx: Tx, actor: Actor, booking_id: str) -> ShownBooking:
     booking = store.get_shown(tx, actor.organization.id, booking_id)
     if booking is None:
         raise NotFound("There is no such booking.")
-    return shown_presenter(actor)(booking)
+    return booking
 
 
 def read(tx: Tx, actor: Actor, booking_id: str) -> bytes:
     """Return a booking as JSON, with the changes of this transaction."""
     return orjson.dumps(get(tx, actor, booking_id))
-
-
-def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
-    """Lock a booking until the transaction ends, and return it.
-
-    Raises:
-        NotFound: the organization has no such booking.
-    """
-    details = store.lock(tx, actor.organization.id, booking_id)
-    # Read after the lock: the row has the changes of the previous holder.
-    return _with_details(tx, actor, booking_id, details)
-
-
-def read_unlocked(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
-    """Return a booking as `lock` does, without a lock, for a preview of its change.
-
-    Raises:
-        NotFound: the organization has no such booking.
-    """
-    return _with_details(tx, actor, booking_id, store.get_details(tx, actor.organization.id, booking_id))
-
-
-def _with_details(tx: Tx, actor: Actor, booking_id: str, details: BookingDetails | None) -> LockedBooking:
-    found = store.get_shown(tx, actor.organization.id, booking_id) if details else None
-    if details is None or found is None:
-        raise NotFound("There is no such booking.")
-    return LockedBooking(found.row, details, found.payment)
 
 
 def organization_of(tx: Tx, booking_id: str) -> Organization:
@@ -190,13 +123,259 @@ def organization_of(tx: Tx, booking_id: str) -> Organization:
     return found
 
 
+# Presented -----------------------------------------------------------------------------------------------------------
+
+
+def presenter(actor: Actor) -> Callable[[Row], JsonObject]:
+    """Return a function that presents rows of bookings with the links that the actor may see, and with the terms of a
+    cancellation now."""
+    present = shown_presenter(actor)
+    return lambda row: present(store.parse_shown(row))
+
+
+def shown_presenter(actor: Actor, *, with_links: bool = True) -> Callable[[ShownBooking], JsonObject]:
+    """Return a function that presents bookings as `presenter` does.
+
+    Args:
+        with_links: False leaves out the guests' links.
+    """
+    organization, link = actor.organization, _links(actor) if with_links else None
+    zone, at = organization.zone, actor.at
+
+    def present(booking: ShownBooking) -> JsonObject:
+        shown = rules.present(booking.row, zone, link(booking.row) if link else None)
+        shown["cancellation"] = orjson.Fragment(render_terms(booking, organization, at))
+        return shown
+
+    return present
+
+
+def _links(actor: Actor) -> Callable[[BookingRow], str | None] | None:
+    """Return a function that makes the guest's link of a booking, or None without the scope to write bookings."""
+    if not (isinstance(actor, Caller) and actor.has(Scope.BOOKINGS_WRITE)):
+        return None
+    links, at = ManageLinks(actor.installation, actor.organization.id), actor.at
+    return lambda row: links.of(row, ends_at(row), at)
+
+
+def ends_at(row: BookingRow | LockedDeparture) -> int:
+    """Return the present end of a departure, or of the departure that is booked."""
+    return departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
+
+
 def show(actor: Actor, booking: ShownBooking) -> bytes:
     """Render the booking as JSON, as it is read: with the guest's link when the actor may see it, and with the terms of
     a cancellation now."""
-    terms = cancellation_terms.renderer(actor.organization, actor.at)(booking)
-    return rules.complete(render(actor.organization, booking.row), manage_links(actor)(booking.row), terms)
+    link, terms = _links(actor), render_terms(booking, actor.organization, actor.at)
+    return rules.complete(render(actor.organization, booking.row), link(booking.row) if link else None, terms)
 
 
 def render(organization: Organization, row: BookingRow) -> bytes:
     """Render the booking as JSON without the guest's link and the terms of a cancellation, as in events."""
     return orjson.dumps(rules.present(row, organization.zone))
+
+
+# The terms of a cancellation -----------------------------------------------------------------------------------------
+
+
+class Refundable(NamedTuple):
+    """The payment of a booking that a cancellation refunds by the policy, in minor units of its currency."""
+
+    minor: int
+    """The refund of a cancellation now."""
+    received_minor: int
+    """The payment, without the part that was refunded before."""
+    by_card: bool
+    """It goes back to the card; otherwise staff returns it."""
+
+
+_NOTHING = Refundable(0, 0, by_card=False)
+_CANCELLED = str(BookingStatus.CANCELLED)
+_RENDERED_MAX = 16_384
+"""As many as the instants that a zone remembers."""
+
+
+def get_refundable(tx: Tx, actor: Actor, booking_id: str) -> Refundable:
+    """Return the payment that the guest's cancellation now would refund.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    return _refundable(_get(tx, actor, booking_id), actor.organization, actor.at)
+
+
+def _refundable(booking: ShownBooking, organization: Organization, at: int) -> Refundable:
+    row, payment = booking.row, booking.payment
+    has_payment = payment is not None and rules.has_refundable_payment(row, booking.recorded_minor)
+    if payment is None or not has_payment or row.status == BookingStatus.CANCELLED:
+        return _NOTHING
+    by_card = rules.is_paid_by_card(row)
+    refund = payments.refundable(organization, payment, starts_at=row.starts_at, at=at, by_hand=not by_card)
+    return Refundable(refund.amount_minor, payment.amount_minor - payment.refunded_minor, by_card)
+
+
+def render_terms(booking: ShownBooking, organization: Organization, at: int) -> bytes:
+    """Render the terms of a booking as in the API, at an instant."""
+    row, zone, late_percent = booking.row, organization.zone, organization.refund_late_percent
+    is_cancelled = row.status == _CANCELLED
+    refund = 0 if booking.payment is None else _refundable(booking, organization, at).minor
+    until = organization.refunds_in_full_until(row.starts_at)
+    gift_card = 0 if is_cancelled else row.gift_card_minor
+    return _render_terms(is_cancelled, refund, gift_card, row.currency, until, zone, late_percent)
+
+
+@lru_cache(_RENDERED_MAX)
+def _render_terms(
+    is_cancelled: bool,
+    refund_minor: int,
+    gift_card_minor: int,
+    currency: str,
+    until: int,
+    zone: Zone,
+    late_percent: int,
+) -> bytes:
+    """Return the terms as JSON. Most bookings of one departure have the same."""
+    shown = {
+        "allowed": not is_cancelled,
+        "refundable_amount": rules.money(refund_minor, currency),
+        "gift_card_amount": rules.money(gift_card_minor, currency),
+        "until": zone.iso(max(0, until)),
+        "late_percent": late_percent,
+    }
+    return orjson.dumps(shown)
+
+
+# Departures as staff sees them ---------------------------------------------------------------------------------------
+
+
+def find_departures(
+    tx: Tx, actor: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
+) -> list[JsonObject]:
+    """Return the departures of `departures.find_available`, each with its experience and its numbers of bookings.
+
+    Raises:
+        Unprocessable: the window is reversed, or wider than 92 days.
+    """
+    found = departures.find_available(tx, actor, date_from=date_from, date_to=date_to, experience_id=experience_id)
+    return _with_bookings(tx, actor, found["data"])
+
+
+def get_departure(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
+    """Return a departure with its experience and its numbers of bookings.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    (shown,) = _with_bookings(tx, actor, [departures.get(tx, actor, departure_id)])
+    return shown
+
+
+def _with_bookings(tx: Tx, actor: Actor, shown: Sequence[JsonObject]) -> list[JsonObject]:
+    ids = [each["id"] for each in shown]
+    if not ids:
+        return []
+    details = store.departure_details(tx, actor.organization.id, ids)
+    counts: dict[str, JsonObject] = {each: dict.fromkeys(map(str, BookingStatus), 0) for each in ids}
+    for counted in store.count_by_status(tx, actor.organization.id, ids):
+        counts[counted.departure_id][counted.status] = counted.bookings
+    return [_with_counts(each, details[each["id"]], counts[each["id"]]) for each in shown]
+
+
+def _with_counts(departure: JsonObject, details: store.DepartureDetails, bookings: JsonObject) -> JsonObject:
+    return departure | {
+        "experience": {"id": details.experience_id, "title": details.title, "slug": details.slug},
+        "seats_sold": details.seats_taken,
+        "bookings": bookings,
+        "is_being_cancelled": details.cancelling is not None,
+    }
+
+
+def live_bookings(tx: Tx, actor: Actor, departure_id: str) -> list[JsonObject]:
+    """Return the pending and confirmed bookings of a departure in the shape of the API, sorted by number."""
+    found = store.find_live(tx, actor.organization.id, departure_id)
+    found.sort(key=lambda each: (each.row.booking_number or 0, each.row.id))
+    present = shown_presenter(actor, with_links=False)
+    plain: list[JsonObject] = orjson.loads(orjson.dumps(list(map(present, found))))
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBookingCount:
+    """The number of pending and confirmed bookings of a departure, and their seats."""
+
+    departure_id: str
+    bookings: int
+    seats: int
+
+
+def count_live_bookings(tx: Tx, actor: Actor, departure_ids: Sequence[str]) -> list[LiveBookingCount]:
+    """Count the pending and confirmed bookings of each departure. Departures without any are left out."""
+    bookings: Counter[str] = Counter()
+    seats: Counter[str] = Counter()
+    for counted in store.count_by_status(tx, actor.organization.id, departure_ids) if departure_ids else ():
+        if counted.status != BookingStatus.CANCELLED:
+            bookings[counted.departure_id] += counted.bookings
+            seats[counted.departure_id] += counted.seats
+    return [LiveBookingCount(each, bookings[each], seats[each]) for each in departure_ids if bookings[each]]
+
+
+def manifest(tx: Tx, actor: Actor, departure_id: str) -> JsonObject:
+    """Return the manifest of a departure: its live bookings by guest name, with unpaid amounts, and the totals.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    shown: JsonObject = orjson.loads(render_manifest(tx, actor, departure_id, limit=COUNT_MAX))
+    return shown
+
+
+def render_manifest(tx: Tx, actor: Actor, departure_id: str, *, limit: int = MANIFEST_BOOKINGS_MAX) -> bytes:
+    """Render the manifest of a departure as JSON.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `manifest_too_large`: more than `limit` bookings.
+    """
+    departure = get_departure(tx, actor, departure_id)
+    if departure["bookings"]["pending"] + departure["bookings"]["confirmed"] > limit:
+        raise Conflict("manifest_too_large", f"The departure has more than {limit} bookings: list them instead.")
+    found = store.find_live(tx, actor.organization.id, departure_id)
+    found.sort(key=lambda each: ((each.row.guest_name or "").casefold(), each.row.booking_number or 0, each.row.id))
+    rows = [each.row for each in found]
+    unpaid = [rules.unpaid_minor(each.row, each.recorded_minor) for each in found]
+    head = orjson.dumps({"departure": departure, "totals": _totals(rows, unpaid)})
+    return head[:-1] + b',"data":[' + b",".join(_render_entries(actor, found, unpaid)) + b"]}"
+
+
+def _render_entries(actor: Actor, found: Sequence[ShownBooking], unpaid_minor: Sequence[int]) -> Iterator[bytes]:
+    """Render each entry separately: one call for all of them would hold every other thread of the process."""
+    present = shown_presenter(actor, with_links=False)
+    for booking, left in zip(found, unpaid_minor, strict=True):
+        yield orjson.dumps(present(booking) | {"unpaid": rules.money(left, booking.row.currency)})
+
+
+def _totals(rows: Sequence[BookingRow], unpaid_minor: Sequence[int]) -> JsonObject:
+    guests: Counter[str] = Counter()
+    add_ons: Counter[str] = Counter()
+    unpaid: Counter[str] = Counter()
+    for row, left in zip(rows, unpaid_minor, strict=True):
+        guests.update(_counts(row.guests, "tier_label"))
+        add_ons.update(_counts(row.add_ons, "label"))
+        unpaid[row.currency] += left
+    return {
+        "bookings": len(rows),
+        "checked_in": sum(row.checked_in_at is not None for row in rows),
+        "no_shows": sum(row.no_show_at is not None for row in rows),
+        "guests": dict(guests),
+        "add_ons": dict(add_ons),
+        "unpaid": [rules.money(amount, currency) for currency, amount in unpaid.items() if amount],
+    }
+
+
+@lru_cache(1024)
+def _counts(lines: str, label: str) -> Mapping[str, int]:
+    """Return the counts of lines by their label. Most bookings of a departure have the lines of another one."""
+    counts: Counter[str] = Counter()
+    for line in orjson.loads(lines):
+        counts[line[label]] += line["count"]
+    return counts

@@ -47,14 +47,14 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
 def record_elsewhere(
     tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
 ) -> Recorded:
-    """Record what the gateway has refunded as `payments.record_elsewhere` does, and return the result."""
+    """Record refunds of the gateway as `payments.record_elsewhere` does, and return the result."""
     recorded = payments.record_elsewhere(tx, actor, booking_id, gateway_minor, provider_refund_id)
     _publish(tx, recorded.returned)
     return recorded
 
 
 def _publish(tx: Tx, returned: Sequence[Returned]) -> None:
-    """Publish what was returned, the organizations in the order of their ids: their counters are locked together."""
+    """Publish returned money, the organizations in the order of their ids: their counters are locked together."""
     of = sorted((each for each in returned if each.amount_minor), key=lambda each: each.refund.organization_id)
     groups = {owner: list(group) for owner, group in groupby(of, lambda each: each.refund.organization_id)}
     owners = {owner: organizations.by_id(tx, owner) for owner in groups}

@@ -1,21 +1,31 @@
-"""Reschedule a booking to another departure, in one transaction. Its price stays as sold."""
+"""Reschedule a booking to another departure, in one transaction. Its price stays as sold.
+
+A guest moves a booking to another departure of the same experience, at the same prices, while the organization's policy
+allows it (`guest_moves_until_hours`). Staff may do more.
+"""
 
 from collections.abc import Iterator
-from functools import partial
+from typing import NamedTuple
 
-from booking_core.base.context import Actor
-from booking_core.base.errors import NotFound, Unprocessable
-from booking_core.bookings import capacity, previews, pricing, queries, rules, store
-from booking_core.bookings.previews import Change, ChangedMoney, Check
-from booking_core.bookings.queries import LockedBooking
+import orjson
+
+from booking_core.base.clock import DAY, HOUR
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import BookingError, Conflict, NotFound, Unprocessable
+from booking_core.bookings import capacity, changes, pricing, queries, rules, store
+from booking_core.bookings.changes import Change, ChangedMoney, LockedBooking
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.catalogue import departures
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import ChangeSettlement
 from booking_core.models.events import EventType
-from booking_core.records import events, outbox, timeline
+from booking_core.records import events, outbox
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
+
+AHEAD = 92 * DAY
+"""The span of departures that a guest is offered, as in availability."""
+OFFERED_MAX = 60
 
 
 def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -30,12 +40,14 @@ def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> byte
         Unprocessable: `currency_mismatch`.
         InsufficientCapacity: the other departure has fewer available seats.
     """
-    return queries.show(actor, _reschedule(tx, actor, booking_id, departure_id).booking)
+    booking = changes.lock(tx, actor, booking_id)
+    return queries.show(actor, _reschedule(tx, actor, booking, departure_id).booking)
 
 
 def apply_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
     """Reschedule a booking as `reschedule` does, and return the change as JSON."""
-    return previews.render(actor, _reschedule(tx, actor, booking_id, departure_id))
+    booking = changes.lock(tx, actor, booking_id)
+    return changes.render(actor, _reschedule(tx, actor, booking, departure_id))
 
 
 def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
@@ -44,32 +56,55 @@ def preview_reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str)
     Raises:
         NotFound: the organization has no such booking, or no such departure.
     """
-    booking = queries.read_unlocked(tx, actor, booking_id)
-    found = store.find_target(tx, actor.organization.id, departure_id, at=actor.at)
+    booking = changes.read(tx, actor, booking_id)
+    found = store.read_departure(tx, actor.organization.id, departure_id, at=actor.at)
     if found is None:
         raise NotFound("There is no such departure.")
     target, seats_held = found
-    is_moved = booking.row.departure_id != departure_id
-    checks = _checks(actor, booking, target, actor.at, seats_held) if is_moved else _own_checks(booking)
-    if refused := previews.refusals(checks):
-        return previews.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
-    row = _rescheduled_row(booking.row, target, _write_instant(actor, booking)) if is_moved else booking.row
-    return previews.render(actor, _change(booking, row, target))
+    if refused := list(_refusals(actor, booking, target, actor.at, seats_held)):
+        return changes.render(actor, Change(booking.shown(booking.row), booking.details.seats, None, refused))
+    return changes.render(actor, _change(booking, _rescheduled_row(actor, booking, target), target))
 
 
-def _reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> Change:
-    booking = queries.lock(tx, actor, booking_id)
-    previews.require(_own_checks(booking))
+def _reschedule(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> Change:
+    rules.require(rules.refusals_of_cancelled(booking.row))
     target = _lock_target(tx, actor, booking, departure_id)
+    if target is None:
+        raise NotFound("There is no such departure.")
     if booking.row.departure_id == departure_id:
         return _change(booking, booking.row, target)
-    row = _rescheduled_row(booking.row, target, _write_instant(actor, booking))
+    context = store.get_context(tx, actor.organization.id, departure_id)
+    rules.require(_refusals(actor, booking, target, context.at, context.seats_held))
+    row = _rescheduled_row(actor, booking, target)
     _write(tx, actor, booking, row)
     return _change(booking, row, target)
 
 
+def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture | None:
+    """Lock both departures, and return the new one.
+
+    They are locked in sorted order: two bookings that swap departures cannot deadlock.
+    """
+    wanted = [(actor.organization.id, each) for each in (departure_id, booking.row.departure_id)]
+    return store.lock_departures(tx, wanted).get(wanted[0])
+
+
+def _refusals(
+    actor: Actor, booking: LockedBooking, target: LockedDeparture, at: int, seats_held: int
+) -> Iterator[BookingError]:
+    """Yield each reason to refuse a move, in the order of the refusals. The same departure takes no new seats."""
+    row = booking.row
+    yield from rules.refusals_of_cancelled(row)
+    if row.departure_id == target.id:
+        return
+    yield from capacity.refusals(target, actor.organization, at)[:1]
+    if target.currency != row.currency:
+        yield Unprocessable.at("departure_id", f"The departure is sold in {target.currency}.", "currency_mismatch")
+    yield from capacity.refusals_of_seats(target, booking.details.seats, seats_held=seats_held)
+
+
 def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) -> Change:
-    """Return the change with its money: the price stays as sold, so that nothing is settled."""
+    """Return the change with its money: the price stays as sold, and nothing is settled."""
     money = ChangedMoney(
         settlement=ChangeSettlement.PRICE_KEPT,
         list_price=pricing.list_price(row, target),
@@ -78,46 +113,11 @@ def _change(booking: LockedBooking, row: BookingRow, target: LockedDeparture) ->
     return Change(booking.shown(row), booking.details.seats, money)
 
 
-def _own_checks(booking: LockedBooking) -> Iterator[Check]:
-    yield partial(rules.require_live, booking.row)
-
-
-def _checks(actor: Actor, booking: LockedBooking, target: LockedDeparture, at: int, seats_held: int) -> Iterator[Check]:
-    """Yield the checks of a move to another departure, in the order of their refusals."""
-    yield from _own_checks(booking)
-    yield partial(capacity.require_bookable, target, actor.organization, at)
-    yield partial(_require_currency, booking.row, target)
-    yield partial(capacity.require_seats, target, booking.details.seats, seats_held=seats_held)
-
-
-def _require_currency(row: BookingRow, target: LockedDeparture) -> None:
-    if target.currency != row.currency:
-        raise Unprocessable.at("departure_id", f"The departure is sold in {target.currency}.", "currency_mismatch")
-
-
-def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture:
-    """Lock both departures, and return the new one after checking that it can take the booking.
-
-    They are locked in sorted order, so that two bookings that swap departures cannot deadlock.
-    """
-    organization = actor.organization
-    wanted = [(organization.id, departure_id), (organization.id, booking.row.departure_id)]
-    target = store.lock_departures(tx, wanted).get(wanted[0])
-    if target is None:
-        raise NotFound("There is no such departure.")
-    if booking.row.departure_id != departure_id:
-        context = store.get_context(tx, organization.id, departure_id)
-        previews.require(_checks(actor, booking, target, context.at, context.seats_held))
-    return target
-
-
-def _write_instant(actor: Actor, booking: LockedBooking) -> int:
-    return max(actor.at, booking.row.updated_at)  # never back, when the clock steps back
-
-
-def _rescheduled_row(row: BookingRow, target: LockedDeparture, at: int) -> BookingRow:
-    return row._replace(
-        updated_at=at,
+def _rescheduled_row(actor: Actor, booking: LockedBooking, target: LockedDeparture) -> BookingRow:
+    if booking.row.departure_id == target.id:
+        return booking.row
+    return booking.row._replace(
+        updated_at=changes.instant(actor, booking),
         experience_id=target.experience_id,
         experience_title=target.title,
         experience_slug=target.slug,
@@ -125,29 +125,18 @@ def _rescheduled_row(row: BookingRow, target: LockedDeparture, at: int) -> Booki
         starts_at=target.starts_at,
         ends_at=target.ends_at,
         duration_minutes=target.duration_minutes,
-        manage_expires_at=departures.ends_at(target.starts_at, target.ends_at, target.duration_minutes),
+        manage_expires_at=queries.ends_at(target),
         checked_in_at=None,  # of the departure before
         no_show_at=None,
     )
 
 
 def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
-    organization, before = actor.organization, booking.row
-    if booking.details.seats:
-        seats, at = booking.details.seats, row.updated_at
+    organization, before, seats, at = actor.organization, booking.row, booking.details.seats, row.updated_at
+    if seats:
         capacity.take_seats(tx, organization.id, before.departure_id, -seats, at=at)
         capacity.take_seats(tx, organization.id, row.departure_id, seats, at=at)
-    tx.update(
-        store.MOVE,
-        organization_id=organization.id,
-        id=row.id,
-        updated_at=row.updated_at,
-        departure_id=row.departure_id,
-        experience_id=row.experience_id,
-        manage_expires_at=row.manage_expires_at,
-        checked_in_at=row.checked_in_at,
-        no_show_at=row.no_show_at,
-    )
+    changes.write(tx, actor, store.MOVE, row)
     previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
     rescheduled = events.updated(
         EventType.BOOKING_RESCHEDULED,
@@ -156,33 +145,94 @@ def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> Non
         after=queries.render(organization, row),
         extra={"previous_departure": previous},
     )
-    (event_id,) = events.publish(tx, organization, [rescheduled], at=row.updated_at)
-    _enqueue_mails(tx, actor, booking, row, event_id)
-    _add_timeline_entry(tx, actor, booking, row)
-
-
-def _enqueue_mails(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, event_id: str) -> None:
-    """Enqueue the mails. A booking may be rescheduled more than once, so the event identifies each mail."""
-    organization, before, at = actor.organization, booking.row, row.updated_at
+    (event_id,) = events.publish(tx, organization, [rescheduled], at=at)
     kinds = [OutboxKind.BOOKING_RESCHEDULING_MAIL]
     if organization.notify_staff:  # the booking's own setting is about its creation alone (decision B17)
         kinds.append(OutboxKind.STAFF_RESCHEDULING_MAIL)
-    for kind in kinds:
-        payload = {"previous_starts_at": before.starts_at}
+    payload = {"previous_starts_at": before.starts_at}
+    for kind in kinds:  # a booking may be rescheduled more than once, so the event identifies each mail
         outbox.enqueue(tx, organization.id, kind, row.id, at=at, payload=payload, occurrence=event_id)
-
-
-def _add_timeline_entry(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
-    organization, before, at = actor.organization, booking.row, row.updated_at
-    timeline.note(
+    changes.note(
         tx,
-        organization.id,
+        actor,
+        booking,
         TimelineKind.BOOKING_RESCHEDULED,
         at=at,
-        customer_id=booking.details.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
         departure_id=row.departure_id,
         previous_departure_id=before.departure_id,
         previous_starts_at=before.starts_at,
+    )
+
+
+# By the guest --------------------------------------------------------------------------------------------------------
+
+
+class Move(NamedTuple):
+    """A departure that a guest can move to."""
+
+    departure_id: str
+    starts_at: int
+    ends_at: int
+    seats_available: int
+
+
+def moves_until(organization: Organization, starts_at: int) -> int | None:
+    """Return the instant until which guests move a booking of that start; None: the policy does not allow it."""
+    hours = organization.guest_moves_until_hours
+    return None if hours is None else starts_at - hours * HOUR
+
+
+def find_moves(tx: Tx, actor: Actor, booking_id: str) -> list[Move]:
+    """Return the departures that the guest can move to now, by start. There are none when the policy refuses a move.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    organization, booking = actor.organization, changes.read(tx, actor, booking_id)
+    row, window = booking.row, {"at": actor.at, "before": actor.at + AHEAD}
+    if any(_refusals_of_policy(actor, row)):
+        return []
+    return [
+        Move(target.id, target.starts_at, queries.ends_at(target), available)
+        for target, held in store.find_offered(tx, organization.id, row.experience_id, **window, limit=OFFERED_MAX)
+        if target.id != row.departure_id
+        and not capacity.refusals(target, organization, actor.at)
+        and (available := departures.seats_available(target.seats_total, target.seats_taken, held))
+        >= booking.details.seats
+        and _costs_the_same(row, target)
+    ]
+
+
+def move(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
+    """Move a booking for its guest and return it as JSON. The same departure leaves it unchanged.
+
+    Raises:
+        NotFound: the organization has no such booking, or the experience no such departure.
+        Conflict: `moves_not_allowed`, `moves_too_late`, `price_differs`, or as `reschedule`.
+        InsufficientCapacity: the other departure has fewer available seats.
+    """
+    booking = changes.lock(tx, actor, booking_id)
+    rules.require(_refusals_of_policy(actor, booking.row))
+    target = _lock_target(tx, actor, booking, departure_id)
+    if target is None or target.experience_id != booking.row.experience_id:
+        raise NotFound("The experience has no such departure.")
+    if not _costs_the_same(booking.row, target):
+        raise Conflict("price_differs", "The departure has other prices.")
+    return queries.show(actor, _reschedule(tx, actor, booking, departure_id).booking)
+
+
+def _refusals_of_policy(actor: Actor, row: BookingRow) -> Iterator[Conflict]:
+    yield from rules.refusals_of_cancelled(row)
+    until = moves_until(actor.organization, row.starts_at)
+    if until is None:
+        yield Conflict("moves_not_allowed", "Guests do not move bookings of this organization themselves.")
+    elif actor.at >= until:
+        yield Conflict("moves_too_late", "It is too late to move the booking.")
+
+
+def _costs_the_same(row: BookingRow, target: LockedDeparture) -> bool:
+    tiers = pricing.tiers_of(target)
+    return target.currency == row.currency and all(
+        (tier := tiers.get(line["tier_id"])) is not None and tier.price_minor == line["unit_price"]["amount_minor"]
+        for line in orjson.loads(row.guests)
     )

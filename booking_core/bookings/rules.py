@@ -1,12 +1,13 @@
 """Bookings as the API presents them. No storage, no clock."""
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
 from booking_core.base.clock import MINUTE, Zone
-from booking_core.base.errors import Conflict
+from booking_core.base.errors import BookingError, Conflict
 from booking_core.models.bookings import REFUNDABLE, BookingStatus, PaymentSource, PaymentStatus
 
 CREATED = 201
@@ -76,30 +77,45 @@ class LockedDeparture(NamedTuple):
     hours_before_booking_closes: int | None
 
 
+class Reference(NamedTuple):
+    """An external reference that no other booking of its organization may have."""
+
+    organization_id: str
+    text: str
+
+    @property
+    def lock(self) -> str:
+        """Return the name of its advisory lock, which no idempotency key has."""
+        return f"{self.organization_id}/reference:{self.text}"
+
+
+def reference_taken() -> Conflict:
+    """Return the refusal of a reference that another booking has."""
+    return Conflict("external_reference_taken", "A booking has this external reference.", "external_reference")
+
+
 def money(amount_minor: int, currency: str) -> dict[str, Any]:
     """Present an amount as in the API."""
     return {"amount_minor": amount_minor, "currency": currency}
 
 
-def require_live(row: BookingRow) -> None:
-    """Check that a booking is not cancelled.
+def require(refusals: Iterable[BookingError]) -> None:
+    """Raise the first of the refusals, if there is one."""
+    for refusal in refusals:
+        raise refusal
 
-    Raises:
-        Conflict: `booking_cancelled`.
-    """
+
+def refusals_of_cancelled(row: BookingRow) -> Iterator[Conflict]:
+    """Yield the refusal `booking_cancelled` of a cancelled booking."""
     if row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking is cancelled.")
+        yield Conflict("booking_cancelled", "The booking is cancelled.")
 
 
-def require_confirmed(row: BookingRow) -> None:
-    """Check that a booking is confirmed.
-
-    Raises:
-        Conflict: `booking_cancelled` or `booking_pending`.
-    """
-    require_live(row)
+def refusals_of_unconfirmed(row: BookingRow) -> Iterator[Conflict]:
+    """Yield the refusal `booking_cancelled` or `booking_pending` of a booking that is not confirmed."""
+    yield from refusals_of_cancelled(row)
     if row.status == BookingStatus.PENDING:
-        raise Conflict("booking_pending", "The booking is not confirmed yet.")
+        yield Conflict("booking_pending", "The booking is not confirmed yet.")
 
 
 def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:

@@ -15,7 +15,8 @@ from booking_core.base.context import Actor
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed, NotFound
 from booking_core.bookings import queries, store
-from booking_core.bookings.store import SearchTexts, lists
+from booking_core.bookings.store import lists
+from booking_core.bookings.store.lists import SearchTexts
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
 from booking_core.models import names
@@ -57,25 +58,19 @@ def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> Page:
     matches = [_has_words(conditions.name)] if conditions.name is not None else []
     if conditions.email is not None:
         key = email_key(conditions.email.strip())
-        if store.has_customer(tx, actor.organization.id, key):
+        if lists.has_customer(tx, actor.organization.id, key):
             filters["email_key"] = key
         else:
             matches.append(lambda texts: email_key(texts.guest_email or "") == key)
     if not matches:
-        return store.LIST.find(tx, actor, page, queries.presenter(actor), **filters)
+        return lists.LIST.find(tx, actor, page, queries.presenter(actor), **filters)
     return _matching(tx, actor, page, conditions, filters, lambda texts: all(is_match(texts) for is_match in matches))
 
 
 def _filters(actor: Actor, conditions: Search) -> dict[str, Any]:
-    filters = {
-        "number": conditions.number,
-        "departure_id": conditions.departure_id,
-        "external_reference": conditions.external_reference,
-        "status": conditions.status,
-        "experience_id": conditions.experience_id,
-        "window": queries.window(actor.organization.zone, conditions.departure_from, conditions.departure_to),
-        "updated_since": conditions.updated_since,
-    }
+    fields = ("number", "departure_id", "external_reference", "status", "experience_id", "updated_since")
+    filters = {name: getattr(conditions, name) for name in fields}
+    filters["window"] = queries.window(actor.organization.zone, conditions.departure_from, conditions.departure_to)
     return {name: value for name, value in filters.items() if value is not None}
 
 
@@ -100,7 +95,7 @@ def _matching(
     found = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
     shown = found[: page.limit]
     rows = store.get_many_shown(tx, organization_id, [each.id for each in shown]) if shown else {}
-    present = queries.presenter(actor)
+    present = queries.shown_presenter(actor)
     return envelope(
         [present(rows[each.id]) for each in shown],
         cursors.encode_row(keys, binding, *shown[-1][:2]) if len(found) > page.limit else None,
@@ -112,7 +107,7 @@ def _texts(
 ) -> Iterator[SearchTexts]:
     """Yield the searched texts of each booking, in the order of the list."""
     while True:
-        slice_ = store.texts(tx, organization_id, order=page.order, after=after, filters=filters)
+        slice_ = lists.texts(tx, organization_id, order=page.order, after=after, filters=filters)
         yield from slice_
         if len(slice_) < lists.SLICE:
             return
@@ -128,7 +123,7 @@ def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
     if is_id(reference):
         return reference.lower()
     number = parse_number(reference)
-    found = store.id_of_number(tx, actor.organization.id, number) if number is not None else None
+    found = lists.id_of_number(tx, actor.organization.id, number) if number is not None else None
     if found is None:
         raise NotFound(f"There is no booking {reference!r} of {actor.organization.slug}.")
     return found

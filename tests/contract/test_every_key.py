@@ -96,14 +96,21 @@ def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
     return Api(api.client, new_world(clock_offset=0))
 
 
-def test_the_table_has_every_operation_that_takes_a_key() -> None:
-    found = set()
+def taking_a_key() -> dict[str, bool]:
+    """Return the operations that take an Idempotency-Key, and whether each requires it."""
+    found = {}
     for item in DOCUMENT["paths"].values():
         for operation in item.values():
-            names = {_parameter(each)["name"] for each in operation.get("parameters", ())}
-            found |= {operation["operationId"]} if "Idempotency-Key" in names else set()
+            parameters = map(_parameter, operation.get("parameters", ()))
+            for parameter in parameters:
+                if parameter["name"] == "Idempotency-Key":
+                    found[operation["operationId"]] = bool(parameter.get("required"))
+    return found
+
+
+def test_the_table_has_every_operation_that_takes_a_key() -> None:
     # A quote stores nothing for the key: it is that of the order.
-    assert found - {"quote_booking"} == REQUESTS.keys()
+    assert taking_a_key().keys() - {"quote_booking"} == REQUESTS.keys()
 
 
 def _parameter(referred: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +122,9 @@ def _parameter(referred: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(sandbox: Api, operation: str) -> None:
     request, key = REQUESTS[operation](sandbox), fresh_key()
+    if taking_a_key()[operation]:
+        without = sandbox.call("POST", request.path, json=request.body)
+        assert error_of(without) == (400, "idempotency_key_required")
     first = sandbox.post(request.path, request.body, key=key)
     assert first.status_code in (200, 201), first.text
     request.later()

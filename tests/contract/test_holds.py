@@ -13,7 +13,6 @@ from booking_core.base.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.models.holds import Hold
 from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION
-from booking_core.models.scopes import Scope
 
 
 @pytest.fixture
@@ -97,28 +96,6 @@ def test_what_is_out_of_bounds_is_refused(api: Api, departure: str, fields: dict
     assert error_of(hold(api, departure, **fields)) == (400, "validation_failed")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"status": "cancelled"}, "departure_cancelled"),
-        ({"status": "closed"}, "departure_closed"),
-        ({"starts_at": 1}, "departure_started"),
-    ],
-)
-def test_what_cannot_be_booked_cannot_be_held(api: Api, world: World, columns: dict[str, object], reason: str) -> None:
-    refused = hold(api, world.departure(world.experience(), **columns))
-    assert (error_of(refused), reason_of(refused)) == ((409, "conflict"), reason)
-
-
-def test_a_key_holds_seats_once(api: Api, departure: str) -> None:
-    first, again = (hold(api, departure, 2, key="hold-for-A-1") for _ in range(2))
-    assert (again.status_code, again.json(), again.headers["Idempotent-Replayed"]) == (201, first.json(), "true")
-    assert left(api, departure) == 3
-    assert error_of(hold(api, departure, 3, key="hold-for-A-1")) == (422, "idempotency_key_reused")
-    body = {"experience_date_id": departure, "seats": 1}
-    assert error_of(api.call("POST", "/holds", json=body)) == (400, "idempotency_key_required")
-
-
 def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> None:
     departure = world.departure(world.experience(), seats=1000)
     at = world.clock()
@@ -134,16 +111,6 @@ def test_an_organization_has_a_bound_of_live_holds(api: Api, world: World) -> No
 
 
 # Permissions and tenants -----------------------------------------------------------------------------------------
-
-
-def test_holds_need_the_scopes_of_bookings(api: Api, departure: str) -> None:
-    hold_id = held(api, departure)
-    reader, writer = api.with_scopes(Scope.BOOKINGS_READ), api.with_scopes(Scope.BOOKINGS_WRITE)
-    assert reader.get(f"/holds/{hold_id}").status_code == 200
-    assert hold(reader, departure).json()["required_scope"] == "bookings:write"
-    assert reader.call("DELETE", f"/holds/{hold_id}").json()["required_scope"] == "bookings:write"
-    assert writer.get(f"/holds/{hold_id}").json()["required_scope"] == "bookings:read"
-    assert writer.call("DELETE", f"/holds/{hold_id}").status_code == 204
 
 
 def test_another_organization_s_holds_and_departures_do_not_exist(
@@ -211,13 +178,6 @@ def test_a_hold_that_is_over_or_elsewhere_is_refused_with_its_reason(api: Api, d
     again = api.book(departure, hold_id=expired, key=f"late-{expired}")
     assert (again.json(), again.headers["Idempotent-Replayed"]) == (answers[expired].json(), "true")
     assert api.world.examine() == []
-
-
-def test_a_take_over_is_repeated_with_its_key_and_books_once(api: Api, departure: str) -> None:
-    body = booking_body(departure, count=2, hold_id=held(api, departure, 2))
-    first, again = (api.post("/bookings", body, key="order-A-1") for _ in range(2))
-    assert (again.status_code, again.json()) == (201, first.json())
-    assert left(api, departure) == 3
 
 
 def test_a_hold_that_is_booked_by_many_at_once_is_booked_once(api: Api, departure: str) -> None:

@@ -11,7 +11,6 @@ from support.world import HOUR, World
 
 from booking_core.db import tables
 from booking_core.models.bookings import BookingQuote
-from booking_core.models.scopes import Scope
 
 
 @pytest.fixture
@@ -82,22 +81,6 @@ def test_every_reason_is_named_and_a_booking_is_refused_with_the_first(api: Api,
     assert (booked["code"], booked["error"]) == (first["code"], first["message"])
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"status": "cancelled"}, ("conflict", "departure_cancelled")),
-        ({"status": "closed"}, ("conflict", "departure_closed")),
-        ({"starts_at": 1}, ("conflict", "departure_started")),
-    ],
-)
-def test_a_departure_that_cannot_be_booked_is_quoted_with_the_reason(
-    api: Api, world: World, columns: dict[str, object], reason: tuple[str, str]
-) -> None:
-    response = quote(api, world.departure(world.experience(), **columns))
-    assert reasons(response) == [reason]
-    assert response.json()["totals"]["total"]["amount_minor"] > 0
-
-
 def test_amounts_beyond_64_bits_and_the_add_ons_app_are_reasons_too(api: Api, departure: str) -> None:
     huge = [{"tier_id": "adult", "count": 2**31 - 1}] * 100
     api.world.change(tables.organizations, api.world.org, add_ons_app=False)
@@ -121,11 +104,6 @@ def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure
     assert reasons(quote(api, departure, external_reference="A-1")) == []
     unique = quote(api, departure, external_reference="A-1", external_reference_unique=True)
     assert reasons(unique) == [("conflict", "external_reference_taken")]
-
-
-def test_a_quote_needs_the_scope_to_book(api: Api, departure: str) -> None:
-    reader = api.with_scopes(Scope.BOOKINGS_READ, Scope.AVAILABILITY_READ)
-    assert quote(reader, departure).json()["required_scope"] == "bookings:write"
 
 
 def test_another_organization_s_departure_does_not_exist(

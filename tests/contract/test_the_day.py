@@ -72,18 +72,6 @@ def test_the_last_word_of_staff_counts(api: Api, departure: str) -> None:
     assert (row["checked_in_at"], row["no_show_at"]) == (None, NOON)
 
 
-def test_a_key_is_optional_and_replays_the_first_answer(api: Api, departure: str) -> None:
-    booking_id = api.book(departure).json()["id"]
-    path = f"/bookings/{booking_id}/check-in"
-    first = api.post(path, {}, headers={"Idempotency-Key": "check-in-once"})
-    attended(api, booking_id, "check-in", json={"undo": True})
-    again = api.post(path, {}, headers={"Idempotency-Key": "check-in-once"})
-    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
-    assert api.get(f"/bookings/{booking_id}").json()["checked_in_at"] is None
-    reused = api.post(path, {"undo": True}, headers={"Idempotency-Key": "check-in-once"})
-    refused(reused, 422, "idempotency_key_reused")
-
-
 @pytest.mark.parametrize("verb", ["check-in", "no-show"])
 def test_only_confirmed_bookings_come_or_do_not_come(api: Api, ops: Operations, departure: str, verb: str) -> None:
     pending, cancelled = ops.check_out(departure)["id"], api.book(departure).json()["id"]

@@ -101,7 +101,7 @@ class Operations:
             payment_intent = f"pi_{booking_id}"
 
         def verb(tx: Tx, actor: Actor) -> Any:
-            return storefront.pay(tx, actor, booking_id, payment_intent=payment_intent)
+            return bookings.pay(tx, actor, booking_id, payment_intent=payment_intent)
 
         return self.act(verb)
 

@@ -1,4 +1,4 @@
-"""Record what Stripe says of a payment: by a webhook, or when the worker asks.
+"""Record what Stripe says of a payment: by a webhook, or when the worker asks (claimed, looked up, settled).
 
 Every function leaves the same state whatever arrives how often and in which order. A payment that succeeded stays so,
 refunds are compared with what is known by their sum, and a dispute that was closed is not opened again. So no event has
@@ -6,14 +6,21 @@ to be remembered by its id. Locks are taken as everywhere: booking, payment, the
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from booking_core import bookings, payments
-from booking_core.base.context import Actor
+import orjson
+
+from booking_core import bookings, organizations, payments
+from booking_core.base.clock import HOUR
+from booking_core.base.context import Actor, Installation
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.bookings import storefront
-from booking_core.bookings.checkouts import rules, staff_notices, store
+from booking_core.bookings import changes
+from booking_core.bookings.changes import LockedBooking
+from booking_core.bookings.checkouts import rules, store
 from booking_core.bookings.checkouts.rules import (
+    STAFF_NOTICES_MAX,
     DisputeUpdate,
     IntentRow,
     IntentState,
@@ -23,12 +30,13 @@ from booking_core.bookings.checkouts.rules import (
     ReviewReason,
     Update,
 )
-from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings.checkouts.store import DueCheck
+from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
-from booking_core.models.bookings import PaymentStatus
-from booking_core.payments import Elsewhere, PaymentRow
-from booking_core.records import timeline
+from booking_core.models.bookings import BookingStatus, PaymentStatus
+from booking_core.payments import Elsewhere, PaymentRow, stripe_accounts
+from booking_core.records import outbox, timeline
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
 
@@ -89,7 +97,7 @@ class _Target:
 
     def __init__(self, tx: Tx, actor: Actor, booking_id: str) -> None:
         self.tx, self.actor, self.booking_id = tx, actor, booking_id
-        self.booking: LockedBooking = bookings.lock(tx, actor, booking_id)
+        self.booking: LockedBooking = changes.lock(tx, actor, booking_id)
         self.payment: PaymentRow | None = payments.lock(tx, actor, booking_id)
         found = store.lock(tx, actor.organization.id, booking_id)
         self.is_new = found is None
@@ -112,8 +120,20 @@ class _Target:
         (store.insert if self.is_new else store.change)(self.tx, self.actor.organization.id, row)
 
     def notify_staff(self, row: IntentRow, kind: OutboxKind, occurrence: str, **payload: object) -> IntentRow:
-        """Enqueue a mail to staff, once for its occurrence, and return the row that remembers it."""
-        return staff_notices.enqueue(self.tx, self.actor, row, kind, occurrence, payload)
+        """Enqueue a mail to staff about a payment that needs a person, and return the row that remembers it.
+
+        Stripe says the same more than once, in any order, and the outbox forgets: so the row of the intent remembers
+        which mails were enqueued.
+
+        Args:
+            occurrence: distinguishes the mails about one payment: the reason of a review, or the dispute.
+        """
+        enqueued, at = orjson.loads(row.staff_notices or "[]"), self.actor.at
+        if occurrence in enqueued or len(enqueued) >= STAFF_NOTICES_MAX:
+            return row
+        organization_id = self.actor.organization.id
+        outbox.enqueue(self.tx, organization_id, kind, row.booking_id, at=at, payload=payload, occurrence=occurrence)
+        return row._replace(staff_notices=orjson.dumps([*enqueued, occurrence]).decode())
 
     def note(self, kind: TimelineKind, **data: object) -> None:
         customer_id = self.booking.details.customer_id
@@ -169,7 +189,7 @@ def _is_kept_in_review(row: IntentRow) -> bool:
 def _mismatch(target: _Target, update: IntentUpdate) -> str | None:
     payment = target.payment
     if payment is None:
-        return None  # `storefront.pay` refuses it
+        return None  # `bookings.pay` refuses it
     if update.currency != payment.currency:
         return ReviewReason.CURRENCY_DIFFERS
     return None if update.received_minor == payment.amount_minor else ReviewReason.AMOUNT_DIFFERS
@@ -178,7 +198,7 @@ def _mismatch(target: _Target, update: IntentUpdate) -> str | None:
 def _pay(target: _Target, update: IntentUpdate) -> str | None:
     """Pay for the booking; return the reason if it takes no payment by this intent."""
     try:
-        storefront.pay(target.tx, target.actor, target.booking_id, payment_intent=update.intent_id)
+        bookings.pay(target.tx, target.actor, target.booking_id, payment_intent=update.intent_id)
     except Conflict as conflict:
         return conflict.reason
     return None
@@ -276,7 +296,7 @@ def _apply_dispute(target: _Target, update: DisputeUpdate) -> Applied:
 
 
 def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -> IntentRow:
-    """Tell staff of a dispute that is open, and of one that is lost."""
+    """Tell staff of a dispute that is open or lost."""
     about = {"amount_minor": update.amount_minor, "currency": row.currency, "reason": update.reason}
     about["payment_intent"] = update.intent_id
     if not update.is_closed:
@@ -284,3 +304,78 @@ def _notify_of_dispute(target: _Target, row: IntentRow, update: DisputeUpdate) -
     if update.status == rules.LOST:
         return target.notify_staff(row, OutboxKind.STAFF_DISPUTE_LOST_MAIL, f"{update.dispute_id}:lost", **about)
     return row
+
+
+# Checks by the worker ----------------------------------------------------------------------------------------------
+#
+# A webhook may have been lost. An intent is checked shortly before its checkout ends: a payment then still books. It is
+# checked again after the end: an unpaid intent is then canceled at Stripe, since its seats are for sale again. A claim
+# moves the instant of the next check. If a worker dies, the next one checks; if two settle one check, both record the
+# same.
+
+DUE = store.DUE
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentCheck:
+    """An intent that is leased for one look-up at Stripe."""
+
+    organization_id: str
+    booking_id: str
+    intent_id: str
+    must_cancel: bool
+    """Nothing is sold for it any more: it is canceled at Stripe, unless it was paid."""
+    api_key: str = field(repr=False)
+    """Empty in a sandbox."""
+
+    @property
+    def is_of_sandbox(self) -> bool:
+        return payments.is_sandbox_intent(self.intent_id)
+
+
+def claim(
+    tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]
+) -> Processed[PaymentCheck]:
+    """Lease the checks that are due. Without an account, or after many attempts, none is made any more."""
+    found = store.due(tx, organization_id, booking_ids)
+    account = stripe_accounts.find(tx, installation.secret_keys, organization_id) if found else None
+    checks = []
+    for due in found:
+        has_gateway = account is not None or payments.is_sandbox_intent(due.intent_id)
+        if not has_gateway or due.intent_id is None or due.check_count >= rules.CHECKS_MAX:
+            _next(tx, organization_id, due, None)
+            continue
+        _next(tx, organization_id, due, rules.lease_until(due.at, due.check_count))
+        must_cancel = due.booking_status == BookingStatus.CANCELLED
+        api_key = account.api_key if account else ""
+        checks.append(PaymentCheck(organization_id, due.booking_id, due.intent_id, must_cancel, api_key))
+    return Processed([due.booking_id for due in found], results=checks)
+
+
+def _next(tx: Tx, organization_id: str, due: DueCheck, check_at: int | None) -> None:
+    key = {"organization_id": organization_id, "booking_id": due.booking_id}
+    tx.update(store.LEASE, **key, check_at=check_at, check_count=due.check_count + 1)
+
+
+def settle(tx: Tx, installation: Installation, check: PaymentCheck, update: IntentUpdate) -> Applied:
+    """Record the state of a payment that Stripe has answered."""
+    organization = organizations.by_id(tx, check.organization_id)
+    at = organization.instant(tx.now())
+    actor = Actor(installation=installation, organization=organization, at=at)
+    result = apply(tx, actor, update)
+    if update.state in (IntentState.WAITING, IntentState.DECLINED):
+        _wait(tx, actor, check.booking_id)
+    return result
+
+
+def _wait(tx: Tx, actor: Actor, booking_id: str) -> None:
+    """Check again after the end of the checkout."""
+    row = store.lock(tx, actor.organization.id, booking_id)
+    booking = store.pending(tx, actor.organization.id, booking_id)
+    if row is None or booking is None or row.status not in rules.UNPAID:
+        return
+    if booking.status == BookingStatus.CONFIRMED:  # by staff; the guest may pay later
+        check_at, count = actor.at + HOUR, row.check_count
+    else:
+        check_at, count = max(actor.at, booking.expires_at or 0) + rules.AFTER_END, 0
+    store.change(tx, actor.organization.id, row._replace(check_at=check_at, check_count=count))

@@ -1,30 +1,47 @@
-"""Operations of the API on checkouts. Ids are canonical UUIDs in lower case.
+"""Operations on checkouts: of the API, of staff, and of sandboxes. Ids are canonical UUIDs in lower case.
 
 A checkout is created in two transactions with the call of Stripe between them: `create` makes the pending booking,
-`record_intent` stores what Stripe has made for it. The idempotency key of that call follows from the booking, so that a
-process which dies in between, or a client which asks again, leaves one intent.
+`record_intent` stores the intent that Stripe has made for it. The idempotency key of that call follows from the
+booking: a process that dies in between, or a client that repeats its request, leaves one intent.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core import bookings, payments
+from booking_core import bookings, organizations, payments
 from booking_core.base.clock import HOUR
 from booking_core.base.context import Actor, Caller
-from booking_core.base.errors import Conflict, NotFound, Unprocessable
-from booking_core.bookings import storefront
+from booking_core.base.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.bookings import changes, storefront
 from booking_core.bookings.checkouts import rules, store
-from booking_core.bookings.checkouts.rules import SEALED_FOR, UNPAID, IntentRow, IntentStatus
+from booking_core.bookings.checkouts.applying import apply
+from booking_core.bookings.checkouts.rules import (
+    SEALED_FOR,
+    UNPAID,
+    IntentRow,
+    IntentState,
+    IntentStatus,
+    IntentUpdate,
+    RefundUpdate,
+)
+from booking_core.bookings.rules import money
 from booking_core.db.engine import Tx
+from booking_core.models.base import multi_line
 from booking_core.models.bookings import BookingSource, BookingStatus, PaymentSource
 from booking_core.models.checkouts import CheckoutCreate
-from booking_core.payments import stripe_accounts
+from booking_core.models.sandbox import SandboxPaymentStatus
+from booking_core.payments import SandboxCard, stripe_accounts
 from booking_core.payments.stripe_accounts import StripeAccount
+from booking_core.records import timeline
+from booking_core.records.timeline import TimelineKind
 
 RETRYABLE = 20 * HOUR
-"""Stripe forgets an idempotency key after a day: behind this no intent is asked for again."""
+"""Stripe forgets an idempotency key after a day: after this time no intent is made."""
+NOTE_LENGTH_MAX = 500
+_DECLINED = "card_declined"
+
+# The API -------------------------------------------------------------------------------------------------------------
 
 
 def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
@@ -42,9 +59,25 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
     def check_due(amount_minor: int, currency: str) -> None:
         if amount_minor and not can_charge:
             raise stripe_accounts.not_configured()
-        _require_chargeable(amount_minor, currency)
+        if amount_minor % (unit := payments.gateway_unit(currency)):
+            message = f"Cards are charged in steps of {unit} minor units of {currency}."
+            raise Unprocessable.at("guests", message, "amount_not_chargeable")
 
-    shown = storefront.check_out(tx, caller, _order(request), check_due=check_due)
+    order = storefront.Checkout(
+        departure_id=request.departure_id,
+        guests=request.guests,
+        customer=request.customer,
+        add_ons=request.add_ons,
+        note=request.note,
+        gift_card_code=request.gift_card_code,
+        locale=request.locale,
+        hold_id=request.hold_id,
+        external_reference=request.external_reference,
+        external_reference_unique=request.external_reference_unique,
+        metadata=request.metadata,
+        check_due=check_due,
+    )
+    shown = storefront.check_out(tx, caller, order)
     booking = orjson.loads(shown)
     if booking["status"] == BookingStatus.PENDING:
         total = booking["totals"]["total"]
@@ -53,30 +86,7 @@ def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
     return shown
 
 
-def _order(request: CheckoutCreate) -> storefront.Checkout:
-    return storefront.Checkout(
-        departure_id=request.departure_id,
-        guests=request.guests,
-        customer=request.customer,
-        add_ons=request.add_ons or (),
-        note=request.note,
-        gift_card_code=request.gift_card_code,
-        locale=request.locale,
-        hold_id=request.hold_id,
-        external_reference=request.external_reference,
-        external_reference_unique=request.external_reference_unique,
-        metadata=request.metadata,
-    )
-
-
-def _require_chargeable(amount_minor: int, currency: str) -> None:
-    if amount_minor % payments.gateway_unit(currency):
-        message = f"Cards are charged in steps of {payments.gateway_unit(currency)} minor units of {currency}."
-        raise Unprocessable.at("guests", message, "amount_not_chargeable")
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """The intent of a checkout, and the account that takes its payment."""
 
     row: IntentRow
@@ -135,14 +145,13 @@ def record_intent(tx: Tx, actor: Actor, booking_id: str, intent_id: str, client_
         NotFound: the booking is no checkout.
     """
     organization_id = actor.organization.id
-    bookings.lock(tx, actor, booking_id)
-    booking = store.pending(tx, organization_id, booking_id)
+    booking = changes.lock(tx, actor, booking_id)
     row = store.lock(tx, organization_id, booking_id)
-    if row is None or booking is None:
+    if row is None:
         raise NotFound("There is no such checkout.")
     if row.client_secret_sealed is not None:
         return row
-    expires_at = booking.expires_at or actor.at
+    expires_at = booking.details.expires_at or actor.at
     is_waiting = row.status == IntentStatus.REQUESTED
     changed = row._replace(
         intent_id=intent_id,
@@ -159,7 +168,7 @@ def record_intent(tx: Tx, actor: Actor, booking_id: str, intent_id: str, client_
 def refuse_intent(tx: Tx, actor: Actor, booking_id: str, code: str) -> None:
     """Record that Stripe makes no intent for a checkout, and let its booking expire at once."""
     organization_id = actor.organization.id
-    booking = bookings.lock(tx, actor, booking_id)
+    booking = changes.lock(tx, actor, booking_id)
     row = store.lock(tx, organization_id, booking_id)
     if row is None or row.status != IntentStatus.REQUESTED:
         return
@@ -200,6 +209,148 @@ def present(actor: Actor, row: IntentRow, account: StripeAccount | None) -> dict
         "intent_id": row.intent_id,
         "client_secret": secret,
         "publishable_key": account.publishable_key if account else None,
-        "amount": {"amount_minor": row.amount_minor, "currency": row.currency},
+        "amount": money(row.amount_minor, row.currency),
         "expires_at": None if row.expires_at is None else actor.organization.zone.iso(row.expires_at),
     }
+
+
+# For staff: payments that wait for a person ---------------------------------------------------------------------------
+
+
+def find_intents(tx: Tx, actor: Actor, *, state: str | None = None, limit: int) -> list[dict[str, Any]]:
+    """Return payments at Stripe, the last changed first.
+
+    Args:
+        state: `needs_review`, `disputed`, or `waiting` for both; by default all.
+    """
+    return [_present_for_staff(actor, *each) for each in store.find(tx, actor.organization.id, state, limit)]
+
+
+def _present_for_staff(actor: Actor, row: IntentRow, booking: Any) -> dict[str, Any]:
+    """Return a payment at Stripe as JSON-ready values for staff."""
+    number, status, payment_status = booking
+    dispute = None
+    if row.dispute_id is not None:
+        dispute = {
+            "id": row.dispute_id,
+            "status": row.dispute_status,
+            "reason": row.dispute_reason,
+            "amount": money(row.disputed_minor or 0, row.currency),
+            "is_closed": row.dispute_closed_at is not None,
+        }
+    return {
+        "booking_id": row.booking_id,
+        "booking_number": number,
+        "booking_status": status,
+        "payment_status": payment_status,
+        "payment_intent": row.intent_id,
+        "status": row.status,
+        "reason": row.last_error,
+        "amount": money(row.amount_minor, row.currency),
+        "refunded_elsewhere": money(row.returned_minor, row.currency),
+        "dispute": dispute,
+        "updated_at": actor.organization.zone.iso(row.updated_at),
+    }
+
+
+def resolve(tx: Tx, actor: Actor, booking_id: str, *, note: str) -> dict[str, Any]:
+    """Close the review of a payment: staff has refunded it at Stripe, or decided otherwise, and says how.
+
+    Raises:
+        NotFound: the organization has no such booking, or it has no payment at Stripe.
+        Conflict: `not_in_review`.
+        Malformed: there is no note, or it is too long or not printable.
+    """
+    note = note.strip()
+    try:
+        multi_line(note)
+    except ValueError as error:
+        raise Malformed.at("note", str(error), "format") from None
+    if not 0 < len(note) <= NOTE_LENGTH_MAX:
+        raise Malformed.at("note", f"must have 1 to {NOTE_LENGTH_MAX} characters", "length")
+    booking = changes.lock(tx, actor, booking_id)
+    row = store.lock(tx, actor.organization.id, booking_id)
+    if row is None:
+        raise NotFound("The booking has no payment at Stripe.")
+    if row.status != IntentStatus.NEEDS_REVIEW:
+        raise Conflict("not_in_review", "The payment waits for no review.")
+    changed = row._replace(status=IntentStatus.RESOLVED, updated_at=actor.at)
+    store.change(tx, actor.organization.id, changed)
+    timeline.note(
+        tx,
+        actor.organization.id,
+        TimelineKind.PAYMENT_REVIEWED,
+        at=actor.at,
+        customer_id=booking.details.customer_id,
+        booking_id=booking_id,
+        reason=row.last_error,
+        note=note,
+    )
+    found = booking.row
+    return _present_for_staff(actor, changed, (found.booking_number, found.status, found.payment_status))
+
+
+# Sandboxes: checkouts are paid by a test card, as a guest does at Stripe, and nothing is charged ----------------------
+
+
+def pay_in_sandbox(tx: Tx, caller: Caller, booking_id: str, card: SandboxCard) -> dict[str, Any]:
+    """Pay for a checkout of the caller's sandbox, and return the payment as JSON-ready values.
+
+    It has the effects of Stripe's webhook, at once: the booking is confirmed, or the decline is recorded. A payment
+    behind the end of the checkout is returned (decision 0012), until the worker has canceled the intent.
+
+    Raises:
+        Conflict: `not_a_sandbox`; `paid_already`; `checkout_expired`: the intent was canceled.
+        NotFound: the organization has no such checkout.
+    """
+    organizations.require_sandbox(caller.organization)
+    row = _lock_payable(tx, caller, booking_id)
+    store.change(tx, caller.organization.id, row._replace(test_card=card.value, updated_at=caller.at))
+    is_declined = card is SandboxCard.DECLINED
+    apply(tx, caller, _update(caller, row, card))
+    status = SandboxPaymentStatus.DECLINED if is_declined else SandboxPaymentStatus.SUCCEEDED
+    shown = get(tx, caller, booking_id)
+    return {"status": status.value, "error": _DECLINED if is_declined else None, "checkout": shown}
+
+
+def _lock_payable(tx: Tx, actor: Actor, booking_id: str) -> IntentRow:
+    changes.lock(tx, actor, booking_id)
+    payments.lock(tx, actor, booking_id)
+    row = store.lock(tx, actor.organization.id, booking_id)
+    if row is None or row.intent_id is None:
+        raise NotFound("There is no such checkout.")
+    if row.status == IntentStatus.SUCCEEDED:
+        raise Conflict("paid_already", "The checkout is paid.")
+    if row.status not in UNPAID:
+        raise expired()
+    return row
+
+
+def _update(actor: Actor, row: IntentRow, card: SandboxCard) -> IntentUpdate:
+    assert row.intent_id is not None
+    is_declined = card is SandboxCard.DECLINED
+    return IntentUpdate(
+        intent_id=row.intent_id,
+        state=IntentState.DECLINED if is_declined else IntentState.SUCCEEDED,
+        organization_id=actor.organization.id,
+        booking_id=row.booking_id,
+        received_minor=0 if is_declined else row.amount_minor,
+        currency=row.currency,
+        error=_DECLINED if is_declined else None,
+        refunds=_whole_refund(row.intent_id, row) if card is SandboxCard.DASHBOARD_REFUND else None,
+    )
+
+
+def _whole_refund(intent_id: str, row: IntentRow) -> RefundUpdate:
+    refund_id = f"re_test_{row.booking_id.replace('-', '')}"
+    return RefundUpdate(intent_id=intent_id, refunded_minor=row.amount_minor, is_whole=True, refund_id=refund_id)
+
+
+def sandbox_card_of(tx: Tx, organization_id: str, booking_id: str, payment_intent: str) -> SandboxCard:
+    """Return the test card of a payment; the card whose refunds succeed where none is known."""
+    named = payments.sandbox_card_of(payment_intent)
+    if named is not None:
+        return named
+    row = store.get(tx, organization_id, booking_id)
+    known = row.test_card if row else None
+    return SandboxCard(known) if known in set(SandboxCard) else SandboxCard.VISA

@@ -30,7 +30,7 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> IntentRow | None:
-    """Lock the intent of a booking, behind the booking and its payment."""
+    """Lock the intent of a booking, after the booking and its payment."""
     row = tx.first(_LOCK, organization_id=organization_id, booking_id=booking_id)
     return IntentRow._make(row) if row else None
 
@@ -141,7 +141,7 @@ LEASE = Update(
 
 
 def due(tx: Tx, organization_id: str, booking_ids: Iterable[str]) -> list[DueCheck]:
-    """Return those of the intents that are due; on PostgreSQL it locks them and skips locked ones."""
+    """Return the intents that are due; on PostgreSQL it locks them and skips locked ones."""
     wanted = as_json({"id": each} for each in booking_ids)
     return [DueCheck._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)]
 

@@ -7,20 +7,20 @@ from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_
 from sqlalchemy.engine import Dialect
 
 from booking_core.base.clock import END_OF_TIME, HOUR
-from booking_core.bookings.store.departures import CONFIRMED_SEATS
-from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, BookingDetails
+from booking_core.bookings.store import CONFIRMED_SEATS, LIMIT, LIVE, LOCKED, OF_EXPERIENCE, PENDING, BookingDetails
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID, DueRow, DueRows, Owner, Page
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us
 from booking_core.db.tables import Id, bookings, departures, experiences
 
+_OWNER = bindparam("organization_id", type_=Id)
 EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PENDING,))
 
 
 def _lock_expired(dialect: Dialect) -> Any:
-    """Build the statement that locks expired bookings, and skips those of a payment in progress."""
-    mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
+    """Build the statement that locks expired bookings, and skips bookings that are being paid."""
+    mine = bookings.c.organization_id == _OWNER
     due = (mine, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
     return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
 
@@ -29,14 +29,14 @@ _LOCK_EXPIRED = Statement(_lock_expired)
 
 
 def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
-    """Lock those of the bookings that are still pending and expired, by id, and skip locked ones."""
+    """Lock the bookings that are still pending and expired, by id, and skip locked ones."""
     wanted = as_json({"id": each} for each in booking_ids)
     found = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted)
     return [BookingDetails._make(row) for row in found]
 
 
 def _try_lock_departures(dialect: Dialect) -> Any:
-    mine = departures.c.organization_id == bindparam("organization_id", type_=Id)
+    mine = departures.c.organization_id == _OWNER
     wanted = select(departures.c.id).where(mine, in_rows(dialect, departures.c.id, "wanted", "id"))
     return wanted.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
 
@@ -51,13 +51,7 @@ def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[st
 
 
 _IS_CANCELLING = (departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
-CANCELLING = DueRows(
-    departures,
-    departures.c.starts_at,
-    departures.c.id,
-    lambda _: _IS_CANCELLING,
-    ahead=END_OF_TIME,
-)
+CANCELLING = DueRows(departures, departures.c.starts_at, departures.c.id, lambda _: _IS_CANCELLING, ahead=END_OF_TIME)
 """Cancelled departures with bookings that are still to be cancelled, the first to start first, also in the future."""
 
 
@@ -80,14 +74,14 @@ def _organizations_with_minimum(_: Dialect) -> Any:
 
 def _window(dialect: Dialect) -> Select[Any]:
     """Select a page of the departures of an organization that start within its longest lead, along their index."""
-    mine, start = departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.starts_at
+    mine, start = departures.c.organization_id == _OWNER, departures.c.starts_at
     now = select(now_us(dialect)).scalar_subquery()
     lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
     longest = (
         select(func.max(lead) * literal_column(str(HOUR), type_=BigInteger))
         .join_from(experiences, tables.organizations, tables.organizations.c.id == experiences.c.organization_id)
         .where(
-            experiences.c.organization_id == bindparam("organization_id", type_=Id),
+            experiences.c.organization_id == _OWNER,
             experiences.c.min_participants.is_not(None),
         )
         .scalar_subquery()
@@ -175,16 +169,9 @@ class ClosedDepartures:
 
 _MINIMUM = Statement(
     select(experiences.c.min_participants)
-    .join_from(
-        departures,
-        experiences,
-        and_(
-            experiences.c.organization_id == departures.c.organization_id,
-            experiences.c.id == departures.c.experience_id,
-        ),
-    )
+    .join_from(departures, experiences, OF_EXPERIENCE)
     .where(
-        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.organization_id == _OWNER,
         departures.c.id == bindparam("departure_id", type_=Id),
         departures.c.minimum_checked_at.is_(None),
     )

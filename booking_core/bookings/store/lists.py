@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Text, and_, bindparam, func, literal_column, select, tuple_
 
-from booking_core.bookings.store.rows import OWN, shown
+from booking_core.bookings.store import OWN, shown
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement

@@ -13,12 +13,7 @@ from booking_core import bookings
 from booking_core.base.clock import MINUTE
 from booking_core.bookings import cancel_batches
 from booking_core.db import tables
-from booking_core.models.bookings import CancelReason, PaymentMode
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
+from booking_core.models.bookings import CancelReason
 
 
 @pytest.fixture
@@ -47,7 +42,6 @@ def test_its_bookings_are_cancelled_with_it(ops: Operations, world: World, depar
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
-    assert world.examine() == []
 
 
 def test_a_cancelled_departure_is_cancelled_once(ops: Operations, world: World, departure: str) -> None:
@@ -74,7 +68,6 @@ def test_many_bookings_are_cancelled_in_batches(
     assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
     assert world.row(tables.departures, departure)["cancelling"] is None
     assert ops.event_types().count("booking.cancelled") == 8
-    assert world.examine() == []
 
 
 def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, world: World, departure: str) -> None:
@@ -87,15 +80,6 @@ def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, wor
     ops.cancel_next_batch()
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000
     assert statuses(world) == ["cancelled"] * 6
-    assert world.examine() == []
-
-
-def test_what_cards_paid_is_owed_back(ops: Operations, world: World, departure: str) -> None:
-    for _ in range(2):
-        ops.pay(ops.check_out(departure)["id"])
-    ops.book(departure, payment=PaymentMode.PAY_ON_SITE)
-    ops.cancel_departure(departure)
-    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [89000, 89000]
 
 
 def test_guests_of_a_departure_that_is_cancelled_late_get_all_back(ops: Operations, world: World) -> None:
@@ -109,7 +93,6 @@ def test_guests_of_a_departure_that_is_cancelled_late_get_all_back(ops: Operatio
     assert [(refund["booking_id"], refund["amount_minor"]) for refund in world.rows(tables.refunds)] == [
         (returned, 89000)
     ]
-    assert world.examine() == []
 
 
 def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
@@ -135,7 +118,6 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
     ops.cancel_next_batch()
     assert statuses(world) == ["cancelled"] * 3
     assert ops.event_types().count("booking.cancelled") == 3
-    assert world.examine() == []
 
 
 # Batch by batch, by whoever asks ---------------------------------------------------------------------------------
@@ -169,7 +151,6 @@ def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
     assert sorted(row["booking_id"] for row in world.rows(tables.refunds)) == sorted(made)
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
-    assert world.examine() == []
 
 
 def test_the_reason_that_was_given_first_holds_for_all(
@@ -231,7 +212,6 @@ def test_a_pending_booking_does_not_count_and_is_waited_for(strict: Operations) 
     strict.cancel(pending["id"])
     strict.cancel_under_minimum()
     assert statuses(world) == ["cancelled", "cancelled"]
-    assert world.examine() == []
 
 
 def test_enough_confirmed_seats_settle_it_whatever_is_pending(strict: Operations) -> None:
@@ -249,18 +229,6 @@ def test_enough_confirmed_seats_settle_it_whatever_is_pending(strict: Operations
     with nothing_changes(world):
         strict.cancel_under_minimum()
     assert statuses(world) == ["cancelled", "cancelled", "confirmed"]
-
-
-def test_it_is_counted_once_who_cancels_later_does_not_cancel_it_for_others(strict: Operations) -> None:
-    world, departure = strict.world, leaving(strict)
-    strict.book(departure, 2)
-    late = strict.book(departure, 2)
-    world.clock.advance(2 * DAY - 2 * HOUR)
-    strict.cancel_under_minimum()
-    strict.cancel(late["id"])
-    with nothing_changes(world):
-        strict.cancel_under_minimum()
-    assert statuses(world) == ["cancelled", "confirmed"]
 
 
 @pytest.mark.parametrize("case", ["switched off", "no minimum", "long begun", "cancelled", "other lead"])
@@ -288,7 +256,6 @@ def test_a_departure_that_staff_closed_or_nobody_booked_is_cancelled_too(strict:
     world.clock.advance(2 * DAY - 2 * HOUR)
     strict.cancel_under_minimum()
     assert [world.row(tables.departures, each)["status"] for each in (closed, empty)] == ["cancelled", "cancelled"]
-    assert world.examine() == []
 
 
 def test_without_lead_time_it_is_counted_at_the_start(new_world: Callable[..., World]) -> None:

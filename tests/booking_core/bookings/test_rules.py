@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
+from support.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON
 
 from booking_core.base import tokens
 from booking_core.base.clock import zone
@@ -16,10 +16,9 @@ from booking_core.base.context import Installation, Organization
 from booking_core.base.errors import Malformed, Unprocessable
 from booking_core.base.guest_links import ManageLinks
 from booking_core.base.tokens import SecretKeys
-from booking_core.bookings import cancellation_terms, pricing, rules
-from booking_core.bookings.rules import BookingRow
+from booking_core.bookings import capacity, pricing, queries, rules
+from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import ShownBooking
-from booking_core.catalogue import experiences
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 
@@ -49,22 +48,32 @@ ORGANIZATION = Organization(
 Lines = list[tuple[str, int]]
 
 
+def leaving(**over: Any) -> LockedDeparture:
+    """Return a departure of ten seats, tomorrow."""
+    columns: dict[str, Any] = dict.fromkeys(LockedDeparture._fields)
+    own = {"starts_at": NOON + DAY, "status": "open", "seats_total": 10, "seats_taken": 0}
+    return LockedDeparture(**(columns | own | {"currency": "NOK", "price_tiers": TIERS, "add_ons": ADD_ONS} | over))
+
+
+DEPARTURE = leaving()
+
+
 def priced(
-    offered: pricing.Offer, guests: Lines, add_ons: Lines | None = None, of: Organization = ORGANIZATION
+    guests: Lines,
+    add_ons: Lines | None = None,
+    *,
+    at: LockedDeparture = DEPARTURE,
+    of: Organization = ORGANIZATION,
 ) -> pricing.Quote:
     seated = [GuestLineInput(tier_id=tier, count=count) for tier, count in guests]
-    return pricing.quote(of, offered, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])
-
-
-def quoted(guests: Lines, add_ons: Lines | None = None) -> pricing.Quote:
-    return priced(pricing.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS), guests, add_ons)
+    return pricing.quote(of, at, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])
 
 
 # Prices and seats ------------------------------------------------------------------------------------------------
 
 
 def test_lines_are_priced_and_seated_by_their_tier() -> None:
-    quote = quoted([("adult", 3), ("family", 2)], [("drysuit", 4)])
+    quote = priced([("adult", 3), ("family", 2)], [("drysuit", 4)])
     assert quote.seats == 3 + 2 * 4
     assert quote.subtotal_minor == 3 * 89000 + 2 * 250000 + 4 * 15000
     assert [line["tier_label"] for line in orjson.loads(quote.guests)] == ["Adult", "Family"]
@@ -72,14 +81,14 @@ def test_lines_are_priced_and_seated_by_their_tier() -> None:
 
 
 def test_the_same_tier_on_two_lines_is_summed_and_kept_as_sent() -> None:
-    quote = quoted([("adult", 1), ("family", 1), ("adult", 2)])
+    quote = priced([("adult", 1), ("family", 1), ("adult", 2)])
     assert quote.seats == 7
     assert [line["count"] for line in orjson.loads(quote.guests)] == [1, 1, 2]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["adult", "family"]), st.integers(1, 2**31 - 1)), min_size=1, max_size=100))
 def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -> None:
-    quote = quoted(guests)
+    quote = priced(guests)
     assert quote.seats == sum(count * {"adult": 1, "family": 4}[tier] for tier, count in guests)
     lines = orjson.loads(quote.guests)
     assert quote.subtotal_minor == sum(line["count"] * line["unit_price"]["amount_minor"] for line in lines)
@@ -88,10 +97,9 @@ def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -
 def test_a_sum_beyond_64_bits_is_refused() -> None:
     price = AMOUNT_MINOR_MAX // 2
     dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
-    offered = pricing.offer("NOK", experiences.tiers(dear, None), "[]")
-    assert priced(offered, [("adult", 2)]).subtotal_minor == 2 * price
+    assert priced([("adult", 2)], at=leaving(price_tiers=dear)).subtotal_minor == 2 * price
     with pytest.raises(Unprocessable) as refusal:
-        priced(offered, [("adult", 3)])
+        priced([("adult", 3)], at=leaving(price_tiers=dear))
     assert refusal.value.details[0].reason == "amount_overflow"
 
 
@@ -107,25 +115,21 @@ def test_what_is_not_offered_is_refused_by_name(
     guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None, field: str, reason: str
 ) -> None:
     with pytest.raises(Unprocessable) as refusal:
-        quoted(guests, add_ons)
+        priced(guests, add_ons)
     (detail,) = refusal.value.details
     assert (detail.field, detail.reason) == (field, reason)
 
 
 def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
-    without, offered = (
-        replace(ORGANIZATION, add_ons_app=False),
-        pricing.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS),
-    )
-    assert priced(offered, [("adult", 1)], [], of=without).subtotal_minor == 89000
+    without = replace(ORGANIZATION, add_ons_app=False)
+    assert priced([("adult", 1)], [], of=without).subtotal_minor == 89000
     with pytest.raises(Unprocessable) as refusal:
-        priced(offered, [("adult", 1)], [("drysuit", 1)], of=without)
+        priced([("adult", 1)], [("drysuit", 1)], of=without)
     assert refusal.value.details[0].reason == "add_ons_app_disabled"
 
 
 def test_an_experience_without_tiers_sells_one_called_standard() -> None:
-    offered = pricing.offer("JPY", experiences.tiers("[]", 8000), "[]")
-    quote = priced(offered, [("standard", 3)])
+    quote = priced([("standard", 3)], at=leaving(price_tiers="[]", price_minor=8000, currency="JPY"))
     assert (quote.seats, quote.subtotal_minor) == (3, 24000)
     (line,) = orjson.loads(quote.guests)
     assert line["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
@@ -134,7 +138,60 @@ def test_an_experience_without_tiers_sells_one_called_standard() -> None:
 
 def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
     with pytest.raises(Unprocessable):
-        priced(pricing.offer("JPY", experiences.tiers("[]", None), "[]"), [("standard", 1)])
+        priced([("standard", 1)], at=leaving(price_tiers="[]"))
+
+
+# What can be booked (decision B4) --------------------------------------------------------------------------------
+
+CANCELLED, CLOSED, STARTED = "departure_cancelled", "departure_closed", "departure_started"
+
+
+@pytest.mark.parametrize(
+    ("columns", "before", "expected"),
+    [
+        pytest.param({}, 1, [], id="until the instant it starts"),
+        pytest.param({}, 0, [STARTED], id="started"),
+        pytest.param({"status": "closed"}, HOUR, [CLOSED], id="closed by staff"),
+        pytest.param({"status": "cancelled"}, HOUR, [CANCELLED], id="cancelled"),
+        pytest.param({"status": "cancelled"}, 0, [CANCELLED, STARTED], id="cancelled and started"),
+        pytest.param({"hours_before_booking_closes": 3}, 3 * HOUR + 1, [], id="before its lead time"),
+        pytest.param({"hours_before_booking_closes": 3}, 3 * HOUR, [CLOSED], id="within its lead time"),
+        pytest.param({"hours_before_booking_closes": 3}, 0, [STARTED], id="started within its lead time"),
+        pytest.param({"hours_before_booking_closes": 3, "status": "closed"}, HOUR, [CLOSED] * 2, id="closed twice"),
+    ],
+)
+def test_a_departure_is_booked_before_it_starts_and_closes(
+    columns: dict[str, Any], before: int, expected: list[str]
+) -> None:
+    at = NOON + DAY - before
+    found = capacity.refusals(leaving(**columns), ORGANIZATION, at)
+    assert [each.reason for each in found] == expected
+    late = capacity.refusals(leaving(**columns), ORGANIZATION, at, for_sale=False)
+    assert [each.reason for each in late] == [reason for reason in expected if reason != CLOSED]
+
+
+def test_the_lead_time_of_the_organization_is_that_of_departures_without_one() -> None:
+    organization, at = replace(ORGANIZATION, hours_before_booking_closes=2), NOON + DAY - HOUR
+    assert [each.reason for each in capacity.refusals(DEPARTURE, organization, at)] == [CLOSED]
+    assert capacity.refusals(leaving(hours_before_booking_closes=0), organization, at) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "held", "sold", "wanted", "left"),
+    [
+        (0, 0, 0, 10, None),
+        (0, 0, 0, 11, 10),
+        (4, 3, 2, 1, None),
+        (4, 3, 2, 2, 1),
+        (10, 0, 0, 0, None),
+        (12, 0, 0, 1, 0),
+    ],
+)
+def test_seats_that_are_taken_held_or_just_sold_are_not_available(
+    taken: int, held: int, sold: int, wanted: int, left: int | None
+) -> None:
+    refused = capacity.refusals_of_seats(leaving(seats_taken=taken), wanted, seats_held=held, seats_sold=sold)
+    assert [each.seats_available for each in refused] == ([] if left is None else [left])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------
@@ -209,7 +266,7 @@ def row(**over: Any) -> BookingRow:
             "guest_name": "Ada",
             "guest_email": "ada@example.com",
             "guest_phone": None,
-            "guests": quoted([("adult", 1)]).guests,
+            "guests": priced([("adult", 1)]).guests,
             "add_ons": "[]",
             "currency": "NOK",
             "subtotal_minor": 89000,
@@ -265,7 +322,7 @@ def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
         {},
         {"booking_number": None, "source": None, "guest_name": None, "guest_email": None, "guests": "[]"},
         {"ends_at": NOON + 2 * DAY, "note": "Two\nlines", "status": "cancelled", "guest_phone": "+47 900"},
-        {"ends_at": None, "duration_minutes": None, "add_ons": quoted([("adult", 1)], [("drysuit", 2)]).add_ons},
+        {"ends_at": None, "duration_minutes": None, "add_ons": priced([("adult", 1)], [("drysuit", 2)]).add_ons},
     ],
 )
 def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
@@ -284,7 +341,7 @@ def test_the_terms_of_like_bookings_are_those_of_their_organizations() -> None:
     ]
     bookings = [row(), row(status="cancelled"), row(starts_at=NOON + DAY // 3), row(currency="SEK")]
     rendered = {
-        cancellation_terms.renderer(each, NOON)(ShownBooking(booking, 0, None))
+        queries.render_terms(ShownBooking(booking, 0, None), each, NOON)
         for each in (ORGANIZATION, *others, replace(ORGANIZATION))
         for booking in bookings
     }

@@ -19,11 +19,6 @@ from booking_core.models.pages import Order
 
 
 @pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
 def departure(world: World) -> str:
     return world.departure(world.experience(), seats=50)
 

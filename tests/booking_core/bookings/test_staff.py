@@ -14,21 +14,11 @@ from booking_core import bookings
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import NotFound
 from booking_core.db import tables
-from booking_core.models.bookings import AddOnInput, Booking, BookingSource, CancelReason, PaymentMode, RefundMode
+from booking_core.models.bookings import Booking, BookingSource, CancelReason, PaymentMode
 from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
 
 
 # Booked ----------------------------------------------------------------------------------------------------------
@@ -58,7 +48,6 @@ def test_a_booking_by_staff_leaves_what_one_of_the_api_leaves(
         == ["booking_confirmation_mail", "staff_booking_mail"]
     )
     assert ops.noted(mine["id"]) == ops.noted(other["id"]) == ["booking_created"]
-    assert world.examine() == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +77,6 @@ def test_the_fee_is_of_what_is_paid_on_site(new_world: Callable[..., World]) -> 
     booking = ops.book(departure, payment=PaymentMode.PAY_ON_SITE, gift_card_code=code, discount_minor=9000)
     assert booking["totals"]["total"]["amount_minor"] == 40000
     assert ops.booking(booking["id"])["on_site_fee_minor"] == 4000
-    assert world.examine() == []
 
 
 def test_a_gift_card_is_redeemed_between_created_and_confirmed(ops: Operations, world: World, departure: str) -> None:
@@ -97,7 +85,6 @@ def test_a_gift_card_is_redeemed_between_created_and_confirmed(ops: Operations, 
     assert booking["payment"]["method"] == "invoice"
     assert ops.event_types()[2:] == ["booking.created", "gift_card.redeemed", "booking.confirmed"]
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 0
-    assert world.examine() == []
 
 
 def test_flags_suppress_mails(ops: Operations, new_world: Callable[..., World], departure: str) -> None:
@@ -106,28 +93,6 @@ def test_flags_suppress_mails(ops: Operations, new_world: Callable[..., World], 
     deaf = Operations(new_world(notify_staff=False))
     booking = deaf.book(deaf.world.departure(deaf.world.experience()))
     assert deaf.outbox_kinds(booking["id"]) == ["booking_confirmation_mail"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "over", "refusal"),
-    [
-        ({"status": "cancelled", "starts_at": 1}, {"count": 99}, ("conflict", "departure_cancelled")),
-        ({"status": "closed", "starts_at": 1}, {"count": 99}, ("conflict", "departure_closed")),
-        ({"starts_at": 1}, {"count": 99}, ("conflict", "departure_started")),
-        ({}, {"count": 99, "add_ons": [AddOnInput(id="yacht", count=1)]}, ("validation_failed", "unknown_add_on")),
-        ({}, {"count": 99}, ("insufficient_capacity", None)),
-        ({}, {"discount_minor": 89001}, ("validation_failed", "discount_too_large")),
-        ({}, {"gift_card_code": "NOSUCHCARD"}, ("validation_failed", "gift_card_unknown")),
-    ],
-)
-def test_a_refused_booking_changes_nothing(
-    ops: Operations, world: World, columns: dict[str, Any], over: dict[str, Any], refusal: tuple[str, str | None]
-) -> None:
-    departure = world.departure(world.experience(), seats=5, **columns)
-    with nothing_changes(world):
-        assert ops.refusal(ops.book, departure, **over) == refusal
-        assert ops.refusal(ops.book, UNKNOWN)[0] == "not_found"
-    assert ops.event_types() == []
 
 
 # Confirmed -------------------------------------------------------------------------------------------------------
@@ -146,7 +111,6 @@ def test_staff_confirms_a_pending_booking_once(ops: Operations, world: World, de
     with nothing_changes(world):
         assert ops.confirm(booking["id"]) == confirmed
         ops.abandon_due()
-    assert world.examine() == []
 
 
 def test_a_cancelled_booking_is_not_confirmed(ops: Operations, world: World, departure: str) -> None:
@@ -192,7 +156,6 @@ def test_a_cancellation_tells_its_reason_and_gives_the_seats_back(
     assert ops.events()[-1]["data"] == {"object": as_published(cancelled), "reason": reason}
     assert ops.taken(departure) == 0
     assert ops.noted(booking["id"]) == ["booking_cancelled", "booking_created"]
-    assert world.examine() == []
 
 
 def test_only_what_was_never_confirmed_is_abandoned(ops: Operations, world: World, departure: str) -> None:
@@ -201,7 +164,6 @@ def test_only_what_was_never_confirmed_is_abandoned(ops: Operations, world: Worl
         assert ops.refusal(ops.cancel, confirmed["id"], CancelReason.ABANDONED) == ("conflict", "booking_confirmed")
     ops.cancel(pending["id"], CancelReason.ABANDONED)
     assert ops.booking(pending["id"])["cancel_reason"] == "abandoned"
-    assert world.examine() == []
 
 
 def test_cancelling_again_changes_nothing(ops: Operations, world: World, departure: str) -> None:
@@ -212,25 +174,22 @@ def test_cancelling_again_changes_nothing(ops: Operations, world: World, departu
         assert ops.cancel(booking["id"], CancelReason.CUSTOMER) == cancelled
 
 
-def test_guest_and_staff_are_notified_whatever_was_said_of_the_notice_of_the_creation(
-    ops: Operations, new_world: Callable[..., World], departure: str
+@pytest.mark.parametrize(
+    ("verb", "kinds"),
+    [
+        ("cancel", ["booking_cancellation_mail", "staff_cancellation_mail"]),
+        ("reschedule", ["booking_rescheduling_mail", "staff_rescheduling_mail"]),
+    ],
+)
+@pytest.mark.parametrize("notify_staff", [True, False])
+def test_guest_and_staff_hear_of_a_change_whatever_was_said_of_the_notice_of_the_creation(
+    new_world: Callable[..., World], verb: str, kinds: list[str], notify_staff: bool
 ) -> None:
-    both, quiet = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
-    for each in (both, quiet):
-        ops.cancel(each["id"])
-    assert "staff_cancellation_mail" in ops.outbox_kinds(both["id"])
-    assert ops.outbox_kinds(quiet["id"]) == ["booking_cancellation_mail", "staff_cancellation_mail"]
-    deaf = Operations(new_world(notify_staff=False))
-    booking = deaf.book(deaf.world.departure(deaf.world.experience()))
-    deaf.cancel(booking["id"])
-    assert deaf.outbox_kinds(booking["id"]) == ["booking_cancellation_mail", "booking_confirmation_mail"]
-
-
-def test_past_departures_can_be_cancelled(ops: Operations, world: World, departure: str) -> None:
-    booking = ops.book(departure)
-    world.clock.advance(30 * DAY)
-    assert ops.cancel(booking["id"])["status"] == "cancelled"
-    assert world.examine() == []
+    world = new_world(notify_staff=notify_staff)
+    ops, first, second = Operations(world), *(world.departure(world.experience()) for _ in range(2))
+    booking = ops.book(first, notify_staff=False, send_confirmation_email=False)
+    getattr(ops, verb)(booking["id"], *([second] if verb == "reschedule" else []))
+    assert ops.outbox_kinds(booking["id"]) == kinds[: 1 + notify_staff]
 
 
 def test_a_gift_card_gets_its_part_back_once(ops: Operations, world: World, departure: str) -> None:
@@ -240,7 +199,6 @@ def test_a_gift_card_gets_its_part_back_once(ops: Operations, world: World, depa
         ops.cancel(booking["id"])
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000
     assert sorted(row["amount_minor"] for row in world.rows(tables.gift_card_entries)) == [-50000, 50000]
-    assert world.examine() == []
 
 
 # Its money -------------------------------------------------------------------------------------------------------
@@ -262,29 +220,6 @@ def test_a_booking_paid_by_card_is_refunded_once_under_the_policy(
     (refund,) = world.rows(tables.refunds)
     assert (refund["booking_id"], refund["amount_minor"], refund["status"]) == (booking_id, 89000, "requested")
     assert ops.noted(booking_id).count("refund_requested") == 1
-    assert world.examine() == []
-
-
-def test_late_the_policy_keeps_its_part(new_world: Callable[..., World]) -> None:
-    world = new_world(refund_late_percent=50)
-    ops = Operations(world)
-    booking_id = paid(ops, world.departure(world.experience()))
-    world.clock.advance(DAY + 1)
-    ops.cancel(booking_id)
-    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [44500]
-
-
-def test_with_refund_none_the_money_is_kept(ops: Operations, world: World, departure: str) -> None:
-    booking_id = paid(ops, departure)
-    assert ops.cancel(booking_id, refund=RefundMode.NONE)["payment"]["status"] == "paid"
-    assert world.rows(tables.refunds) == []
-
-
-@pytest.mark.parametrize("mode", list(PaymentMode))
-def test_what_no_card_paid_is_never_refunded(ops: Operations, world: World, departure: str, mode: PaymentMode) -> None:
-    booking = ops.book(departure, payment=mode)
-    assert ops.cancel(booking["id"])["payment"] == booking["payment"]
-    assert world.rows(tables.refunds) == []
 
 
 def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: World, departure: str) -> None:
@@ -294,16 +229,6 @@ def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: W
         assert ops.cancel(each["id"])["payment"]["status"] == "failed"
     assert world.rows(tables.refunds) == []
     assert [row["status"] for row in world.rows(tables.payments)] == ["failed", "failed"]
-    assert world.examine() == []
-
-
-def test_the_gift_card_s_part_goes_to_the_card_and_the_rest_to_the_guest(
-    ops: Operations, world: World, departure: str
-) -> None:
-    card_id, code = ops.issue(50000)
-    ops.cancel(paid(ops, departure, gift_card_code=code))
-    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000
-    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [39000]
 
 
 def test_over_the_api_the_refund_mode_counts_and_the_link_is_shown(

@@ -12,7 +12,7 @@ from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import customers
 from booking_core.base.errors import NotFound
-from booking_core.bookings import store as bookings_store
+from booking_core.bookings.store import lists as booking_lists
 from booking_core.catalogue import experiences
 from booking_core.catalogue.experiences import store as experiences_store
 from booking_core.customers import store as customers_store
@@ -146,7 +146,7 @@ PLANNED["gift_card_transactions"] = (
 PLANNED_ELSEWHERE = {
     # tests/booking_core/bookings/test_plans.py
     "bookings": (
-        bookings_store.LIST,
+        booking_lists.LIST,
         {
             *(
                 "status",

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.creating import create, created
 from support.operations import Operations, as_published
 from support.refusals import nothing_changes
 from support.world import World, make_world
@@ -14,16 +13,6 @@ from booking_core.db import tables
 from booking_core.models.bookings import AddOnInput, CancelReason
 
 PENDING = 30 * MINUTE
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
 
 
 # Checked out -----------------------------------------------------------------------------------------------------
@@ -41,11 +30,6 @@ def test_a_checkout_is_a_pending_booking_that_waits_for_its_card(ops: Operations
     (payment,) = world.rows(tables.payments)
     assert (payment["booking_id"], payment["status"], payment["amount_minor"]) == (booking["id"], "pending", 193000)
     assert ops.taken(departure) == 2
-    assert world.examine() == []
-
-
-def test_it_is_published_as_created_and_has_no_mail_yet(ops: Operations, departure: str) -> None:
-    booking = ops.check_out(departure)
     assert ops.event_types() == ["customer.created", "booking.created"]
     assert ops.events()[-1]["data"] == {"object": as_published(booking)}
     assert ops.outbox_kinds() == []
@@ -81,7 +65,7 @@ def test_a_discount_is_taken_off_the_total(ops: Operations, world: World, depart
         ({"discount_minor": -1}, ("validation_failed", "negative")),
         ({"discount_minor": 89001}, ("validation_failed", "discount_too_large")),
         ({"gift_card_code": "NOSUCHCARD"}, ("validation_failed", "gift_card_unknown")),
-        ({"add_ons": [AddOnInput(id="yacht", count=1)]}, ("validation_failed", "unknown_add_on")),
+        ({"count": 6, "add_ons": [AddOnInput(id="yacht", count=1)]}, ("validation_failed", "unknown_add_on")),
         ({"count": 6}, ("insufficient_capacity", None)),
         ({"departure_id": "00000000-0000-4000-8000-000000000000"}, ("not_found", None)),
     ],
@@ -113,7 +97,6 @@ def test_a_gift_card_pays_what_it_can_and_the_card_the_rest(ops: Operations, wor
     assert redeemed["redeemed_amount"] == {"amount_minor": 50000, "currency": "NOK"}
     assert redeemed["booking_id"] == booking["id"]
     assert ops.noted(booking["id"]) == ["booking_created", "gift_card_redeemed"]
-    assert world.examine() == []
 
 
 def test_a_gift_card_that_pays_all_confirms_at_once(ops: Operations, world: World, departure: str) -> None:
@@ -127,7 +110,6 @@ def test_a_gift_card_that_pays_all_confirms_at_once(ops: Operations, world: Worl
     assert world.rows(tables.payments) == []
     assert ops.outbox_kinds() == ["booking_confirmation_mail", "staff_booking_mail"]
     assert ops.booking(booking["id"])["expires_at"] is None
-    assert world.examine() == []
 
 
 def test_a_checkout_of_nothing_to_pay_is_free_and_confirmed(ops: Operations, world: World, departure: str) -> None:
@@ -136,7 +118,6 @@ def test_a_checkout_of_nothing_to_pay_is_free_and_confirmed(ops: Operations, wor
     assert booking["payment"] == {"method": "free", "source": "external", "status": "paid"}
     assert booking["status"] == "confirmed"
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 100000
-    assert world.examine() == []
 
 
 # Paid ------------------------------------------------------------------------------------------------------------
@@ -156,7 +137,6 @@ def test_a_paid_booking_is_confirmed_and_published_once(ops: Operations, world: 
     assert ops.noted(booking["id"]) == ["booking_confirmed", "booking_created", "payment_received"]
     row = ops.booking(booking["id"])
     assert (row["confirmed_at"], row["expires_at"]) == (world.clock(), None)
-    assert world.examine() == []
 
 
 def test_paying_again_changes_nothing(ops: Operations, world: World, departure: str) -> None:
@@ -242,7 +222,6 @@ def test_a_payment_after_the_booking_was_abandoned_is_given_back(ops: Operations
     ]
     with nothing_changes(world):
         assert ops.pay(booking["id"], "pi_late") == late
-    assert world.examine() == []
 
 
 def test_a_payment_after_staff_cancelled_is_given_back_without_a_second_mail(
@@ -274,7 +253,6 @@ def test_a_booking_that_staff_confirmed_can_still_be_paid(ops: Operations, world
     pending = {"method": "card", "source": "stripe", "status": "pending"}
     assert ops.events()[-1]["data"]["changes"] == {"payment": pending}
     assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
-    assert world.examine() == []
 
 
 # Abandoned -------------------------------------------------------------------------------------------------------
@@ -298,13 +276,6 @@ def test_an_unpaid_booking_is_abandoned_when_its_time_is_over_and_not_before(
     assert data["reason"] == CancelReason.ABANDONED
     assert data["object"]["payment"]["status"] == "failed"
     assert ops.noted(booking["id"]) == ["booking_cancelled", "booking_created"]
-    assert world.examine() == []
-
-
-def test_nobody_is_written_to_about_an_abandoned_checkout(ops: Operations, world: World, departure: str) -> None:
-    ops.check_out(departure)
-    world.clock.advance(PENDING)
-    ops.abandon_due()
     assert ops.outbox_kinds() == []
 
 
@@ -315,7 +286,6 @@ def test_an_abandoned_checkout_gives_its_gift_card_back(ops: Operations, world: 
     ops.abandon_due()
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000
     assert ops.noted(booking["id"]).count("gift_card_restored") == 1
-    assert world.examine() == []
 
 
 def test_abandoning_works_in_bounded_batches(ops: Operations, world: World) -> None:
@@ -327,13 +297,3 @@ def test_abandoning_works_in_bounded_batches(ops: Operations, world: World) -> N
     assert ops.taken(departure) == 0
     assert [row["status"] for row in world.rows(tables.bookings)] == ["cancelled"] * 7
     assert ops.event_types().count("booking.cancelled") == 7
-    assert world.examine() == []
-
-
-def test_api_bookings_and_checkouts_share_numbers_and_seats(ops: Operations, world: World, departure: str) -> None:
-    ops.check_out(departure, 2)
-    created(world.database, [create(world, departure, "between-1", count=1)])
-    last = ops.book(departure, 2)
-    assert last["booking_number"] == 3
-    assert ops.refusal(ops.check_out, departure) == ("insufficient_capacity", None)
-    assert world.examine() == []

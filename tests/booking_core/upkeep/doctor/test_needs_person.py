@@ -13,7 +13,7 @@ from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 from booking_core import bookings, payments, webhooks
 from booking_core.base.clock import SECOND
 from booking_core.base.tokens import SecretKeys
-from booking_core.bookings.storefront.rules import HOLD_S_MAX
+from booking_core.bookings.storefront import HOLD_S_MAX
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import RefundMode

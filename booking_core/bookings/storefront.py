@@ -1,0 +1,223 @@
+"""The storefront: seats held during a checkout, and the checkout itself. Ids are canonical UUIDs in lower case.
+
+The API and the command line hold seats by the same rules. Holds of the API are shorter, and their number is bounded.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import BigInteger, Integer, bindparam, delete, select, tuple_
+
+from booking_core import bookings, organizations
+from booking_core.base import tokens
+from booking_core.base.clock import SECOND
+from booking_core.base.context import Actor, Organization
+from booking_core.base.errors import Conflict, Malformed, NotFound
+from booking_core.bookings import BookingRequest
+from booking_core.bookings.pricing import Charge
+from booking_core.catalogue import holds
+from booking_core.catalogue.holds import Hold
+from booking_core.db import tables
+from booking_core.db.due import DueRows
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, materialized
+from booking_core.db.tables import Id
+from booking_core.db.unit_of_work import Update
+from booking_core.models.base import is_id
+from booking_core.models.bookings import BookingSource, PaymentMethod
+from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
+from booking_core.records import departure_touches
+
+HOLD_S_MAX = 86_400
+"""A day: a longer hold would block seats for other guests."""
+
+# Holds of staff ------------------------------------------------------------------------------------------------------
+
+
+def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT) -> dict[str, Any]:
+    """Hold seats for `for_s` seconds, and return id, departure_id, seats and expires_at.
+
+    Raises:
+        Malformed: the number of seats or the duration is out of range.
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
+        InsufficientCapacity: there are fewer seats.
+    """
+    _check(seats, for_s)
+    bookings.lock_seats(tx, actor, departure_id, seats)
+    return _present(actor, _insert(tx, actor, departure_id, seats, for_s))
+
+
+def _check(seats: int, for_s: int) -> None:
+    if not 1 <= seats <= COUNT_MAX:
+        raise Malformed.at("seats", f"must be a whole number from 1 to {COUNT_MAX}", "range")
+    if not 1 <= for_s <= HOLD_S_MAX:
+        raise Malformed.at("for", f"must be from a second to {HOLD_S_MAX // 3600} hours", "range")
+
+
+def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
+    """Release the seats of a hold and return it; a hold that has ended is returned unchanged.
+
+    Raises:
+        NotFound: the organization has no such hold.
+    """
+    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
+    held = _found(holds.lock(tx, actor.organization.id, hold_id))
+    _end(tx, actor, held)
+    return _present(actor, held)
+
+
+def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
+    """Return the organization of a hold, for commands that take only its id.
+
+    Raises:
+        NotFound: there is no such hold.
+    """
+    row = tx.first(_OWNER_OF_HOLD, id=hold_id.lower()) if is_id(hold_id) else None
+    if row is None:
+        raise NotFound(f"There is no hold {hold_id!r}.")
+    return organizations.from_row(row)
+
+
+def _present(actor: Actor, held: Hold) -> dict[str, Any]:
+    expires_at = actor.organization.zone.iso(held.expires_at)
+    return {"id": held.id, "departure_id": held.departure_id, "seats": held.seats, "expires_at": expires_at}
+
+
+# Holds of the API ----------------------------------------------------------------------------------------------------
+
+
+def create_hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int | None = None) -> dict[str, Any]:
+    """Hold seats of a departure, and return the hold in the shape of the API.
+
+    Requests that run at the same moment do not wait for each other, and together may exceed the bound by their number.
+
+    Args:
+        for_s: the duration in seconds; None: the default.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`, `departure_closed`, `departure_started` or `hold_limit_reached`.
+        InsufficientCapacity: fewer seats are available.
+    """
+    bookings.lock_seats(tx, actor, departure_id, seats)
+    if holds.count_live(tx, actor.organization.id, actor.at) >= LIVE_HOLDS_PER_ORGANIZATION:
+        message = f"The organization has {LIVE_HOLDS_PER_ORGANIZATION} live holds, which is the limit."
+        raise Conflict("hold_limit_reached", message)
+    held = _insert(tx, actor, departure_id, seats, HOLD_S_DEFAULT if for_s is None else for_s)
+    return holds.present(held, actor.organization.zone, actor.at)
+
+
+def get_hold(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
+    """Return a hold in the shape of the API.
+
+    Raises:
+        NotFound: the organization has no such hold.
+    """
+    return holds.present(_found(holds.find(tx, actor.organization.id, hold_id)), actor.organization.zone, actor.at)
+
+
+def delete_hold(tx: Tx, actor: Actor, hold_id: str) -> None:
+    """Release the seats of a hold. A released or expired hold stays as it is.
+
+    Raises:
+        NotFound: the organization has no such hold.
+        Conflict: `hold_booked`.
+    """
+    departure_touches.lock_of_hold(tx, actor.organization.id, hold_id)
+    held = _found(holds.lock(tx, actor.organization.id, hold_id))
+    if held.booking_id is not None:
+        raise Conflict("hold_booked", "A booking has taken over the hold.")
+    _end(tx, actor, held)
+
+
+def _insert(tx: Tx, actor: Actor, departure_id: str, seats: int, for_s: int) -> Hold:
+    held = Hold(tokens.new_id(), departure_id, seats, actor.at, actor.at + for_s * SECOND, None, None)
+    tx.insert(tables.holds, organization_id=actor.organization.id, **held._asdict())
+    departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
+    return held
+
+
+def _end(tx: Tx, actor: Actor, held: Hold) -> None:
+    if held.ended_at is None:
+        tx.update(_END, organization_id=actor.organization.id, id=held.id, ended_at=actor.at)
+        departure_touches.touch(tx, actor.organization.id, [held.departure_id], at=actor.at)
+
+
+def _found(held: Hold | None) -> Hold:
+    if held is None:
+        raise NotFound("There is no such hold.")
+    return held
+
+
+# Statements ----------------------------------------------------------------------------------------------------------
+
+_END = Update("end_hold", tables.holds, sets=("ended_at",))
+_HAS_IT = (
+    select(tables.holds.c.id)
+    .where(tables.holds.c.organization_id == tables.organizations.c.id, tables.holds.c.id == bindparam("id", type_=Id))
+    .correlate(tables.organizations)
+)
+_OWNER_OF_HOLD = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
+OLD_HOLDS = DueRows(
+    tables.holds, tables.holds.c.created_at, tables.holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND
+)
+"""The holds, due when a hold of the longest duration would have expired: a purge looks for an earlier instant."""
+_OLD = (
+    select(tables.holds.c.organization_id, tables.holds.c.id)
+    .where(
+        tables.holds.c.organization_id == bindparam("organization_id", type_=Id),
+        tables.holds.c.created_at < bindparam("created_before", type_=BigInteger),
+        tables.holds.c.expires_at < bindparam("before", type_=BigInteger),
+    )
+    .order_by(tables.holds.c.created_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_KEY = tuple_(tables.holds.c.organization_id, tables.holds.c.id)
+_PURGE = Statement(lambda dialect: delete(tables.holds).where(_KEY.in_(materialized(dialect, _OLD))))
+
+
+def purge_holds(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's holds that ended before that instant, the oldest first, and return how many.
+
+    It finds them by their creation: a hold of the longest duration had expired by then.
+    """
+    created_before = before - HOLD_S_MAX * SECOND
+    return tx.run(_PURGE, organization_id=organization_id, before=before, created_before=created_before, limit=limit)
+
+
+# Checkout ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout(BookingRequest):
+    """The order of a guest: counts, never amounts."""
+
+    source: BookingSource = BookingSource.ONLINE
+    payment: Charge = PaymentMethod.CARD
+
+
+def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
+    """Create the booking of a checkout and return it as JSON.
+
+    It is pending until its card is charged, and confirmed at once when nothing is left to pay. With an expired hold the
+    booking takes seats that are free.
+
+    Raises:
+        NotFound: the organization has no such departure, or no such hold.
+        Conflict: `hold_ended` (released, or checked out before), `hold_of_another_departure`, or what `bookings.create`
+            refuses.
+        Malformed, Unprocessable, InsufficientCapacity: as `bookings.create`.
+    """
+    if checkout.hold_id is None:
+        return bookings.create(tx, actor, checkout)
+    held = _found(holds.lock(tx, actor.organization.id, checkout.hold_id))
+    if held.departure_id != checkout.departure_id:
+        raise Conflict("hold_of_another_departure", "The hold is of another departure.", "hold_id")
+    if held.ended_at is not None:
+        raise Conflict("hold_ended", "The hold was released, or checked out before.", "hold_id")
+    booking = bookings.create(tx, actor, checkout)
+    holds.take_over(tx, actor.organization.id, held.id, orjson.loads(booking)["id"], at=actor.at)
+    return booking
