@@ -3,19 +3,20 @@
 `COLUMNS` and `from_row` are for packages that join organizations to their own rows.
 """
 
-from booking_core.organizations.clocks import follow, now
 from booking_core.organizations.rules import require_sandbox
 from booking_core.organizations.service import (
+    COLUMNS,
     by_id,
     create,
     find,
+    follow,
+    from_row,
     get,
-    is_taken,
+    now,
     present,
     present_settings,
     set_settings,
 )
-from booking_core.organizations.store import COLUMNS, from_row
 
 __all__ = [
     "COLUMNS",
@@ -25,7 +26,6 @@ __all__ = [
     "follow",
     "from_row",
     "get",
-    "is_taken",
     "now",
     "present",
     "present_settings",

@@ -179,11 +179,6 @@ def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
     return parsers[key](text)
 
 
-def settings_of(organization: Organization) -> dict[str, Any]:
-    """Return the settings by the keys of `booking orgs set`."""
-    return {key: getattr(organization, key) for key in SETTINGS}
-
-
 def require_sandbox(organization: Organization) -> None:
     """Refuse a live organization.
 

@@ -439,7 +439,7 @@ BUGS = (
     ),
     Bug(
         "a key has a scope that does not exist",
-        instead("booking_core.organizations.keys.rules.scopes", frozenset),
+        instead("booking_core.organizations.keys.checked_scopes", frozenset),
         "the scopes of an API key exist",
         key_with_another_scope,
     ),
@@ -470,7 +470,7 @@ BUGS = (
     ),
     Bug(
         "a twenty-first key is let in",
-        forgotten("booking_core.organizations.keys.rules.room_for_one_more"),
+        forgotten("booking_core.organizations.keys.require_room"),
         "an organization has at most 20 active keys",
         twenty_one_keys,
     ),
