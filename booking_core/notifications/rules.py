@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict
-from booking_core.notifications.gift_card import GiftCardDetails
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 from booking_core.records.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
@@ -20,14 +19,6 @@ GUEST_KINDS = frozenset(
 )
 TO_GUESTS = GUEST_KINDS | {OutboxKind.GIFT_CARD_MAIL}
 """Sent to guests, in their language and in the name of the organization."""
-STAFF_BOOKING_KINDS = frozenset(
-    {
-        OutboxKind.STAFF_BOOKING_MAIL,
-        OutboxKind.STAFF_CANCELLATION_MAIL,
-        OutboxKind.STAFF_RESCHEDULING_MAIL,
-    }
-)
-"""Sent to staff about a booking."""
 STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
 """A refund needs a person. It is about a guest's money, so it is sent whatever the notification settings are."""
 STAFF_PAYMENT_KINDS = frozenset(
@@ -47,14 +38,14 @@ ANNOUNCING_KINDS = frozenset(
     }
 )
 """Sent only before the departure starts. A cancellation or a refund is about money, and is sent after it, too."""
-BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS | STAFF_PAYMENT_KINDS
-"""Their subject is a booking."""
-MAIL_KINDS = BOOKING_KINDS | {
+MAIL_KINDS = frozenset(OutboxKind)
+BOOKING_KINDS = MAIL_KINDS - {
     OutboxKind.GIFT_CARD_MAIL,
     OutboxKind.STAFF_KEY_EXPIRING_MAIL,
     OutboxKind.STAFF_WEBHOOK_FAILING_MAIL,
     OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
 }
+"""Their subject is a booking."""
 
 WRITE_RETRY_DELAYS = (MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR)
 """Delays after a mail could not be rendered; one more failure is the last. A later release may fix the fault."""

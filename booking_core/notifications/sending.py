@@ -45,7 +45,7 @@ class ClaimedMail:
     recipient: str
     message: bytes = field(repr=False)
     lease_token: str
-    attempts: int
+    attempt_count: int
     """This one included."""
     created_at: int
     clock_offset: int | None = None
@@ -87,7 +87,9 @@ def claim(
         is_aged = queued.clock_offset is None  # the clock of a sandbox leaps over the days between
         error, message = _fault(installation, queued, at if is_aged else queued.created_at)
         _lease(tx, queued, token, at + lease_s * SECOND)
-        claimed.append((_claimed(queued, message, token), error))
+        attempt_count = queued.attempt_count + 1
+        opened = queued._asdict() | {"message": message, "attempt_count": attempt_count, "lease_token": token}
+        claimed.append((ClaimedMail(**opened), error))
     given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
     if given_up:
         record(tx, given_up)
@@ -104,20 +106,6 @@ def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str
         return None, installation.secret_keys.open(SEALED_FOR, queued.message, queued.organization_id, queued.id)
     except ValueError:
         return "secret_key_retired", b""
-
-
-def _claimed(queued: QueuedMail, message: bytes, token: str) -> ClaimedMail:
-    return ClaimedMail(
-        organization_id=queued.organization_id,
-        id=queued.id,
-        kind=queued.kind,
-        recipient=queued.recipient,
-        message=message,
-        lease_token=token,
-        attempts=queued.attempt_count + 1,
-        created_at=queued.created_at,
-        clock_offset=queued.clock_offset,
-    )
 
 
 def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
@@ -156,7 +144,7 @@ def record(tx: Tx, results: Sequence[MailResult]) -> None:
 
 
 def _settled(result: MailResult, at: int) -> dict[str, object]:
-    attempts = result.claimed.attempts
+    attempts = result.claimed.attempt_count
     status: str = "queued"
     due_at: int | None = None
     if result.outcome is MailOutcome.REFUSED:

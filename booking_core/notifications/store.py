@@ -25,9 +25,8 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
-from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.rules import MAIL_KINDS
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 
 QUEUED: ColumnElement[str] = literal_column("'queued'")
 """Written out, so that the partial indexes of what is queued are used."""

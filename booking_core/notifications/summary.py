@@ -1,14 +1,17 @@
-"""The summary of a booking for mails and the guest's page. No storage, no clock."""
+"""Bookings and gift cards, as mails and the guest's page show them. No storage, no clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from booking_core.base import gift_codes
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.languages import ENGLISH, N_, Language, choose, language
+from booking_core.base.tokens import SecretKeys
+from booking_core.catalogue import experiences
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.notifications.formatting import lines, map_url, one_line, zone_name
 from booking_core.payments.refund_states import RefundState
@@ -311,3 +314,107 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
         refund_id=row.refund_id,
         restored=money(row.restored_minor),
     )
+
+
+# Translations ---------------------------------------------------------------------------------------------------------
+
+_TEXTS = ("title", "meeting_point", "terms")
+
+
+def translated(row: BookingDetails, organization: Organization, chosen: str | None = None) -> BookingDetails:
+    """Return the booking with the texts of its experience in the guest's language, as far as they are translated.
+
+    A text without a translation is in the organization's language, or else as the experience has it.
+
+    Args:
+        chosen: the language that the guest chose on the page, in the place of that of the booking.
+    """
+    if row.translations is None:
+        return row
+    texts = experiences.texts_for(row.translations, (chosen or row.locale, organization.language))
+    given: dict[str, Any] = {name: texts[name] for name in _TEXTS if name in texts}
+    if "what_to_bring" in texts:
+        given["what_to_bring"] = orjson.dumps(texts["what_to_bring"]).decode()
+    return row._replace(
+        **given,
+        guests=_renamed(row.guests, "tier_id", "tier_label", texts.get("price_tiers", {})),
+        add_ons=_renamed(row.add_ons, "id", "label", texts.get("add_ons", {})),
+    )
+
+
+def _renamed(stored: str, key: str, label: str, names: dict[str, str]) -> str:
+    """Return stored lines with the names of their tiers or add-ons."""
+    if not names:
+        return stored
+    lines: list[dict[str, Any]] = orjson.loads(stored)
+    return orjson.dumps([line | {label: names.get(line[key], line[label])} for line in lines]).decode()
+
+
+# Gift cards -----------------------------------------------------------------------------------------------------------
+
+
+class GiftCardDetails(NamedTuple):
+    """A gift card, in the order of the columns."""
+
+    organization_id: str
+    id: str
+    code_sealed: str
+    currency: str
+    initial_minor: int
+    balance_minor: int
+    valid_from: int | None
+    expires_at: int | None
+    deactivated_at: int | None
+    purchaser_name: str | None
+    recipient_name: str | None
+    recipient_email: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GiftCardSummary:
+    """The formatted fields of a gift card for a template."""
+
+    code: str | None
+    """None: the secret key that sealed it was dropped."""
+    amount: str
+    balance: str
+    is_touched: bool
+    """A part of it is spent."""
+    is_inactive: bool
+    is_expired: bool
+    valid_from: str | None
+    """The day, while it lies ahead."""
+    expires: str | None
+    purchaser_name: str | None
+    recipient_name: str | None
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self.is_inactive or self.is_expired or self.valid_from)
+
+
+def gift_card_summary(
+    row: GiftCardDetails, organization: Organization, keys: SecretKeys, wording: Language, at: int
+) -> GiftCardSummary:
+    """Return the summary of a gift card with its code, in a language and in the organization's zone."""
+    zone = organization.zone
+    begins_later = row.valid_from is not None and row.valid_from > at
+    return GiftCardSummary(
+        code=_code(row, keys),
+        amount=wording.money(row.initial_minor, row.currency),
+        balance=wording.money(row.balance_minor, row.currency),
+        is_touched=row.balance_minor != row.initial_minor,
+        is_inactive=row.deactivated_at is not None,
+        is_expired=row.expires_at is not None and row.expires_at <= at,
+        valid_from=wording.moment(zone, row.valid_from) if begins_later and row.valid_from is not None else None,
+        expires=None if row.expires_at is None else wording.moment(zone, row.expires_at),
+        purchaser_name=row.purchaser_name,
+        recipient_name=row.recipient_name,
+    )
+
+
+def _code(row: GiftCardDetails, keys: SecretKeys) -> str | None:
+    try:
+        return gift_codes.open_code(keys, row.organization_id, row.id, row.code_sealed)
+    except ValueError:
+        return None

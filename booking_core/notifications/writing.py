@@ -13,12 +13,11 @@ from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.notifications import message, rendering, rules, store
-from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rendering import Subject
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS, NoMailReason
 from booking_core.notifications.store import OutboxRow
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 from booking_core.records.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")

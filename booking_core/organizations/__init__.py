@@ -17,18 +17,3 @@ from booking_core.organizations.service import (
     present_settings,
     set_settings,
 )
-
-__all__ = [
-    "COLUMNS",
-    "by_id",
-    "create",
-    "find",
-    "follow",
-    "from_row",
-    "get",
-    "now",
-    "present",
-    "present_settings",
-    "require_sandbox",
-    "set_settings",
-]

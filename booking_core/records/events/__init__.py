@@ -13,20 +13,3 @@ from booking_core.records.events.publish import (
     updated,
 )
 from booking_core.records.events.store import organizations_before, purge
-
-__all__ = [
-    "FeedPage",
-    "NewEvent",
-    "Sequences",
-    "advance",
-    "append",
-    "find",
-    "get",
-    "lock_sequences",
-    "organizations_before",
-    "publish",
-    "purge",
-    "sequences_query",
-    "try_lock_sequences",
-    "updated",
-]
