@@ -268,6 +268,12 @@ def language_of(row: BookingDetails, organization: Organization) -> Language:
     return language(choose(row.locale, organization.language))
 
 
+_SHOWN_AS_IT_IS = (
+    *("status", "title", "image_url", "guest_name", "guest_email", "guest_phone"),
+    *("source", "cancel_note", "refund_id"),
+)
+
+
 def summary(row: BookingDetails, organization: Organization, wording: Language = ENGLISH) -> Summary:
     """Return the summary of a booking in a language, in the organization's zone."""
     zone, currency, refund = organization.zone, row.currency, row.refund
@@ -277,12 +283,10 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
 
     reason = _reason(_REASONS_FOR_GUESTS, row.cancel_reason)
     return Summary(
+        **{name: getattr(row, name) for name in _SHOWN_AS_IT_IS},
         number=row.booking_number,
-        status=row.status,
-        title=row.title,
         address=row.address or None,
         map_url=map_url(row.latitude, row.longitude, row.address),
-        image_url=row.image_url,
         meeting_point=tuple(lines(row.meeting_point or "")),
         what_to_bring=tuple(orjson.loads(row.what_to_bring or "[]")),
         terms=tuple(lines(row.terms or "")),
@@ -290,9 +294,6 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
         day=wording.day(zone, row.starts_at),
         when=wording.span(zone, row.starts_at, row.ends_at),
         zone=zone_name(zone, row.starts_at),
-        guest_name=row.guest_name,
-        guest_email=row.guest_email,
-        guest_phone=row.guest_phone,
         lines=_lines(row, wording),
         subtotal=wording.money(row.subtotal_minor, currency),
         discount=money(-row.discount_minor),
@@ -301,17 +302,14 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
         payment=_payment(row, wording),
         invoice_due=bool(row.invoice_due),
         on_site_fee=money(row.on_site_fee_minor),
-        source=row.source,
         note=tuple(lines(row.note or "")),
         cancel_reason=_reason(_REASONS, row.cancel_reason),
         cancel_reason_for_guest=wording.gettext(reason) if reason else None,
-        cancel_note=row.cancel_note,
         refund=refund.for_guest(one_line(organization.name), wording) if refund else None,
         refund_for_staff=refund.for_staff() if refund else None,
         refund_waits=refund is not None and refund.waits,
         refund_task=refund.task if refund else "Refund by hand needed",
         refund_by_card=refund is None or refund.was_by_card,
-        refund_id=row.refund_id,
         restored=money(row.restored_minor),
     )
 
