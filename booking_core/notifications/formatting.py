@@ -158,7 +158,7 @@ _MASK = 3
 
 
 def qr_svg(content: str) -> Markup:
-    """Return the code as an SVG element without a style, so that no policy of a page stops it."""
+    """Return the code as an SVG element without a style: no policy of a page stops it."""
     inline = _code(content).svg_inline(
         border=_QUIET_ZONE, dark="#000", light="#fff", omitsize=True, svgclass="qr", lineclass=None
     )
@@ -175,7 +175,7 @@ def qr_png(content: str) -> bytes:
 def _code(content: str) -> "QRCode":
     """Return the code of an id or a gift card's code. Capitals, which mean the same there, make it smaller.
 
-    The code of a booking is its id, by which staff finds it; never the guest's secret link, since guests show the code.
+    Staff finds a booking by its code, which is its id; never the guest's secret link, since guests show the code.
     """
     import segno  # at the first code: the service starts without it
 

@@ -1,7 +1,7 @@
 """Renders the subject, text, HTML and calendar entry of a mail from templates.
 
-Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text, so
-that it cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English,
+Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text: it
+cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English,
 but for those about a payment at Stripe, which are in the organization's language.
 """
 
@@ -75,7 +75,7 @@ def isolated(value: object) -> Markup:
 
 
 def wrapped(text: str) -> Markup:
-    """Return a paragraph of a plain text in lines, which keep together what a no-break space joins."""
+    """Return a paragraph of a plain text in lines that are never broken at a no-break space."""
     kept = text.translate(_HIDE_NO_BREAK)
     filled = textwrap.fill(one_line(kept), _WIDTH, break_long_words=False, break_on_hyphens=False)
     return Markup(filled.translate(_SHOW_NO_BREAK))  # noqa: S704 - plain text; the line breaks have to stay

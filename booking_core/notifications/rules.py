@@ -188,35 +188,21 @@ def check_retry(
     Raises:
         Conflict: `mail_sent`, `mail_queued`, `mail_unwanted`, `departure_started` or `mail_too_old`.
     """
-    refusal = _not_failed(mail, organization) or _too_late(
-        mail, organization, enqueued_at, starts_at, at, anyway=anyway
-    )
-    if refusal is not None:
-        reason, message = refusal
-        raise Conflict(reason, f"The mail {mail.name} {message}", mail.name)
 
+    def refused(reason: str, message: str) -> Conflict:
+        return Conflict(reason, f"The mail {mail.name} {message}", mail.name)
 
-def _not_failed(mail: Mail, organization: Organization) -> tuple[str, str] | None:
+    zone = organization.zone
     if mail.sent_at is not None:
-        return "mail_sent", f"was sent at {organization.zone.iso(mail.sent_at)}; nothing is sent twice."
+        raise refused("mail_sent", f"was sent at {zone.iso(mail.sent_at)}; nothing is sent twice.")
     if mail.status == MailStatus.QUEUED:
         due = due_at(mail)
-        waits = "waits for a mail server (BOOKING_SMTP_URL)" if due is None else f"due at {organization.zone.iso(due)}"
-        return "mail_queued", f"is queued already, {waits}."
+        waits = "waits for a mail server (BOOKING_SMTP_URL)" if due is None else f"due at {zone.iso(due)}"
+        raise refused("mail_queued", f"is queued already, {waits}.")
     if mail.status not in (MailStatus.FAILED, MailStatus.UNWRITTEN):
-        return "mail_unwanted", f"was not to be written ({mail.status}), and has not failed."
-    return None
-
-
-def _too_late(
-    mail: Mail, organization: Organization, enqueued_at: int, starts_at: int | None, at: int, *, anyway: bool
-) -> tuple[str, str] | None:
+        raise refused("mail_unwanted", f"was not to be written ({mail.status}), and has not failed.")
     if mail.kind in ANNOUNCING_KINDS and starts_at is not None and starts_at <= at:
-        return "departure_started", f"is about a departure that began at {organization.zone.iso(starts_at)}."
+        raise refused("departure_started", f"is about a departure that began at {zone.iso(starts_at)}.")
     if at - enqueued_at > SENT_WITHIN and not anyway:
-        hours = SENT_WITHIN // HOUR
-        return (
-            "mail_too_old",
-            f"was owed at {organization.zone.iso(enqueued_at)}, over {hours} hours ago: no news any more.",
-        )
-    return None
+        late = f"was owed at {zone.iso(enqueued_at)}, over {SENT_WITHIN // HOUR} hours ago: no news any more."
+        raise refused("mail_too_old", late)

@@ -2,7 +2,7 @@
 
 `claim` leases mails, the worker calls the mail server while no transaction is open, and `record` stores the results.
 The end of a lease is the next attempt of its row: mails of a worker that dies become due again, with the same
-Message-ID. Each claim counts as an attempt, so that no mail can crash workers for ever.
+Message-ID. Each claim counts as an attempt, so no mail crashes workers again and again without end.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def claim(
     *,
     lease_s: int,
 ) -> Processed[ClaimedMail]:
-    """Lease those of the mails that are due, the longest due first, and skip locked ones.
+    """Lease the due ones among the mails, the longest due first, and skip locked ones.
 
     A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
     """
@@ -123,7 +123,7 @@ def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
 def record(tx: Tx, results: Sequence[MailResult]) -> None:
     """Record the results of attempts, except for mails whose lease has expired since.
 
-    The text of a sent mail is deleted, because it holds a secret. That of a sandbox is kept: it was captured.
+    The text of a sent mail is deleted, because it holds a secret. A sandbox keeps the text, because it captures mails.
     """
     now = tx.now()
     for each in results:
@@ -167,7 +167,7 @@ def _settled(result: MailResult, at: int) -> dict[str, object]:
 
 
 def unpark(tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[None]:
-    """Make those of the mails due that waited for a mail server. Mails that are too old fail at their next claim."""
+    """Make mails due that waited for a mail server. Mails that are too old fail at their next claim."""
     found, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
     for mail_id in found:
         tx.update(store.UNPARK, organization_id=organization_id, id=mail_id, next_attempt_at=at)

@@ -1,4 +1,4 @@
-"""Functions of mails for an operator, the purge, erasures, and what is behind the secret link of a mail.
+"""Functions of mails: for an operator, the purge and erasures; and the secret links in mails.
 
 A failed mail is not sent again as it was: its outbox row is queued again, and the mail is rendered from the rows of
 that time (decisions/0020).
@@ -228,7 +228,7 @@ def open_link(tx: Tx, installation: Installation, token: str, locale: str | None
     """Return the booking of a guest's token.
 
     Args:
-        locale: the language that the guest chose on the page, before that of the booking and the organization.
+        locale: the language that the guest chose on the page, before the languages of booking and organization.
 
     Raises:
         NotFound: the token is malformed, invalid or expired; the error does not say which.

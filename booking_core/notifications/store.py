@@ -29,14 +29,14 @@ from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 
 QUEUED: ColumnElement[str] = literal_column("'queued'")
-"""Written out, so that the partial indexes of what is queued are used."""
+"""Written out, because the planner then uses the partial indexes of queued rows."""
 IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
 
 # Due outbox rows -------------------------------------------------------------------------------------------------
 
 
 class OutboxRow(NamedTuple):
-    """A due outbox row, for which a mail is to be written."""
+    """A due outbox row: a mail is to be written."""
 
     organization_id: str
     key: str
@@ -71,7 +71,7 @@ _AT = len(OutboxRow._fields)
 
 
 def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[OutboxRow, Organization, int]]:
-    """Lock those of the outbox rows that are due, the longest due first, and skip locked ones.
+    """Lock the due ones among the outbox rows, the longest due first, and skip locked ones.
 
     Returns:
         Each row with its organization and the present instant.
@@ -252,7 +252,7 @@ SENT = Update(
 
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
-    """Lock those of the mails that are due, each with the present instant, and skip locked ones."""
+    """Lock the due ones among the mails, each with the present instant, and skip locked ones."""
     wanted = as_json({"id": each} for each in mail_ids)
     found = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)
     return [(QueuedMail._make(row[:-1]), row[-1]) for row in found]
@@ -269,6 +269,6 @@ UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
-    """Lock those of the mails that wait for a mail server, and skip locked ones."""
+    """Lock mails among these that wait for a mail server, and skip locked ones."""
     wanted = as_json({"id": each} for each in mail_ids)
     return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=wanted)]

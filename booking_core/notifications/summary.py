@@ -126,7 +126,7 @@ class Summary:
     what_to_bring: tuple[str, ...]
     terms: tuple[str, ...]
     policy: str | None
-    """Sentences about what a cancellation returns."""
+    """Sentences about the refund of a cancellation."""
     day: str
     when: str
     zone: str
@@ -246,7 +246,7 @@ def _line(wording: Language, label: str, count: int, amount_minor: int, currency
 
 
 def _policy(row: BookingDetails, organization: Organization, wording: Language) -> str | None:
-    """Return the sentences about what a cancellation returns (decision B12), where there is something to return."""
+    """Return the sentences about the refund of a cancellation (decision B12), where there is something to return."""
     can_be_paid = row.payment_source == PaymentSource.STRIPE or row.recorded_minor
     if row.status == BookingStatus.CANCELLED or not can_be_paid or not row.total_minor:
         return None
@@ -325,7 +325,7 @@ def translated(row: BookingDetails, organization: Organization, chosen: str | No
     A text without a translation is in the organization's language, or else as the experience has it.
 
     Args:
-        chosen: the language that the guest chose on the page, in the place of that of the booking.
+        chosen: the language that the guest chose on the page; it replaces the language of the booking.
     """
     if row.translations is None:
         return row

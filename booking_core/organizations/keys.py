@@ -164,8 +164,8 @@ _TOUCH = Update("touch_key", _KEYS, sets=("last_used_at",))
 def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
     """Record the last use of keys: (organization id, key id, timestamp), to the minute (decision K4).
 
-    `last_used_at` moves forward; it moves back only where it lies more than an hour ahead, as a clock wrote it that was
-    set back since.
+    `last_used_at` moves forward. It moves back only from an instant of more than an hour ahead, which a wrong clock has
+    written.
     """
     latest: dict[tuple[str, str], int] = {}
     for owner, key_id, at in used:
@@ -177,8 +177,9 @@ def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
 
 # Creating --------------------------------------------------------------------------------------------------------
 
-# Creations, rotations and changes of one organization's keys lock the organization and take turns, so that 20 active
-# keys are 20. NO KEY UPDATE lets everything else go on that only refers to the organization. SQLite has one writer.
+# Creations, rotations and changes of one organization's keys lock the organization and take turns: there are never more
+# than 20 active keys. NO KEY UPDATE lets everything else go on that only refers to the organization. SQLite has one
+# writer.
 _LOCK_ORGANIZATION = Statement(
     select(_ORGANIZATIONS.c.id).where(_ORGANIZATIONS.c.id == _OWNER).with_for_update(key_share=True)
 )
@@ -310,8 +311,8 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, cell: str = "", now: int) -> tu
     """Create a successor with the same name, scopes and lifetime, and return it with its plain text. The key itself
     expires after the overlap (microseconds), or at its own expiry if that is earlier (decision K3).
 
-    With an overlap both count as active. Without one only the successor does, so that an organization with 20 active
-    keys can rotate each of them.
+    With an overlap both count as active. Without one only the successor does: an organization with 20 active keys can
+    rotate each of them.
 
     Raises:
         Conflict: `key_limit_reached`, or the key is revoked or expired.

@@ -19,7 +19,7 @@ from booking_core.organizations import rules
 _TABLE = tables.organizations
 
 COLUMNS = tuple(_TABLE.c[field.name] for field in fields(Organization))
-"""The columns of an organization, with which a row for `from_row` begins."""
+"""The columns of an organization. A row for `from_row` begins with them."""
 
 _SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(column.type, Boolean))
 """SQLite returns these as 0 or 1."""
@@ -130,7 +130,7 @@ def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str],
 def now(tx: Tx, organization: Organization) -> int:
     """Return the present instant of the organization, and let the statements that follow take it for the present.
 
-    It is the database's clock, or for a sandbox one that may be ahead of it (decisions/0016).
+    It is the database's clock. The clock of a sandbox may be ahead of it (decisions/0016).
     """
     tx.instant = None
     at = tx.now()

@@ -1,7 +1,7 @@
 """Payments and refunds that people make: by hand, or at the gateway outside of this service.
 
-A refund is locked together with its booking and its payment, in the same order as by the worker, so that staff and
-worker never both act on one refund.
+A refund is locked together with its booking and its payment, in the same order as by the worker. So staff and worker
+never both act on one refund.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def record(
 
     Raises:
         Malformed: the amount is not above zero, or a text is too long or not printable.
-        Unprocessable: `overpaid`: the amount is more than what is left to pay; `in_the_future`.
+        Unprocessable: `overpaid`: the amount exceeds the rest of the price; `in_the_future`.
     """
     method, note = _text("method", method, METHOD_LENGTH_MAX), _text("note", note, NOTE_LENGTH_MAX)
     received_at = _received_at(actor, received_at)
@@ -59,7 +59,11 @@ def record(
     paid = payment.amount_minor if payment else 0
     _check_amount(amount_minor, total_minor - paid, currency)
     status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
-    payment_id = _receive(tx, actor, payment, booking_id, currency, amount_minor, status)
+    if payment is None:  # it is made with its first record
+        payment_id = store.insert(tx, actor.organization.id, booking_id, amount_minor, currency, status, actor.at)
+    else:
+        payment_id = payment.id
+        _adjust(tx, actor, payment, amount_minor, status)
     record_id = tokens.new_id()
     said = {"amount_minor": amount_minor, "currency": currency, "method": method, "note": note}
     owner = {"organization_id": actor.organization.id, "booking_id": booking_id, "payment_id": payment_id}
@@ -83,35 +87,6 @@ def _check_amount(amount_minor: int, left_minor: int, currency: str) -> None:
         raise Unprocessable.at("amount", message, "overpaid")
 
 
-def _receive(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow | None,
-    booking_id: str,
-    currency: str,
-    amount_minor: int,
-    status: PaymentStatus,
-) -> str:
-    """Add the amount to the booking's payment, which is made with its first record; return the payment's id."""
-    organization_id = actor.organization.id
-    if payment is not None:
-        _adjust(tx, actor, payment, amount_minor, status)
-        return payment.id
-    payment_id = tokens.new_id()
-    tx.insert(
-        tables.payments,
-        organization_id=organization_id,
-        id=payment_id,
-        booking_id=booking_id,
-        amount_minor=amount_minor,
-        currency=currency,
-        status=status.value,
-        created_at=actor.at,
-        updated_at=actor.at,
-    )
-    return payment_id
-
-
 def _adjust(tx: Tx, actor: Actor, payment: PaymentRow, amount_minor: int, status: PaymentStatus) -> None:
     tx.update(
         store.ADJUST,
@@ -127,10 +102,10 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
     """Void a record that was a mistake, of a booking whose row the caller has locked.
 
     Returns:
-        The payment's status from now on: unpaid, since something is left to pay.
+        The payment's status from now on: unpaid, since a rest of the price is unpaid.
 
     Raises:
-        Conflict: `payment_voided` before; `refund_exists`: the money of the booking was given back, or is owed.
+        Conflict: `payment_voided` before; `refund_exists`: the money of the booking was returned, or is to be returned.
         Malformed: the note is too long or not printable.
     """
     note = _text("note", note, NOTE_LENGTH_MAX)
@@ -156,8 +131,8 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     publishes it.
 
     Args:
-        amount_minor: what was returned; all that is owed unless said. It may be another amount, up to what is left of
-            the payment; with 0 the refund is closed and nothing was returned.
+        amount_minor: the returned amount; by default the whole refund. It may be any amount up to the rest of the
+            payment. With 0 the refund is closed and nothing was returned.
 
     Raises:
         NotFound: the organization has no such refund.
@@ -190,7 +165,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
     """Have the worker send a refund once more that failed or needs a review.
 
     The money cannot go back twice: a refund that the gateway has accepted is only read again; for any other that was
-    sent the worker looks at every refund of the payment before it asks for one, under an idempotency key of its own.
+    sent the worker looks at every refund of the payment before it asks for one, under a new idempotency key.
 
     Raises:
         NotFound: the organization has no such refund.
@@ -218,7 +193,7 @@ def _reopened(refund: RefundRow) -> dict[str, Any]:
         "status": RefundStatus.REQUESTED.value,
         # An older release may have left an amount that the gateway refuses.
         "amount_minor": sendable,
-        # What the gateway gave up is not read again; what it has accepted and is unclear, is.
+        # A refund that the gateway has refused is not read again. One that it has accepted is read again.
         "provider_refund_id": None if is_failed else refund.provider_refund_id,
         "attempt_count": 0,
         "next_attempt_at": refund.at,
@@ -229,7 +204,7 @@ def _reopened(refund: RefundRow) -> dict[str, Any]:
 
 
 def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Returned:
-    """Record money that was returned by hand where nothing was owed: the policy kept it, or staff did.
+    """Record money that was returned by hand without a refund: the policy kept it, or staff did.
     `bookings.record_refund` publishes it.
 
     Only of a cancelled booking whose payment is known here, and once for a booking.
@@ -263,7 +238,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
 
 
 def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[BookingForRefund, PaymentRow]:
-    """Lock a cancelled booking and its received payment, of which nothing is owed."""
+    """Lock a cancelled booking without a refund, and its received payment."""
     booking = store.lock_booking(tx, actor, booking_id)
     if booking is None:
         raise NotFound("There is no such booking.")
@@ -333,10 +308,10 @@ class Recorded(NamedTuple):
 def record_elsewhere(
     tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
 ) -> Recorded:
-    """Record what the gateway has refunded of a payment beyond what is known here; the caller has locked the booking.
+    """Record refunds of a payment at the gateway that are not known here. The caller has locked the booking.
 
     A refund that staff settled by hand counts as known, since it may have been made at the gateway's dashboard. So no
-    money is counted twice, whatever is reported how often. `bookings.record_elsewhere` publishes it.
+    money is counted twice, however often it is reported. `bookings.record_elsewhere` publishes it.
 
     Args:
         gateway_minor: all that the gateway has refunded of the payment.
@@ -382,7 +357,8 @@ def _close_waiting(
             continue
         amount, amount_minor = refund.amount_minor, amount_minor - refund.amount_minor
         refunded, parts = state.refunded_minor, state.parts_returned_minor
-        refunds.close_elsewhere(tx, refund, provider_refund_id or refund.provider_refund_id or UNKNOWN_ID)
+        gateway_id = provider_refund_id or refund.provider_refund_id or UNKNOWN_ID
+        refunds.close(tx, refund, RefundStatus.SUCCEEDED, gateway_id, RefundReason.REFUNDED_ELSEWHERE)
         refund = refund._replace(refunded_minor=refunded, parts_returned_minor=parts)
         settled.append(refunds.record_returned(tx, refund, amount, reason=RefundReason.REFUNDED_ELSEWHERE))
         if refund.number == rules.CANCELLATION:

@@ -2,7 +2,7 @@
 
 `claim` leases refunds in a short transaction, the worker calls the gateway while no transaction is open, and `settle`
 records the results. A worker that dies leaves a lease that expires. The refund is then sent again with the same
-idempotency key, so that the gateway makes it once.
+idempotency key, and the gateway makes it once.
 
 requested -> sending -> succeeded | failed | needs_review. A cancellation has one refund
 row, and so has each change of party that refunds. Staff reopens or settles a
@@ -42,10 +42,10 @@ _CLAIMED = tuple(field.name for field in fields(ClaimedRefund))
 def claim(
     tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float, has_gateway: bool = True
 ) -> Processed[ClaimedRefund]:
-    """Lease those of the refunds that are due. A refund that no gateway can make is referred to staff instead.
+    """Lease the due ones among the refunds. A refund that no gateway can make is referred to staff instead.
 
     Args:
-        has_gateway: False refers those of live organizations to staff. A sandbox has the test gateway.
+        has_gateway: False refers the refunds of live organizations to staff. A sandbox has the test gateway.
     """
     token, found = tokens.new_id(), store.due(tx, organization_id, refund_ids)
     claimed: list[ClaimedRefund] = []
@@ -79,7 +79,7 @@ def _lease(tx: Tx, due: RefundRow, token: str, until: int) -> ClaimedRefund:
 
 
 def _refer(tx: Tx, refund: RefundRow, reason: str) -> None:
-    _close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
+    close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
     notify_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
 
 
@@ -93,7 +93,7 @@ def settle(
     first_delay_s: float = rules.FIRST_RETRY_DELAY_S,
     jitter: Callable[[], float] = random.random,
 ) -> Settled:
-    """Record the results of the gateway with one statement. `bookings.settle_refunds` publishes what was returned.
+    """Record the results of the gateway with one statement. `bookings.settle_refunds` publishes the returned money.
 
     A result changes its refund only while its lease is the refund's last.
 
@@ -120,32 +120,21 @@ def _settle(tx: Tx, refund: RefundRow, result: RefundResult, delay_s: float) -> 
     """Record one result, and return the money that it returned, if any."""
     provider_refund_id = result.provider_refund_id or refund.provider_refund_id
     if result.outcome is RefundOutcome.REFUNDED:
-        _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
+        close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
         return [record_returned(tx, refund, min(refund.amount_minor, refund.left_minor))]
     if result.outcome in _STATUS_FOR_STAFF:
         status, reason = _STATUS_FOR_STAFF[result.outcome], result.reason or result.outcome
-        _close(tx, refund, status, provider_refund_id, reason)
+        close(tx, refund, status, provider_refund_id, reason)
         notify_staff(tx, refund, status, reason)
     else:
         _retry_later(tx, refund, result, provider_refund_id, delay_s)
     return []
 
 
-def _close(
-    tx: Tx,
-    refund: RefundRow,
-    status: RefundStatus,
-    provider_refund_id: str | None,
-    reason: str | None,
-) -> None:
-    _change(
-        tx,
-        refund,
-        status=status.value,
-        provider_refund_id=provider_refund_id,
-        next_attempt_at=None,
-        last_error=reason,
-    )
+def close(tx: Tx, refund: RefundRow, status: RefundStatus, provider_refund_id: str | None, reason: str | None) -> None:
+    """End the attempts of a refund with that status."""
+    state = {"status": status.value, "next_attempt_at": None, "last_error": reason}
+    _change(tx, refund, provider_refund_id, **state)
 
 
 def _retry_later(
@@ -155,31 +144,22 @@ def _retry_later(
         delay_s = rules.ACCEPTED_RECHECK_S
     else:
         log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, result.reason, refund.attempt_count)
-    _change(
-        tx,
-        refund,
-        status=RefundStatus.SENDING.value,
-        provider_refund_id=provider_refund_id,
-        next_attempt_at=refund.at + round(delay_s * SECOND),
-        last_error=result.reason,
-    )
+    due_at = refund.at + round(delay_s * SECOND)
+    state = {"status": RefundStatus.SENDING.value, "next_attempt_at": due_at, "last_error": result.reason}
+    _change(tx, refund, provider_refund_id, **state)
 
 
-def _change(tx: Tx, refund: RefundRow, **columns: Any) -> None:
+def _change(tx: Tx, refund: RefundRow, provider_refund_id: str | None, **columns: Any) -> None:
     tx.update(
         store.SETTLE,
         organization_id=refund.organization_id,
         id=refund.id,
+        provider_refund_id=provider_refund_id,
         **columns,
         lease_token=None,
         lease_until=None,
         updated_at=refund.at,
     )
-
-
-def close_elsewhere(tx: Tx, refund: RefundRow, provider_refund_id: str) -> None:
-    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
-    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
 
 
 # Requesting ------------------------------------------------------------------------------------------------------
@@ -202,7 +182,7 @@ def new(
 
     Args:
         payment_source, booking_updated_at: columns of its booking, for `record_returned`.
-        parts_returned_minor: what refunds of changes of the party have returned for the booking.
+        parts_returned_minor: the amount that refunds of changes of the party have returned for the booking.
     """
     return RefundRow(
         organization_id=actor.organization.id,

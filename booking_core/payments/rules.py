@@ -11,7 +11,7 @@ from booking_core.models.money import minor_digits
 from booking_core.models.sandbox import SandboxCard
 
 CANCELLATION = 0
-"""The number of the refund of a cancellation. Those of changes of the party are counted from 1."""
+"""The number of the refund of a cancellation. Refunds of changes of the party are counted from 1."""
 
 # How much --------------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,8 @@ Each function runs in the transaction of its booking, whose row the caller has l
 sends money: the storefront's gateway charges it, and the worker refunds it (see `refunds`).
 """
 
-from booking_core.base import tokens
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import REFUNDABLE, PaymentStatus
 from booking_core.payments import refunds, rules, store
@@ -23,17 +21,7 @@ _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 
 def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
     """Insert the pending payment of a card booking, after the booking, in the same transaction."""
-    tx.insert(
-        tables.payments,
-        organization_id=organization_id,
-        id=tokens.new_id(),
-        booking_id=booking_id,
-        amount_minor=amount_minor,
-        currency=currency,
-        status=PaymentStatus.PENDING.value,
-        created_at=at,
-        updated_at=at,
-    )
+    store.insert(tx, organization_id, booking_id, amount_minor, currency, PaymentStatus.PENDING, at)
 
 
 def receive(

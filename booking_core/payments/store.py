@@ -23,6 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
+from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
@@ -78,6 +79,17 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
     """Lock the pending or received payment of a booking whose row the caller has locked; none when it has none."""
     row = tx.first(_LOCK_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
+
+
+def insert(
+    tx: Tx, organization_id: str, booking_id: str, amount_minor: int, currency: str, status: PaymentStatus, at: int
+) -> str:
+    """Insert the payment of a booking, after the booking, and return its id."""
+    payment_id = tokens.new_id()
+    own = {"organization_id": organization_id, "id": payment_id, "booking_id": booking_id}
+    amount = {"amount_minor": amount_minor, "currency": currency, "status": status.value}
+    tx.insert(payments, **own, **amount, created_at=at, updated_at=at)
+    return payment_id
 
 
 def with_payment(bookings_select: Select[Any], page: FromClause, booking_id: ColumnElement[str | None]) -> Select[Any]:

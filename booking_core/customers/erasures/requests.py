@@ -46,9 +46,11 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     own = store.bookings_of(tx, organization_id, [customer_id])
     legacy, _ = store.legacy_bookings(tx, organization_id, ends_after=actor.at)
     own += [each for each in legacy if email_key(each.guest_email or "") == address]
-    _check_bookings(
-        [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
-    )
+    names = [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
+    if names:
+        listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
+        message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
+        raise Conflict("booking_to_come", message)
     refund_id = store.open_refund(tx, organization_id, customer_id)
     if refund_id is not None:
         raise Conflict(
@@ -56,13 +58,6 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
             f"The customer is still owed the refund {refund_id}: wait for the gateway, or settle it with"
             f" `booking refunds settle {refund_id} --note TEXT`.",
         )
-
-
-def _check_bookings(names: Sequence[str]) -> None:
-    if names:
-        listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
-        message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
-        raise Conflict("booking_to_come", message)
 
 
 def _begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> None:
@@ -164,10 +159,10 @@ def candidates(retention_days: int) -> DueRows:
 
 
 def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retention_days: int) -> Processed[None]:
-    """Anonymize those of the customers whose last booking ended, and that were changed, before the retention.
+    """Anonymize customers among these whose last booking ended, and that were changed, before the retention.
 
-    A customer without bookings counts from its creation. One that is owed a refund is kept. The retention clock says
-    what is old, so that a clock that leaps forward anonymizes nothing.
+    A customer without bookings counts from its creation. A customer with an open refund is kept. The retention clock
+    decides, because a clock that leaps forward must anonymize nothing.
     """
     now, at = retention_clock.read(tx)
     before = min(now, 0 if at is None else at) - retention_days * DAY
