@@ -222,17 +222,8 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         raise Malformed.at("amount", "must be more than zero", "range")
     _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
     parts = store.lock_refunds_of_booking(tx, actor, booking_id) if payment.released_minor else []
-    refund = refunds.new(
-        actor,
-        payment,
-        booking_id,
-        amount_minor,
-        status=RefundStatus.SETTLED,  # as if it had been owed before
-        customer_id=booking.customer_id,
-        payment_source=booking.payment_source,
-        booking_updated_at=booking.updated_at,
-        parts_returned_minor=parts[0].parts_returned_minor if parts else 0,
-    )
+    returned_minor = parts[0].parts_returned_minor if parts else 0
+    refund = _unrequested(actor, booking, payment, booking_id, amount_minor, RefundStatus.SETTLED, returned_minor)
     refunds.insert(tx, refund, settled_minor=amount_minor, settled_note=note, settled_at=actor.at)
     return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
 
@@ -250,6 +241,24 @@ def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[Booking
     if payment.has_refund:
         raise Conflict("refund_exists", "The booking has a refund: settle that one.")
     return booking, payment
+
+
+def _unrequested(
+    actor: Actor,
+    booking: BookingForRefund,
+    payment: PaymentRow,
+    booking_id: str,
+    amount_minor: int,
+    status: RefundStatus,
+    parts_returned_minor: int,
+) -> RefundRow:
+    """Return a refund that nothing had requested, with the columns of its locked payment and booking."""
+    refund = refunds.new(actor, payment, booking_id, amount_minor, status=status, customer_id=booking.customer_id)
+    return refund._replace(
+        payment_source=booking.payment_source,
+        booking_updated_at=booking.updated_at,
+        parts_returned_minor=parts_returned_minor,
+    )
 
 
 def _lock(tx: Tx, actor: Actor, refund_id: str) -> RefundRow:
@@ -327,17 +336,7 @@ def record_elsewhere(
         return Recorded(Elsewhere.TOO_EARLY)
     parts = found[0].parts_returned_minor if found else 0
     unknown = gateway_minor - parts - payment.refunded_minor
-    state = refunds.new(
-        actor,
-        payment,
-        booking_id,
-        payment.amount_minor,
-        status=RefundStatus.SUCCEEDED,
-        customer_id=booking.customer_id,
-        payment_source=booking.payment_source,
-        booking_updated_at=booking.updated_at,
-        parts_returned_minor=parts,
-    )
+    state = _unrequested(actor, booking, payment, booking_id, payment.amount_minor, RefundStatus.SUCCEEDED, parts)
     settled, state = _close_waiting(tx, found, state, unknown, provider_refund_id)
     rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
     if rest <= 0:

@@ -21,7 +21,6 @@ from booking_core.base.context import Actor
 from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
-from booking_core.models.bookings import PaymentSource
 from booking_core.payments import rules, store
 from booking_core.payments.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.payments.rules import ClaimedRefund, RefundOutcome, RefundResult, RefundRow, Returned, Settled
@@ -174,16 +173,8 @@ def new(
     status: RefundStatus,
     customer_id: str | None,
     number: int = rules.CANCELLATION,
-    payment_source: str = PaymentSource.STRIPE,
-    booking_updated_at: int = 0,
-    parts_returned_minor: int = 0,
 ) -> RefundRow:
-    """Return a refund of a locked payment that is not stored yet.
-
-    Args:
-        payment_source, booking_updated_at: columns of its booking, for `record_returned`.
-        parts_returned_minor: the amount that refunds of changes of the party have returned for the booking.
-    """
+    """Return a refund of a locked payment that is not stored yet. The payment's booking is not read for it."""
     return RefundRow(
         organization_id=actor.organization.id,
         id=tokens.new_id(),
@@ -195,13 +186,10 @@ def new(
         paid_minor=payment.amount_minor,
         refunded_minor=payment.refunded_minor,
         payment_intent=payment.payment_intent,
-        payment_source=payment_source,
         payment_status=payment.status,
         customer_id=customer_id,
-        booking_updated_at=booking_updated_at,
         at=actor.at,
         number=number,
-        parts_returned_minor=parts_returned_minor,
     )
 
 

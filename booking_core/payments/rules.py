@@ -280,11 +280,11 @@ class RefundRow(NamedTuple):
     paid_minor: int
     refunded_minor: int
     payment_intent: str | None
-    payment_source: str
     payment_status: str
     customer_id: str | None
-    booking_updated_at: int
     at: int
+    payment_source: str = ""
+    booking_updated_at: int = 0
     number: int = CANCELLATION
     attempt_count: int = 0
     provider_refund_id: str | None = None
