@@ -1,14 +1,23 @@
-"""Formats of user text, places and zones, and of money and times for staff. No storage, no clock.
+"""Formats of user text, places, zones, colours and QR codes. No storage, no clock.
 
-Guests read money and times in their own language (`booking_core.base.languages`).
+Money and times are in a language (`booking_core.base.languages`).
 """
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from markupsafe import Markup
+
 from booking_core.base.clock import Zone
-from booking_core.base.languages import ENGLISH
-from booking_core.models.money import formatted
+from booking_core.base.context import Organization
+
+if TYPE_CHECKING:
+    from segno import QRCode
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")
@@ -34,24 +43,6 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
-money = formatted
-
-
-def day(zone: Zone, at: int) -> str:
-    """Return a date such as `24 December 2026`, for staff."""
-    return ENGLISH.day(zone, at)
-
-
-def moment(zone: Zone, at: int) -> str:
-    """Return a time such as `Thursday 24 December 2026, 10:00`, for staff."""
-    return ENGLISH.moment(zone, at)
-
-
-def span(zone: Zone, starts_at: int, ends_at: int) -> str:
-    """Return a span such as `Thursday 24 December 2026, 10:00–12:30`, for staff."""
-    return ENGLISH.span(zone, starts_at, ends_at)
-
-
 def zone_name(zone: Zone, at: int) -> str:
     """Return a zone such as `Europe/Oslo, UTC+01:00`.
 
@@ -70,3 +61,122 @@ def map_url(latitude: float | None, longitude: float | None, address: str | None
     else:
         return None
     return f"https://www.google.com/maps/search/?{urlencode({'api': 1, 'query': place})}"
+
+
+# Colours --------------------------------------------------------------------------------------------------------------
+
+DEFAULT_COLOR = "#1d4ed8"
+CONTRAST_MIN = 4.6
+"""WCAG 2.2, level AA, asks for 4.5 between a text and its background; a little above it, since colours are rounded."""
+WHITE, BLACK = "#ffffff", "#000000"
+PAPER, NIGHT = "#ffffff", "#1b2230"
+"""The backgrounds of text in the light and in the dark scheme."""
+_STEPS = 20
+
+Rgb = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Brand:
+    """The name, logo, contact and colours of an organization. A value that is not set is None."""
+
+    name: str
+    logo_url: str | None
+    website: str | None
+    contact_email: str | None
+    contact_phone: str | None
+    color: str
+    """The organization's own colour, for areas."""
+    on_color: str
+    """White or black: the text on such an area."""
+    link: str
+    """The colour, as far as it can be read on white."""
+    link_dark: str
+    """The colour, as far as it can be read in the dark scheme."""
+
+
+def brand(organization: Organization) -> Brand:
+    """Return the identity of an organization."""
+    color = organization.brand_color or DEFAULT_COLOR
+    return Brand(
+        name=organization.name,
+        logo_url=organization.logo_url,
+        website=organization.website,
+        contact_email=organization.contact_email or organization.staff_email,
+        contact_phone=organization.contact_phone,
+        color=color,
+        on_color=text_on(color),
+        link=readable(color, PAPER),
+        link_dark=readable(color, NIGHT),
+    )
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours written #rrggbb, from 1 to 21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def text_on(background: str) -> str:
+    """Return white where it can be read on the background, else black."""
+    return WHITE if contrast(WHITE, background) >= CONTRAST_MIN else BLACK
+
+
+@lru_cache(maxsize=1024)
+def readable(color: str, background: str) -> str:
+    """Return the colour, or the nearest of its darker or lighter shades that can be read on the background."""
+    towards = BLACK if contrast(BLACK, background) > contrast(WHITE, background) else WHITE
+    return next(shade for shade in _shades(color, towards) if contrast(shade, background) >= CONTRAST_MIN)
+
+
+def _shades(color: str, towards: str) -> Iterator[str]:
+    for step in range(_STEPS + 1):
+        mixed = (round(own + (its - own) * step / _STEPS) for own, its in zip(_rgb(color), _rgb(towards), strict=True))
+        yield "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def _rgb(color: str) -> Rgb:
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+
+
+def _luminance(color: str) -> float:
+    red, green, blue = (_linear(part / 255) for part in _rgb(color))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else float(((part + 0.055) / 1.055) ** 2.4)
+
+
+# QR codes -------------------------------------------------------------------------------------------------------------
+
+_QUIET_ZONE = 4
+"""Modules of white around the code, as the standard asks for."""
+_MAIL_SCALE = 4
+_MASK = 3
+"""Every reader takes every mask. To compare all eight would cost four times as much as the rest of the code."""
+
+
+def qr_svg(content: str) -> Markup:
+    """Return the code as an SVG element without a style: no policy of a page stops it."""
+    inline = _code(content).svg_inline(
+        border=_QUIET_ZONE, dark="#000", light="#fff", omitsize=True, svgclass="qr", lineclass=None
+    )
+    return Markup(inline)  # noqa: S704 - it holds no text
+
+
+def qr_png(content: str) -> bytes:
+    """Return the code as a picture for a mail."""
+    out = BytesIO()
+    _code(content).save(out, kind="png", border=_QUIET_ZONE, scale=_MAIL_SCALE, dark="#000", light="#fff")
+    return out.getvalue()
+
+
+def _code(content: str) -> "QRCode":
+    """Return the code of an id or a gift card's code. Capitals, which mean the same there, make it smaller.
+
+    Staff finds a booking by its code, which is its id; never the guest's secret link, since guests show the code.
+    """
+    import segno  # at the first code: the service starts without it
+
+    return segno.make(content.upper(), error="m", micro=False, mask=_MASK, boost_error=False)

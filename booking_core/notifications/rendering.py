@@ -1,12 +1,12 @@
 """Renders the subject, text, HTML and calendar entry of a mail from templates.
 
-Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text, so
-that it cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English,
+Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text: it
+cannot pass for text of this service. Mails to guests are in the guest's language, mails to staff in English,
 but for those about a payment at Stripe, which are in the organization's language.
 """
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,17 +16,21 @@ import orjson
 from markupsafe import Markup
 
 from booking_core.base.context import Organization
-from booking_core.base.languages import ENGLISH, Language, choose, language
+from booking_core.base.languages import ENGLISH, N_, Language, choose, language
 from booking_core.base.tokens import SecretKeys
-from booking_core.notifications import calendar, qr_codes
-from booking_core.notifications.branding import brand
-from booking_core.notifications.formatting import money, one_line, shortened, zone_name
-from booking_core.notifications.gift_card import GiftCardDetails, gift_card_summary
+from booking_core.models.money import formatted
+from booking_core.notifications import calendar
+from booking_core.notifications.formatting import brand, one_line, qr_png, shortened, zone_name
 from booking_core.notifications.message import PICTURE_ID, MailContent
-from booking_core.notifications.payment_notice import payment_notice
 from booking_core.notifications.rules import GUEST_KINDS, STAFF_PAYMENT_KINDS
-from booking_core.notifications.summary import BookingDetails, Summary, language_of, summary
-from booking_core.notifications.translating import translated
+from booking_core.notifications.summary import (
+    BookingDetails,
+    GiftCardDetails,
+    gift_card_summary,
+    language_of,
+    summary,
+    translated,
+)
 from booking_core.records.outbox import OutboxKind
 
 if TYPE_CHECKING:
@@ -71,7 +75,7 @@ def isolated(value: object) -> Markup:
 
 
 def wrapped(text: str) -> Markup:
-    """Return a paragraph of a plain text in lines, which keep together what a no-break space joins."""
+    """Return a paragraph of a plain text in lines that are never broken at a no-break space."""
     kept = text.translate(_HIDE_NO_BREAK)
     filled = textwrap.fill(one_line(kept), _WIDTH, break_long_words=False, break_on_hyphens=False)
     return Markup(filled.translate(_SHOW_NO_BREAK))  # noqa: S704 - plain text; the line breaks have to stay
@@ -106,49 +110,83 @@ def _environments() -> "Mapping[str, SandboxedEnvironment]":
     return environments
 
 
-def _render(kind: OutboxKind, wording: Language, context: Mapping[str, Any]) -> dict[str, str]:
-    """Render both forms of a mail, by suffix."""
+def _content(
+    kind: OutboxKind,
+    organization: Organization,
+    wording: Language,
+    subject: str,
+    context: Mapping[str, Any],
+    *,
+    entry: bytes | None = None,
+    picture: bytes | None = None,
+) -> MailContent:
+    """Render both forms of a mail."""
+    known = {
+        "subject": subject,
+        "organization": organization.name,
+        "brand": brand(organization),
+        "picture": f"cid:{PICTURE_ID}" if picture else None,
+        "lang": wording.code,
+        "field": partial(_field, wording),
+    }
     translate = {"txt": wording.gettext, "html": wording.markup}
-    context = {**context, "lang": wording.code, "field": partial(_field, wording)}
-    return {
-        suffix: environment.get_template(f"{kind}.{suffix}").render(context, _=translate[suffix])
+    rendered = {
+        suffix: environment.get_template(f"{kind}.{suffix}").render(**known, **context, _=translate[suffix])
         for suffix, environment in _environments().items()
     }
+    shown = shortened(one_line(subject), _SUBJECT_LENGTH_MAX)
+    return MailContent(shown, rendered["txt"], rendered["html"], entry, picture, wording.code)
 
 
-# Subjects --------------------------------------------------------------------------------------------------------
+# Subjects and texts ---------------------------------------------------------------------------------------------------
 
-
-def _subject_for_guest(kind: OutboxKind, about: Summary, wording: Language) -> str:
-    _, names = wording.gettext, {"title": about.title, "day": about.day}
-    if kind is OutboxKind.BOOKING_CONFIRMATION_MAIL:
-        return _("Booking confirmed: %(title)s, %(day)s", **names)
-    if kind is OutboxKind.BOOKING_CANCELLATION_MAIL:
-        return _("Booking cancelled: %(title)s, %(day)s", **names)
-    if kind is OutboxKind.BOOKING_CHANGE_MAIL:
-        return _("Booking changed: %(title)s, %(day)s", **names)
-    return _("New time for your booking: %(title)s, %(day)s", **names)
-
-
-_BOOKED: Mapping[OutboxKind, Callable[[Summary], str]] = {
-    OutboxKind.STAFF_BOOKING_MAIL: lambda it: f"New booking{_number(it)}: {it.title}, {it.day}",
-    OutboxKind.STAFF_CANCELLATION_MAIL: lambda it: f"Cancelled{_number(it)}: {it.title}, {it.day}",
-    OutboxKind.STAFF_RESCHEDULING_MAIL: lambda it: f"Moved{_number(it)}: {it.title}, {it.day}",
-    OutboxKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
-    OutboxKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
+_SUBJECTS = {
+    OutboxKind.BOOKING_CONFIRMATION_MAIL: N_("Booking confirmed: %(title)s, %(day)s"),
+    OutboxKind.BOOKING_CANCELLATION_MAIL: N_("Booking cancelled: %(title)s, %(day)s"),
+    OutboxKind.BOOKING_CHANGE_MAIL: N_("Booking changed: %(title)s, %(day)s"),
+    OutboxKind.BOOKING_RESCHEDULING_MAIL: N_("New time for your booking: %(title)s, %(day)s"),
+    OutboxKind.STAFF_PAYMENT_REVIEW_MAIL: N_("Payment to be checked, booking %(number)s: %(title)s, %(day)s"),
+    OutboxKind.STAFF_DISPUTE_OPENED_MAIL: N_("Payment disputed, booking %(number)s: %(title)s, %(day)s"),
+    OutboxKind.STAFF_DISPUTE_LOST_MAIL: N_("Dispute lost, booking %(number)s: %(title)s, %(day)s"),
 }
-_OTHER: Mapping[OutboxKind, Callable[[Mapping[str, Any]], str]] = {
-    OutboxKind.STAFF_KEY_EXPIRING_MAIL: lambda it: f"The API key {it['name']} is about to expire",
-    OutboxKind.STAFF_WEBHOOK_FAILING_MAIL: lambda it: "A webhook endpoint is failing",
-    OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL: lambda it: "A webhook endpoint was switched off",
+_SUBJECTS_FOR_STAFF = {
+    OutboxKind.STAFF_BOOKING_MAIL: "New booking{number}: {title}, {day}",
+    OutboxKind.STAFF_CANCELLATION_MAIL: "Cancelled{number}: {title}, {day}",
+    OutboxKind.STAFF_RESCHEDULING_MAIL: "Moved{number}: {title}, {day}",
+    OutboxKind.STAFF_REFUND_REFUSED_MAIL: "{task}{number}: {title}, {day}",
+    OutboxKind.STAFF_REFUND_REVIEW_MAIL: "{task}{number}: {title}, {day}",
+    OutboxKind.STAFF_KEY_EXPIRING_MAIL: "The API key {name} is about to expire",
+    OutboxKind.STAFF_WEBHOOK_FAILING_MAIL: "A webhook endpoint is failing",
+    OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL: "A webhook endpoint was switched off",
 }
+_TITLES = {
+    OutboxKind.STAFF_PAYMENT_REVIEW_MAIL: N_("A payment has to be checked"),
+    OutboxKind.STAFF_DISPUTE_OPENED_MAIL: N_("A payment is disputed"),
+    OutboxKind.STAFF_DISPUTE_LOST_MAIL: N_("A dispute is lost"),
+}
+_REVIEWS = {
+    "amount_differs": N_("Stripe took another amount than the booking costs, so that the payment does not confirm it."),
+    "currency_differs": N_(
+        "Stripe took another currency than the booking has, so that the payment does not confirm it."
+    ),
+    "refund_differs": N_("Stripe reports a refund of this booking's payment that cannot be recorded."),
+    "second_intent": N_("Stripe took another payment for this booking than its own."),
+}
+_REVIEW = N_("Stripe took a payment that this booking cannot take.")
+_LOOK_UP = N_("Look the payment up at Stripe: refund it there, or decide otherwise, and close the review.")
+_OPENED = N_("The bank of the cardholder asks for this payment back. The booking stays as it is.")
+_ANSWER = N_("Answer the dispute at Stripe within the time that is shown there; without an answer it is lost.")
+_LOST = N_("The bank of the cardholder has got this payment back. The booking stays as it is.")
 
 
-def _number(booking: Summary) -> str:
-    return "" if booking.number is None else f" {booking.number}"
+def _sentences(kind: OutboxKind, reason: str) -> tuple[str, ...]:
+    """Return the sentences of a mail about a payment."""
+    if kind is OutboxKind.STAFF_PAYMENT_REVIEW_MAIL:
+        return (_REVIEWS.get(reason, _REVIEW), _LOOK_UP)
+    return (_OPENED, _ANSWER) if kind is OutboxKind.STAFF_DISPUTE_OPENED_MAIL else (_LOST,)
 
 
-# Mails -----------------------------------------------------------------------------------------------------------
+# Mails ----------------------------------------------------------------------------------------------------------------
 
 
 def render(
@@ -177,18 +215,11 @@ def _for_guest(
     organization, wording = about.organization, language_of(row, about.organization)
     row = translated(row, organization)
     booking = summary(row, organization, wording)
-    subject = _subject_for_guest(kind, booking, wording)
-    picture = qr_codes.png(row.id) if link and booking.is_confirmed else None
-    context = _facts(organization, payload, wording) | {
-        "subject": subject,
-        "brand": brand(organization),
-        "booking": booking,
-        "manage_url": link,
-        "picture": f"cid:{PICTURE_ID}" if picture else None,
-    }
-    rendered = _render(kind, wording, context)
+    subject = wording.gettext(_SUBJECTS[kind], title=booking.title, day=booking.day)
+    context = _facts(organization, payload, wording) | {"booking": booking, "manage_url": link}
+    picture = qr_png(row.id) if link and booking.is_confirmed else None
     entry = calendar.entry(row, organization, organizer=organizer, at=about.at, wording=wording)
-    return MailContent(_cut(subject), rendered["txt"], rendered["html"], entry, picture, wording.code)
+    return _content(kind, organization, wording, subject, context, entry=entry, picture=picture)
 
 
 def _of_gift_card(
@@ -203,49 +234,44 @@ def _of_gift_card(
     wording = language(choose(locale, organization.language))
     card = gift_card_summary(row, organization, secret_keys, wording, about.at)
     subject = wording.gettext("A gift card from %(operator)s for you", operator=organization.name)
-    picture = qr_codes.png(card.code) if card.code else None
-    context = {
-        "subject": subject,
-        "brand": brand(organization),
-        "card": card,
-        "link": f"{link}?lang={wording.code}" if link and locale else link,
-        "picture": f"cid:{PICTURE_ID}" if picture else None,
-    }
-    rendered = _render(kind, wording, context)
-    return MailContent(_cut(subject), rendered["txt"], rendered["html"], None, picture, wording.code)
+    context = {"card": card, "link": f"{link}?lang={wording.code}" if link and locale else link}
+    picture = qr_png(card.code) if card.code else None
+    return _content(kind, organization, wording, subject, context, picture=picture)
 
 
 def _of_payment(
     kind: OutboxKind, organization: Organization, row: BookingDetails, payload: dict[str, Any]
 ) -> MailContent:
+    """Render a mail to staff about a payment at Stripe that needs a person.
+
+    Args:
+        payload: amount_minor, currency, reason, payment_intent.
+    """
     wording = language(choose(organization.language))
     booking = summary(row, organization, wording)
-    notice = payment_notice(kind, booking, payload, wording)
-    context = {
-        "subject": notice.subject,
-        "organization": organization.name,
-        "brand": brand(organization),
-        "booking": booking,
-        "booking_id": row.id,
-        "notice": notice,
+    amount_minor = payload["amount_minor"]
+    notice = {
+        "title": wording.gettext(_TITLES[kind]),
+        "sentences": [wording.gettext(each) for each in _sentences(kind, payload["reason"])],
+        "amount": None if amount_minor is None else wording.money(amount_minor, payload["currency"]),
+        "reason": payload["reason"],
+        "payment_intent": payload["payment_intent"],
+        "can_resolve": kind is OutboxKind.STAFF_PAYMENT_REVIEW_MAIL,
     }
-    rendered = _render(kind, wording, context)
-    return MailContent(_cut(notice.subject), rendered["txt"], rendered["html"], language=wording.code)
+    names = {"number": booking.number or "-", "title": booking.title, "day": booking.day}
+    context = {"booking": booking, "booking_id": row.id, "notice": notice}
+    return _content(kind, organization, wording, wording.gettext(_SUBJECTS[kind], **names), context)
 
 
 def _for_staff(kind: OutboxKind, about: Subject, payload: dict[str, Any]) -> MailContent:
-    organization = about.organization
-    facts = _facts(organization, payload, ENGLISH)
-    booking = None if about.booking is None else summary(about.booking, organization)
-    subject = _OTHER[kind](facts) if booking is None else _BOOKED[kind](booking)
-    rendered = _render(
-        kind, ENGLISH, facts | {"subject": subject, "organization": organization.name, "booking": booking}
-    )
-    return MailContent(_cut(subject), rendered["txt"], rendered["html"])
-
-
-def _cut(subject: str) -> str:
-    return shortened(one_line(subject), _SUBJECT_LENGTH_MAX)
+    organization, facts = about.organization, _facts(about.organization, payload, ENGLISH)
+    booking, names = None, facts
+    if about.booking is not None:
+        booking = summary(about.booking, organization)
+        number = "" if booking.number is None else f" {booking.number}"
+        names = {"task": booking.refund_task, "number": number, "title": booking.title, "day": booking.day}
+    subject = _SUBJECTS_FOR_STAFF[kind].format_map(names)
+    return _content(kind, organization, ENGLISH, subject, facts | {"booking": booking})
 
 
 def _facts(organization: Organization, payload: Mapping[str, Any], wording: Language) -> dict[str, Any]:
@@ -255,7 +281,7 @@ def _facts(organization: Organization, payload: Mapping[str, Any], wording: Lang
         if name in facts:
             facts[name] = f"{wording.moment(zone, facts[name])} ({zone_name(zone, facts[name])})"
     if "amount_minor" in facts:
-        facts["amount"] = money(facts["amount_minor"], facts["currency"])
+        facts["amount"] = formatted(facts["amount_minor"], facts["currency"])
     refund = facts.get("refund_minor")
     facts["refund"] = wording.money(refund, facts["currency"]) if refund else None
     return facts

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from booking_core.base.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict
-from booking_core.notifications.gift_card import GiftCardDetails
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 from booking_core.records.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
@@ -20,14 +19,6 @@ GUEST_KINDS = frozenset(
 )
 TO_GUESTS = GUEST_KINDS | {OutboxKind.GIFT_CARD_MAIL}
 """Sent to guests, in their language and in the name of the organization."""
-STAFF_BOOKING_KINDS = frozenset(
-    {
-        OutboxKind.STAFF_BOOKING_MAIL,
-        OutboxKind.STAFF_CANCELLATION_MAIL,
-        OutboxKind.STAFF_RESCHEDULING_MAIL,
-    }
-)
-"""Sent to staff about a booking."""
 STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
 """A refund needs a person. It is about a guest's money, so it is sent whatever the notification settings are."""
 STAFF_PAYMENT_KINDS = frozenset(
@@ -47,14 +38,14 @@ ANNOUNCING_KINDS = frozenset(
     }
 )
 """Sent only before the departure starts. A cancellation or a refund is about money, and is sent after it, too."""
-BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS | STAFF_PAYMENT_KINDS
-"""Their subject is a booking."""
-MAIL_KINDS = BOOKING_KINDS | {
+MAIL_KINDS = frozenset(OutboxKind)
+BOOKING_KINDS = MAIL_KINDS - {
     OutboxKind.GIFT_CARD_MAIL,
     OutboxKind.STAFF_KEY_EXPIRING_MAIL,
     OutboxKind.STAFF_WEBHOOK_FAILING_MAIL,
     OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
 }
+"""Their subject is a booking."""
 
 WRITE_RETRY_DELAYS = (MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR)
 """Delays after a mail could not be rendered; one more failure is the last. A later release may fix the fault."""
@@ -197,35 +188,21 @@ def check_retry(
     Raises:
         Conflict: `mail_sent`, `mail_queued`, `mail_unwanted`, `departure_started` or `mail_too_old`.
     """
-    refusal = _not_failed(mail, organization) or _too_late(
-        mail, organization, enqueued_at, starts_at, at, anyway=anyway
-    )
-    if refusal is not None:
-        reason, message = refusal
-        raise Conflict(reason, f"The mail {mail.name} {message}", mail.name)
 
+    def refused(reason: str, message: str) -> Conflict:
+        return Conflict(reason, f"The mail {mail.name} {message}", mail.name)
 
-def _not_failed(mail: Mail, organization: Organization) -> tuple[str, str] | None:
+    zone = organization.zone
     if mail.sent_at is not None:
-        return "mail_sent", f"was sent at {organization.zone.iso(mail.sent_at)}; nothing is sent twice."
+        raise refused("mail_sent", f"was sent at {zone.iso(mail.sent_at)}; nothing is sent twice.")
     if mail.status == MailStatus.QUEUED:
         due = due_at(mail)
-        waits = "waits for a mail server (BOOKING_SMTP_URL)" if due is None else f"due at {organization.zone.iso(due)}"
-        return "mail_queued", f"is queued already, {waits}."
+        waits = "waits for a mail server (BOOKING_SMTP_URL)" if due is None else f"due at {zone.iso(due)}"
+        raise refused("mail_queued", f"is queued already, {waits}.")
     if mail.status not in (MailStatus.FAILED, MailStatus.UNWRITTEN):
-        return "mail_unwanted", f"was not to be written ({mail.status}), and has not failed."
-    return None
-
-
-def _too_late(
-    mail: Mail, organization: Organization, enqueued_at: int, starts_at: int | None, at: int, *, anyway: bool
-) -> tuple[str, str] | None:
+        raise refused("mail_unwanted", f"was not to be written ({mail.status}), and has not failed.")
     if mail.kind in ANNOUNCING_KINDS and starts_at is not None and starts_at <= at:
-        return "departure_started", f"is about a departure that began at {organization.zone.iso(starts_at)}."
+        raise refused("departure_started", f"is about a departure that began at {zone.iso(starts_at)}.")
     if at - enqueued_at > SENT_WITHIN and not anyway:
-        hours = SENT_WITHIN // HOUR
-        return (
-            "mail_too_old",
-            f"was owed at {organization.zone.iso(enqueued_at)}, over {hours} hours ago: no news any more.",
-        )
-    return None
+        late = f"was owed at {zone.iso(enqueued_at)}, over {SENT_WITHIN // HOUR} hours ago: no news any more."
+        raise refused("mail_too_old", late)

@@ -2,7 +2,7 @@
 
 `claim` leases mails, the worker calls the mail server while no transaction is open, and `record` stores the results.
 The end of a lease is the next attempt of its row: mails of a worker that dies become due again, with the same
-Message-ID. Each claim counts as an attempt, so that no mail can crash workers for ever.
+Message-ID. Each claim counts as an attempt, so no mail crashes workers again and again without end.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class ClaimedMail:
     recipient: str
     message: bytes = field(repr=False)
     lease_token: str
-    attempts: int
+    attempt_count: int
     """This one included."""
     created_at: int
     clock_offset: int | None = None
@@ -77,7 +77,7 @@ def claim(
     *,
     lease_s: int,
 ) -> Processed[ClaimedMail]:
-    """Lease those of the mails that are due, the longest due first, and skip locked ones.
+    """Lease the due ones among the mails, the longest due first, and skip locked ones.
 
     A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
     """
@@ -87,7 +87,9 @@ def claim(
         is_aged = queued.clock_offset is None  # the clock of a sandbox leaps over the days between
         error, message = _fault(installation, queued, at if is_aged else queued.created_at)
         _lease(tx, queued, token, at + lease_s * SECOND)
-        claimed.append((_claimed(queued, message, token), error))
+        attempt_count = queued.attempt_count + 1
+        opened = queued._asdict() | {"message": message, "attempt_count": attempt_count, "lease_token": token}
+        claimed.append((ClaimedMail(**opened), error))
     given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
     if given_up:
         record(tx, given_up)
@@ -106,20 +108,6 @@ def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str
         return "secret_key_retired", b""
 
 
-def _claimed(queued: QueuedMail, message: bytes, token: str) -> ClaimedMail:
-    return ClaimedMail(
-        organization_id=queued.organization_id,
-        id=queued.id,
-        kind=queued.kind,
-        recipient=queued.recipient,
-        message=message,
-        lease_token=token,
-        attempts=queued.attempt_count + 1,
-        created_at=queued.created_at,
-        clock_offset=queued.clock_offset,
-    )
-
-
 def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
     tx.update(
         store.LEASE,
@@ -135,7 +123,7 @@ def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
 def record(tx: Tx, results: Sequence[MailResult]) -> None:
     """Record the results of attempts, except for mails whose lease has expired since.
 
-    The text of a sent mail is deleted, because it holds a secret. That of a sandbox is kept: it was captured.
+    The text of a sent mail is deleted, because it holds a secret. A sandbox keeps the text, because it captures mails.
     """
     now = tx.now()
     for each in results:
@@ -156,7 +144,7 @@ def record(tx: Tx, results: Sequence[MailResult]) -> None:
 
 
 def _settled(result: MailResult, at: int) -> dict[str, object]:
-    attempts = result.claimed.attempts
+    attempts = result.claimed.attempt_count
     status: str = "queued"
     due_at: int | None = None
     if result.outcome is MailOutcome.REFUSED:
@@ -179,7 +167,7 @@ def _settled(result: MailResult, at: int) -> dict[str, object]:
 
 
 def unpark(tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[None]:
-    """Make those of the mails due that waited for a mail server. Mails that are too old fail at their next claim."""
+    """Make mails due that waited for a mail server. Mails that are too old fail at their next claim."""
     found, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
     for mail_id in found:
         tx.update(store.UNPARK, organization_id=organization_id, id=mail_id, next_attempt_at=at)

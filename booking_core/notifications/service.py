@@ -1,19 +1,34 @@
-"""Operations on mails for an operator, and the purge.
+"""Functions of mails: for an operator, the purge and erasures; and the secret links in mails.
 
 A failed mail is not sent again as it was: its outbox row is queued again, and the mail is rendered from the rows of
 that time (decisions/0020).
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from booking_core import organizations
-from booking_core.base.context import Organization
+from booking_core.base.context import Actor, Installation, Organization
 from booking_core.base.errors import Conflict, NotFound
+from booking_core.base.guest_links import GIFT_CARD_PURPOSE, PURPOSE, Opened, has_expired, open_token
+from booking_core.base.languages import Language, choose, language
 from booking_core.db.engine import Tx
+from booking_core.db.tables import mails
+from booking_core.db.unit_of_work import Update
 from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import Key, LockedMail
-from booking_core.notifications.rules import Mail, MailStatus
+from booking_core.notifications.rules import TO_GUESTS, Mail, MailStatus
+from booking_core.notifications.summary import (
+    BookingDetails,
+    GiftCardDetails,
+    GiftCardSummary,
+    Summary,
+    gift_card_summary,
+    summary,
+    translated,
+)
 
 OwnedMail = tuple[Mail, Organization]
 """A mail with its organization."""
@@ -112,18 +127,15 @@ def _enqueue_again(tx: Tx, locked: LockedMail, starts_at: int | None, at: int, *
         rules.check_retry(mail, organization, enqueued_at=effect.created_at, starts_at=starts_at, at=at, anyway=anyway)
     except Conflict as refused:
         return refused
-    tx.update(
-        store.SETTLE,
-        organization_id=effect.organization_id,
-        key=effect.effect_key,
-        status="queued",
-        attempt_count=0,
-        due_at=at,
-        last_error=None,
-        completed_at=None,
-    )
+    _write_again(tx, effect, at)
     again = effect._replace(status=MailStatus.QUEUED, attempt_count=0, last_error=None, next_attempt_at=at)
     return again, organization
+
+
+def _write_again(tx: Tx, effect: Mail, at: int) -> None:
+    """Queue an outbox row again, due now."""
+    state = {"status": "queued", "attempt_count": 0, "due_at": at, "last_error": None, "completed_at": None}
+    tx.update(store.SETTLE, organization_id=effect.organization_id, key=effect.effect_key, **state)
 
 
 def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
@@ -154,3 +166,116 @@ def purge_unmailed(tx: Tx, organization_id: str, *, before: int, limit: int) -> 
     """Delete an organization's outbox rows that ended without a mail before that instant; return how many."""
     purged = history.purge_unmailed(tx, organization_id, "done", before, limit)
     return purged + history.purge_unmailed(tx, organization_id, "failed", before, limit - purged)
+
+
+# Anonymizing ----------------------------------------------------------------------------------------------------------
+
+NO_RECIPIENT = "anonymized@anonymized.invalid"
+"""Replaces the recipient of a mail to a guest. No mail is ever sent to it."""
+_REPLY = re.compile(r"(\d{3}) .*", re.DOTALL)
+"""A reply of a mail server, whose text may repeat the recipient."""
+_ANONYMIZE = Update("anonymize_mail", mails, sets=("recipient", "message", "last_error"))
+
+
+def anonymize(tx: Tx, organization_id: str, keys: Sequence[str]) -> None:
+    """Remove recipients, texts and replies of mail servers from the mails of these outbox rows.
+
+    A mail that is still to be sent is deleted and its outbox row queued again: a mail to staff is then written without
+    the guest's data, and one to the guest not at all, since the booking, or the gift card, has no address.
+    """
+    locked = history.lock(tx, [(organization_id, key) for key in keys]) if keys else {}
+    queued = [key for key, each in locked.items() if each.mail.id and each.mail.status == MailStatus.QUEUED]
+    if queued:
+        history.delete_mails(tx, queued)
+    at = tx.now()
+    for key, each in locked.items():
+        if key in queued:
+            _write_again(tx, each.effect, at)
+        elif each.mail.id:
+            _forget(tx, each)
+
+
+def _forget(tx: Tx, locked: LockedMail) -> None:
+    mail = locked.mail
+    tx.update(
+        _ANONYMIZE,
+        organization_id=mail.organization_id,
+        id=mail.id,
+        recipient=NO_RECIPIENT if mail.kind in TO_GUESTS else mail.recipient,
+        message="",
+        last_error=_REPLY.sub(r"\1", mail.last_error) if mail.last_error else None,
+    )
+
+
+# Secret links ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GuestView:
+    """A booking that its guest has opened, with the actor for the guest's changes."""
+
+    actor: Actor
+    row: BookingDetails
+    summary: Summary
+    language: Language
+
+    @property
+    def has_begun(self) -> bool:
+        return self.row.starts_at <= self.actor.at
+
+
+def open_link(tx: Tx, installation: Installation, token: str, locale: str | None = None) -> GuestView:
+    """Return the booking of a guest's token.
+
+    Args:
+        locale: the language that the guest chose on the page, before the languages of booking and organization.
+
+    Raises:
+        NotFound: the token is malformed, invalid or expired; the error does not say which.
+    """
+    opened, actor = _opened(tx, installation, token)
+    key = (opened.organization_id, opened.subject_id)
+    row = store.get_bookings(tx, [key]).get(key)
+    if row is None or not opened.was_made_by(installation.secret_keys, row.manage_key_id):
+        raise NotFound
+    if has_expired(row, row.ends_at, actor.at):
+        raise NotFound
+    organization = actor.organization
+    wording = language(choose(locale, row.locale, organization.language))
+    row = translated(row, organization, locale)
+    return GuestView(actor, row, summary(row, organization, wording), wording)
+
+
+def _opened(tx: Tx, installation: Installation, token: str, purpose: str = PURPOSE) -> tuple[Opened, Actor]:
+    """Return the content of a token, and the actor of its organization."""
+    opened = open_token(installation.secret_keys, token, purpose)
+    known = store.get_organization(tx, opened.organization_id) if opened else None
+    if opened is None or known is None:
+        raise NotFound
+    return opened, Actor(installation=installation, organization=known[0], at=known[1])
+
+
+@dataclass(frozen=True, slots=True)
+class GiftCardView:
+    """A gift card that its recipient has opened."""
+
+    actor: Actor
+    row: GiftCardDetails
+    summary: GiftCardSummary
+    language: Language
+
+
+def open_gift_card_link(tx: Tx, installation: Installation, token: str, locale: str | None = None) -> GiftCardView:
+    """Return the gift card of a recipient's token.
+
+    Raises:
+        NotFound: the token is malformed or invalid.
+    """
+    opened, actor = _opened(tx, installation, token, GIFT_CARD_PURPOSE)
+    key = (opened.organization_id, opened.subject_id)
+    row = store.get_gift_cards(tx, [key]).get(key)
+    if row is None:
+        raise NotFound
+    wording = language(choose(locale, actor.organization.language))
+    card = gift_card_summary(row, actor.organization, installation.secret_keys, wording, actor.at)
+    return GiftCardView(actor, row, card, wording)

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Organization
 from booking_core.db.due import DueRows, clock_offset_of
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
@@ -25,19 +25,18 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
-from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.rules import MAIL_KINDS
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 
 QUEUED: ColumnElement[str] = literal_column("'queued'")
-"""Written out, so that the partial indexes of what is queued are used."""
+"""Written out, because the planner then uses the partial indexes of queued rows."""
 IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
 
 # Due outbox rows -------------------------------------------------------------------------------------------------
 
 
 class OutboxRow(NamedTuple):
-    """A due outbox row, for which a mail is to be written."""
+    """A due outbox row: a mail is to be written."""
 
     organization_id: str
     key: str
@@ -72,7 +71,7 @@ _AT = len(OutboxRow._fields)
 
 
 def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[OutboxRow, Organization, int]]:
-    """Lock those of the outbox rows that are due, the longest due first, and skip locked ones.
+    """Lock the due ones among the outbox rows, the longest due first, and skip locked ones.
 
     Returns:
         Each row with its organization and the present instant.
@@ -93,13 +92,12 @@ SETTLE = Update(
 
 # Bookings --------------------------------------------------------------------------------------------------------
 
+_OF_EXPERIENCE = (
+    *("title", "address", "latitude", "longitude", "image_url", "meeting_point", "what_to_bring", "terms"),
+    *("duration_minutes", "translations"),
+)
 _OF_OTHERS: dict[str, Any] = {
-    "title": experiences.c.title,
-    **{
-        name: experiences.c[name]
-        for name in ("address", "latitude", "longitude", "image_url", "meeting_point", "what_to_bring", "terms")
-    },
-    "duration_minutes": experiences.c.duration_minutes,
+    **{name: experiences.c[name] for name in _OF_EXPERIENCE},
     "starts_at": departures.c.starts_at,
     "own_ends_at": departures.c.ends_at,
     "refund_id": refunds.c.id,
@@ -110,7 +108,6 @@ _OF_OTHERS: dict[str, Any] = {
     "refund_provider_id": refunds.c.provider_refund_id,
     "refund_settled_minor": refunds.c.settled_minor,
     "restored_minor": gift_card_entries.c.amount_minor,
-    "translations": experiences.c.translations,
 }
 
 
@@ -139,15 +136,6 @@ def _bookings(dialect: Dialect) -> Any:
 _BOOKINGS = Statement(_bookings)
 
 
-def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
-    """Return the bookings of the keys (organization id, id)."""
-    keys = [{"organization_id": owner, "id": booking_id} for owner, booking_id in sorted(set(wanted))]
-    if not keys:
-        return {}
-    found = map(BookingDetails._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
-    return {(row.organization_id, row.id): row for row in found}
-
-
 def _gift_cards(dialect: Dialect) -> Any:
     wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     columns = [gift_cards.c[name] for name in GiftCardDetails._fields]
@@ -158,13 +146,21 @@ def _gift_cards(dialect: Dialect) -> Any:
 _GIFT_CARDS = Statement(_gift_cards)
 
 
+def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
+    """Return the bookings of the keys (organization id, id)."""
+    found = map(BookingDetails._make, _of_keys(tx, _BOOKINGS, wanted))
+    return {(row.organization_id, row.id): row for row in found}
+
+
 def get_gift_cards(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], GiftCardDetails]:
     """Return the gift cards of the keys (organization id, id)."""
-    keys = [{"organization_id": owner, "id": card_id} for owner, card_id in sorted(set(wanted))]
-    if not keys:
-        return {}
-    found = map(GiftCardDetails._make, tx.all(_GIFT_CARDS, wanted=as_json(keys)))
+    found = map(GiftCardDetails._make, _of_keys(tx, _GIFT_CARDS, wanted))
     return {(row.organization_id, row.id): row for row in found}
+
+
+def _of_keys(tx: Tx, statement: Statement, wanted: Iterable[tuple[str, str]]) -> list[Row]:
+    keys = [{"organization_id": owner, "id": each} for owner, each in sorted(set(wanted))]
+    return tx.all(statement, wanted=as_json(keys)) if keys else []
 
 
 _ORGANIZATION = Statement(
@@ -256,7 +252,7 @@ SENT = Update(
 
 
 def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
-    """Lock those of the mails that are due, each with the present instant, and skip locked ones."""
+    """Lock the due ones among the mails, each with the present instant, and skip locked ones."""
     wanted = as_json({"id": each} for each in mail_ids)
     found = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)
     return [(QueuedMail._make(row[:-1]), row[-1]) for row in found]
@@ -273,6 +269,6 @@ UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 
 def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
-    """Lock those of the mails that wait for a mail server, and skip locked ones."""
+    """Lock mails among these that wait for a mail server, and skip locked ones."""
     wanted = as_json({"id": each} for each in mail_ids)
     return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=wanted)]

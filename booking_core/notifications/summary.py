@@ -1,14 +1,17 @@
-"""The summary of a booking for mails and the guest's page. No storage, no clock."""
+"""Bookings and gift cards, as mails and the guest's page show them. No storage, no clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from booking_core.base import gift_codes
 from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.languages import ENGLISH, N_, Language, choose, language
+from booking_core.base.tokens import SecretKeys
+from booking_core.catalogue import experiences
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.notifications.formatting import lines, map_url, one_line, zone_name
 from booking_core.payments.refund_states import RefundState
@@ -123,7 +126,7 @@ class Summary:
     what_to_bring: tuple[str, ...]
     terms: tuple[str, ...]
     policy: str | None
-    """Sentences about what a cancellation returns."""
+    """Sentences about the refund of a cancellation."""
     day: str
     when: str
     zone: str
@@ -243,7 +246,7 @@ def _line(wording: Language, label: str, count: int, amount_minor: int, currency
 
 
 def _policy(row: BookingDetails, organization: Organization, wording: Language) -> str | None:
-    """Return the sentences about what a cancellation returns (decision B12), where there is something to return."""
+    """Return the sentences about the refund of a cancellation (decision B12), where there is something to return."""
     can_be_paid = row.payment_source == PaymentSource.STRIPE or row.recorded_minor
     if row.status == BookingStatus.CANCELLED or not can_be_paid or not row.total_minor:
         return None
@@ -265,6 +268,12 @@ def language_of(row: BookingDetails, organization: Organization) -> Language:
     return language(choose(row.locale, organization.language))
 
 
+_SHOWN_AS_IT_IS = (
+    *("status", "title", "image_url", "guest_name", "guest_email", "guest_phone"),
+    *("source", "cancel_note", "refund_id"),
+)
+
+
 def summary(row: BookingDetails, organization: Organization, wording: Language = ENGLISH) -> Summary:
     """Return the summary of a booking in a language, in the organization's zone."""
     zone, currency, refund = organization.zone, row.currency, row.refund
@@ -274,12 +283,10 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
 
     reason = _reason(_REASONS_FOR_GUESTS, row.cancel_reason)
     return Summary(
+        **{name: getattr(row, name) for name in _SHOWN_AS_IT_IS},
         number=row.booking_number,
-        status=row.status,
-        title=row.title,
         address=row.address or None,
         map_url=map_url(row.latitude, row.longitude, row.address),
-        image_url=row.image_url,
         meeting_point=tuple(lines(row.meeting_point or "")),
         what_to_bring=tuple(orjson.loads(row.what_to_bring or "[]")),
         terms=tuple(lines(row.terms or "")),
@@ -287,9 +294,6 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
         day=wording.day(zone, row.starts_at),
         when=wording.span(zone, row.starts_at, row.ends_at),
         zone=zone_name(zone, row.starts_at),
-        guest_name=row.guest_name,
-        guest_email=row.guest_email,
-        guest_phone=row.guest_phone,
         lines=_lines(row, wording),
         subtotal=wording.money(row.subtotal_minor, currency),
         discount=money(-row.discount_minor),
@@ -298,16 +302,117 @@ def summary(row: BookingDetails, organization: Organization, wording: Language =
         payment=_payment(row, wording),
         invoice_due=bool(row.invoice_due),
         on_site_fee=money(row.on_site_fee_minor),
-        source=row.source,
         note=tuple(lines(row.note or "")),
         cancel_reason=_reason(_REASONS, row.cancel_reason),
         cancel_reason_for_guest=wording.gettext(reason) if reason else None,
-        cancel_note=row.cancel_note,
         refund=refund.for_guest(one_line(organization.name), wording) if refund else None,
         refund_for_staff=refund.for_staff() if refund else None,
         refund_waits=refund is not None and refund.waits,
         refund_task=refund.task if refund else "Refund by hand needed",
         refund_by_card=refund is None or refund.was_by_card,
-        refund_id=row.refund_id,
         restored=money(row.restored_minor),
     )
+
+
+# Translations ---------------------------------------------------------------------------------------------------------
+
+_TEXTS = ("title", "meeting_point", "terms")
+
+
+def translated(row: BookingDetails, organization: Organization, chosen: str | None = None) -> BookingDetails:
+    """Return the booking with the texts of its experience in the guest's language, as far as they are translated.
+
+    A text without a translation is in the organization's language, or else as the experience has it.
+
+    Args:
+        chosen: the language that the guest chose on the page; it replaces the language of the booking.
+    """
+    if row.translations is None:
+        return row
+    texts = experiences.texts_for(row.translations, (chosen or row.locale, organization.language))
+    given: dict[str, Any] = {name: texts[name] for name in _TEXTS if name in texts}
+    if "what_to_bring" in texts:
+        given["what_to_bring"] = orjson.dumps(texts["what_to_bring"]).decode()
+    return row._replace(
+        **given,
+        guests=_renamed(row.guests, "tier_id", "tier_label", texts.get("price_tiers", {})),
+        add_ons=_renamed(row.add_ons, "id", "label", texts.get("add_ons", {})),
+    )
+
+
+def _renamed(stored: str, key: str, label: str, names: dict[str, str]) -> str:
+    """Return stored lines with the names of their tiers or add-ons."""
+    if not names:
+        return stored
+    lines: list[dict[str, Any]] = orjson.loads(stored)
+    return orjson.dumps([line | {label: names.get(line[key], line[label])} for line in lines]).decode()
+
+
+# Gift cards -----------------------------------------------------------------------------------------------------------
+
+
+class GiftCardDetails(NamedTuple):
+    """A gift card, in the order of the columns."""
+
+    organization_id: str
+    id: str
+    code_sealed: str
+    currency: str
+    initial_minor: int
+    balance_minor: int
+    valid_from: int | None
+    expires_at: int | None
+    deactivated_at: int | None
+    purchaser_name: str | None
+    recipient_name: str | None
+    recipient_email: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GiftCardSummary:
+    """The formatted fields of a gift card for a template."""
+
+    code: str | None
+    """None: the secret key that sealed it was dropped."""
+    amount: str
+    balance: str
+    is_touched: bool
+    """A part of it is spent."""
+    is_inactive: bool
+    is_expired: bool
+    valid_from: str | None
+    """The day, while it lies ahead."""
+    expires: str | None
+    purchaser_name: str | None
+    recipient_name: str | None
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self.is_inactive or self.is_expired or self.valid_from)
+
+
+def gift_card_summary(
+    row: GiftCardDetails, organization: Organization, keys: SecretKeys, wording: Language, at: int
+) -> GiftCardSummary:
+    """Return the summary of a gift card with its code, in a language and in the organization's zone."""
+    zone = organization.zone
+    begins_later = row.valid_from is not None and row.valid_from > at
+    return GiftCardSummary(
+        code=_code(row, keys),
+        amount=wording.money(row.initial_minor, row.currency),
+        balance=wording.money(row.balance_minor, row.currency),
+        is_touched=row.balance_minor != row.initial_minor,
+        is_inactive=row.deactivated_at is not None,
+        is_expired=row.expires_at is not None and row.expires_at <= at,
+        valid_from=wording.moment(zone, row.valid_from) if begins_later and row.valid_from is not None else None,
+        expires=None if row.expires_at is None else wording.moment(zone, row.expires_at),
+        purchaser_name=row.purchaser_name,
+        recipient_name=row.recipient_name,
+    )
+
+
+def _code(row: GiftCardDetails, keys: SecretKeys) -> str | None:
+    try:
+        return gift_codes.open_code(keys, row.organization_id, row.id, row.code_sealed)
+    except ValueError:
+        return None

@@ -13,12 +13,11 @@ from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.notifications import message, rendering, rules, store
-from booking_core.notifications.gift_card import GiftCardDetails
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rendering import Subject
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, TO_GUESTS, WRITE_RETRY_DELAYS, NoMailReason
 from booking_core.notifications.store import OutboxRow
-from booking_core.notifications.summary import BookingDetails
+from booking_core.notifications.summary import BookingDetails, GiftCardDetails
 from booking_core.records.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
@@ -35,11 +34,11 @@ OWED = store.OWED
 def write(
     tx: Tx, installation: Installation, organization_id: str, keys: Sequence[str], *, sender: Mailbox | None = None
 ) -> Processed[None]:
-    """Write the mails of those of the outbox rows that are due.
+    """Write the mails of the due ones among the outbox rows.
 
-    A row gets at most one mail, in the transaction that completes the row. A mail without a recipient, or one that is
-    switched off, is not written. A mail that cannot be rendered is retried later and delays no other. It takes three
-    statements for any number of rows, and one more where gift cards are among them.
+    A row gets at most one mail, in the transaction that completes the row. A mail without a recipient is not written,
+    and neither is a mail that is switched off. A mail that cannot be rendered is retried later and delays no other. It
+    takes three statements for any number of rows, and one more where gift cards are among them.
 
     Args:
         sender: the From address; by default an address at the host of the public URL.
@@ -91,7 +90,7 @@ class _MailWriter:
             recipient = message.address(to)
             message_id = f"{_message_key(row)}@{self.sender.address.rpartition('@')[2]}"
             composed = self._compose(row, about, to, message_id)
-            self._insert(tx, row, about.booking, recipient, message_id, composed, at)
+            self._insert(tx, row, about, recipient, message_id, composed)
         except Exception as error:  # the row stores it; the other mails are written  # noqa: BLE001, RUF100
             if not row.attempt_count:
                 log.exception("the mail %s of organization %s cannot be written", row.key, row.organization_id)
@@ -119,16 +118,7 @@ class _MailWriter:
             at=about.at,
         )
 
-    def _insert(
-        self,
-        tx: Tx,
-        row: OutboxRow,
-        booking: BookingDetails | None,
-        recipient: str,
-        message_id: str,
-        composed: bytes,
-        at: int,
-    ) -> None:
+    def _insert(self, tx: Tx, row: OutboxRow, about: Subject, recipient: str, message_id: str, composed: bytes) -> None:
         mail_id = tokens.new_id()
         tx.insert(
             tables.mails,
@@ -136,13 +126,13 @@ class _MailWriter:
             id=mail_id,
             effect_key=row.key,
             kind=row.kind,
-            booking_id=None if booking is None else booking.id,
+            booking_id=None if about.booking is None else about.booking.id,
             recipient=recipient,
             message_id=message_id,
             message=self.installation.secret_keys.seal(SEALED_FOR, composed, row.organization_id, mail_id),
             status="queued",
-            next_attempt_at=at,
-            created_at=at,
+            next_attempt_at=about.at,
+            created_at=about.at,
         )
 
     def _link(self, kind: OutboxKind, about: Subject) -> str | None:
@@ -167,28 +157,13 @@ def _retry_later(tx: Tx, row: OutboxRow, at: int, error: Exception) -> None:
     note = type(error).__name__
     if delay is None:
         log.error("the mail %s of organization %s was given up", row.key, row.organization_id)
-        _settle(tx, row, at, status="failed", note=note, attempts=attempts)
+        _settle(tx, row, at, status="failed", note=note, attempt_count=attempts)
     else:
-        _settle(tx, row, at, status="queued", note=note, attempts=attempts, due_at=at + delay)
+        _settle(tx, row, at, status="queued", note=note, attempt_count=attempts, due_at=at + delay)
 
 
-def _settle(
-    tx: Tx,
-    row: OutboxRow,
-    at: int,
-    *,
-    status: str,
-    note: str | None = None,
-    attempts: int | None = None,
-    due_at: int | None = None,
-) -> None:
-    tx.update(
-        store.SETTLE,
-        organization_id=row.organization_id,
-        key=row.key,
-        status=status,
-        attempt_count=row.attempt_count if attempts is None else attempts,
-        due_at=row.due_at if due_at is None else due_at,
-        last_error=note,
-        completed_at=None if status == "queued" else at,
-    )
+def _settle(tx: Tx, row: OutboxRow, at: int, *, status: str, note: str | None = None, **changed: int) -> None:
+    key = {"organization_id": row.organization_id, "key": row.key}
+    state = {"attempt_count": row.attempt_count, "due_at": row.due_at} | changed
+    completed_at = None if status == "queued" else at
+    tx.update(store.SETTLE, **key, **state, status=status, last_error=note, completed_at=completed_at)

@@ -112,7 +112,7 @@ def _color(text: str) -> str:
 
 
 def _phone(text: str) -> str:
-    if not _PHONE.fullmatch(text) or not any(map(str.isdecimal, text)):
+    if not _PHONE.fullmatch(text):
         raise ValueError("must be a telephone number, such as +47 55 12 34 56")
     return text
 
@@ -177,11 +177,6 @@ def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
     if key not in parsers:
         raise ValueError(f"is not one of {', '.join(parsers)}")
     return parsers[key](text)
-
-
-def settings_of(organization: Organization) -> dict[str, Any]:
-    """Return the settings by the keys of `booking orgs set`."""
-    return {key: getattr(organization, key) for key in SETTINGS}
 
 
 def require_sandbox(organization: Organization) -> None:

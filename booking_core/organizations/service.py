@@ -1,13 +1,52 @@
-"""Functions of organizations. They are for the operator; permissions are not checked here."""
+"""Functions and SQL of organizations. They are for the operator; permissions are not checked here."""
 
 from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
 from typing import Any
+
+from sqlalchemy import Boolean, bindparam, or_, select
 
 from booking_core.base import tokens
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.db.engine import Tx
-from booking_core.organizations import rules, store
+from booking_core.db import tables
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.unit_of_work import Update
+from booking_core.organizations import rules
+
+_TABLE = tables.organizations
+
+COLUMNS = tuple(_TABLE.c[field.name] for field in fields(Organization))
+"""The columns of an organization. A row for `from_row` begins with them."""
+
+_SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(column.type, Boolean))
+"""SQLite returns these as 0 or 1."""
+
+_REMEMBERED_MAX = 1024
+
+_SELECT = select(*COLUMNS)
+_IS_SLUG = _TABLE.c.slug == bindparam("slug")
+_IS_ID = _TABLE.c.id == bindparam("id", type_=tables.Id)
+_BY_SLUG = Statement(_SELECT.where(_IS_SLUG))
+_BY_ID = Statement(_SELECT.where(_IS_ID))
+_ALL = Statement(_SELECT.order_by(_TABLE.c.slug))
+_IS_TAKEN = Statement(select(_TABLE.c.id).where(or_(_IS_SLUG, _IS_ID)))
+
+
+def from_row(row: Row) -> Organization:
+    """Return the organization of a row that begins with COLUMNS."""
+    return _of_columns(row[: len(COLUMNS)])
+
+
+# The row of an organization comes with the key of every request, and seldom differs from the last time.
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _of_columns(columns: Row) -> Organization:
+    values = list(columns)
+    for index in _SWITCHES:
+        values[index] = bool(values[index])
+    return Organization(*values)
 
 
 def create(
@@ -24,10 +63,10 @@ def create(
     """
     new = rules.parsed(rules.NEW, {"slug": slug, "name": name, "timezone": timezone, "currency": currency})
     organization_id = tokens.new_id()
-    if store.is_taken(tx, slug=new["slug"], organization_id=organization_id):
+    if tx.first(_IS_TAKEN, slug=new["slug"], id=organization_id) is not None:
         raise Conflict("slug_taken", f"There is an organization {new['slug']} already.", "slug")
-    store.insert(
-        tx,
+    tx.insert(
+        _TABLE,
         id=organization_id,
         slug=new["slug"],
         name=new["name"],
@@ -37,6 +76,7 @@ def create(
         updated_at=now,
         clock_offset=0 if is_sandbox else None,
     )
+    tx.insert(tables.counters, organization_id=organization_id)
     return get(tx, slug=new["slug"])
 
 
@@ -44,59 +84,77 @@ def get(tx: Tx, *, slug: str) -> Organization:
     """Return the organization of a slug.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none in this cell.
     """
-    found = store.by_slug(tx, slug)
-    if found is None:
+    row = tx.first(_BY_SLUG, slug=slug)
+    if row is None:
         raise NotFound(f"There is no organization {slug!r}.")
-    return found
+    return from_row(row)
 
 
 def by_id(tx: Tx, organization_id: str) -> Organization:
     """Return the organization of an id.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none in this cell.
     """
-    found = store.by_id(tx, organization_id)
-    if found is None:
+    row = tx.first(_BY_ID, id=organization_id)
+    if row is None:
         raise NotFound(f"There is no organization {organization_id!r}.")
-    return found
+    return from_row(row)
 
 
 def find(tx: Tx) -> list[Organization]:
-    """Return every organization that lives in this cell, ordered by slug."""
-    return store.every(tx)
-
-
-def is_taken(tx: Tx, *, slug: str, organization_id: str) -> bool:
-    """Return whether an organization has this slug or id, also one that is only on its way to this cell."""
-    return store.is_taken(tx, slug=slug, organization_id=organization_id)
+    """Return every organization of this cell, ordered by slug."""
+    return [from_row(row) for row in tx.all(_ALL)]
 
 
 def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str], *, now: int) -> Organization:
     """Change settings, by the keys of `booking orgs set` with values as text, and return the organization.
+
+    Only the given columns are written, so two settings that are changed at once are both kept.
 
     Raises:
         Malformed: with each key that is unknown or has an invalid value; then no setting is changed.
     """
     values = rules.parsed(rules.SETTINGS, changes)
     if values:
-        store.update(tx, organization.id, values | {"updated_at": now})
+        values["updated_at"] = now
+        tx.update(Update("settings", _TABLE, sets=tuple(sorted(values)), keys=("id",)), id=organization.id, **values)
     return get(tx, slug=organization.slug)
+
+
+# Clocks ----------------------------------------------------------------------------------------------------------
+
+
+def now(tx: Tx, organization: Organization) -> int:
+    """Return the present instant of the organization, and let the statements that follow take it for the present.
+
+    It is the database's clock. The clock of a sandbox may be ahead of it (decisions/0016).
+    """
+    tx.instant = None
+    at = tx.now()
+    follow(tx, organization, at)
+    return organization.instant(at)
+
+
+def follow(tx: Tx, organization: Organization, real: int) -> None:
+    """Let the statements that follow take the organization's instant for the present, where its clock is ahead.
+
+    Args:
+        real: the present instant by the database's clock.
+    """
+    tx.instant = organization.instant(real) if organization.clock_offset else None
+
+
+# Presentation ----------------------------------------------------------------------------------------------------
 
 
 def present(organization: Organization) -> dict[str, Any]:
     """Return the API's Organization, ready for JSON."""
-    return {
-        "id": organization.id,
-        "slug": organization.slug,
-        "name": organization.name,
-        "timezone": organization.timezone,
-        "default_currency": organization.default_currency,
-    }
+    return {name: getattr(organization, name) for name in ("id", "slug", "name", "timezone", "default_currency")}
 
 
 def present_settings(organization: Organization) -> dict[str, Any]:
     """Return every setting by its `booking orgs set` key, ready for JSON."""
-    return rules.settings_of(organization)
+    return {key: getattr(organization, key) for key in rules.SETTINGS}

@@ -6,9 +6,16 @@ transaction is open, and settles the result. Staff records payments without a ga
 """
 
 from booking_core.models.sandbox import SandboxCard
-from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
-from booking_core.payments.elsewhere import Elsewhere, Recorded, record_elsewhere
-from booking_core.payments.gateway_amounts import from_gateway, to_gateway
+from booking_core.payments.by_hand import (
+    Elsewhere,
+    Recorded,
+    record,
+    record_elsewhere,
+    record_refund,
+    reopen_refund,
+    settle_refund,
+    void,
+)
 from booking_core.payments.listing import (
     DueBooking,
     MoneyOutcome,
@@ -31,7 +38,7 @@ from booking_core.payments.listing import (
     present_record,
     present_refund,
 )
-from booking_core.payments.refunds import DUE, claim, refer_to_staff, settle
+from booking_core.payments.refunds import DUE, claim, settle
 from booking_core.payments.rules import (
     FIRST_RETRY_DELAY_S,
     ClaimedRefund,
@@ -39,89 +46,22 @@ from booking_core.payments.rules import (
     RefundResult,
     Release,
     Returned,
+    from_gateway,
     gateway_unit,
-    refund_amount,
-)
-from booking_core.payments.rules import release as release_of
-from booking_core.payments.sandbox_cards import (
     is_sandbox_intent,
     new_sandbox_checkout_intent,
     new_sandbox_intent,
     sandbox_card_of,
+    to_gateway,
 )
+from booking_core.payments.rules import release as release_of
 from booking_core.payments.service import (
     drop,
     expect,
-    get,
-    lock,
-    next_refund_number,
     receive,
     refundable,
     release,
     request_refund,
     return_late,
 )
-from booking_core.payments.store import PaymentRow, with_payment
-
-__all__ = [
-    "DUE",
-    "FIRST_RETRY_DELAY_S",
-    "ClaimedRefund",
-    "DueBooking",
-    "Elsewhere",
-    "MoneyOutcome",
-    "MoneyState",
-    "OwnedRefund",
-    "PaymentRow",
-    "Record",
-    "Recorded",
-    "Refund",
-    "RefundFilter",
-    "RefundOutcome",
-    "RefundResult",
-    "Release",
-    "Returned",
-    "SandboxCard",
-    "claim",
-    "drop",
-    "expect",
-    "find_due",
-    "find_records",
-    "find_refund",
-    "find_refunds",
-    "from_gateway",
-    "full_refunds",
-    "gateway_unit",
-    "get",
-    "get_record",
-    "get_refund",
-    "is_sandbox_intent",
-    "lock",
-    "new_sandbox_checkout_intent",
-    "new_sandbox_intent",
-    "next_refund_number",
-    "organization_of_record",
-    "outcome_of",
-    "outcomes_of",
-    "present_due",
-    "present_record",
-    "present_refund",
-    "receive",
-    "record",
-    "record_elsewhere",
-    "record_refund",
-    "refer_to_staff",
-    "refund_amount",
-    "refundable",
-    "release",
-    "release_of",
-    "reopen_refund",
-    "request_refund",
-    "return_late",
-    "sandbox_card_of",
-    "settle",
-    "settle_refund",
-    "to_gateway",
-    "void",
-    "with_payment",
-]
+from booking_core.payments.store import PaymentRow, get, lock, next_refund_number, with_payment

@@ -1,10 +1,12 @@
-"""Payments and refunds that staff makes by hand: record and void payments; settle, reopen and record refunds.
+"""Payments and refunds that people make: by hand, or at the gateway outside of this service.
 
-A refund is locked together with its booking and its payment, in the same order as by the worker, so that staff and
-worker never both act on one refund.
+A refund is locked together with its booking and its payment, in the same order as by the worker. So staff and worker
+never both act on one refund.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from booking_core.base import tokens
 from booking_core.base.context import Actor
@@ -18,7 +20,7 @@ from booking_core.models.money import formatted
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
 from booking_core.payments.refund_states import WAITING, RefundReason, RefundStatus
-from booking_core.payments.rules import LeasedRefund, Returned
+from booking_core.payments.rules import RefundRow, Returned
 from booking_core.payments.store import BookingForRefund, PaymentRow
 from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
@@ -49,15 +51,19 @@ def record(
 
     Raises:
         Malformed: the amount is not above zero, or a text is too long or not printable.
-        Unprocessable: `overpaid`: the amount is more than what is left to pay; `in_the_future`.
+        Unprocessable: `overpaid`: the amount exceeds the rest of the price; `in_the_future`.
     """
     method, note = _text("method", method, METHOD_LENGTH_MAX), _text("note", note, NOTE_LENGTH_MAX)
     received_at = _received_at(actor, received_at)
-    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    payment = store.lock(tx, actor, booking_id)
     paid = payment.amount_minor if payment else 0
     _check_amount(amount_minor, total_minor - paid, currency)
     status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
-    payment_id = _receive(tx, actor, payment, booking_id, currency, amount_minor, status)
+    if payment is None:  # it is made with its first record
+        payment_id = store.insert(tx, actor.organization.id, booking_id, amount_minor, currency, status, actor.at)
+    else:
+        payment_id = payment.id
+        _adjust(tx, actor, payment, amount_minor, status)
     record_id = tokens.new_id()
     said = {"amount_minor": amount_minor, "currency": currency, "method": method, "note": note}
     owner = {"organization_id": actor.organization.id, "booking_id": booking_id, "payment_id": payment_id}
@@ -81,35 +87,6 @@ def _check_amount(amount_minor: int, left_minor: int, currency: str) -> None:
         raise Unprocessable.at("amount", message, "overpaid")
 
 
-def _receive(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow | None,
-    booking_id: str,
-    currency: str,
-    amount_minor: int,
-    status: PaymentStatus,
-) -> str:
-    """Add the amount to the booking's payment, which is made with its first record; return the payment's id."""
-    organization_id = actor.organization.id
-    if payment is not None:
-        _adjust(tx, actor, payment, amount_minor, status)
-        return payment.id
-    payment_id = tokens.new_id()
-    tx.insert(
-        tables.payments,
-        organization_id=organization_id,
-        id=payment_id,
-        booking_id=booking_id,
-        amount_minor=amount_minor,
-        currency=currency,
-        status=status.value,
-        created_at=actor.at,
-        updated_at=actor.at,
-    )
-    return payment_id
-
-
 def _adjust(tx: Tx, actor: Actor, payment: PaymentRow, amount_minor: int, status: PaymentStatus) -> None:
     tx.update(
         store.ADJUST,
@@ -125,14 +102,14 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
     """Void a record that was a mistake, of a booking whose row the caller has locked.
 
     Returns:
-        The payment's status from now on: unpaid, since something is left to pay.
+        The payment's status from now on: unpaid, since a rest of the price is unpaid.
 
     Raises:
-        Conflict: `payment_voided` before; `refund_exists`: the money of the booking was given back, or is owed.
+        Conflict: `payment_voided` before; `refund_exists`: the money of the booking was returned, or is to be returned.
         Malformed: the note is too long or not printable.
     """
     note = _text("note", note, NOTE_LENGTH_MAX)
-    payment = store.lock_payment(tx, actor.organization.id, found.booking_id)
+    payment = store.lock(tx, actor, found.booking_id)
     current = listing.get_record(tx, actor.organization.id, found.id)  # read again under the lock of the payment
     if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
@@ -154,8 +131,8 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     publishes it.
 
     Args:
-        amount_minor: what was returned; all that is owed unless said. It may be another amount, up to what is left of
-            the payment; with 0 the refund is closed and nothing was returned.
+        amount_minor: the returned amount; by default the whole refund. It may be any amount up to the rest of the
+            payment. With 0 the refund is closed and nothing was returned.
 
     Raises:
         NotFound: the organization has no such refund.
@@ -188,7 +165,7 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
     """Have the worker send a refund once more that failed or needs a review.
 
     The money cannot go back twice: a refund that the gateway has accepted is only read again; for any other that was
-    sent the worker looks at every refund of the payment before it asks for one, under an idempotency key of its own.
+    sent the worker looks at every refund of the payment before it asks for one, under a new idempotency key.
 
     Raises:
         NotFound: the organization has no such refund.
@@ -209,14 +186,14 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
-def _reopened(refund: LeasedRefund) -> dict[str, Any]:
+def _reopened(refund: RefundRow) -> dict[str, Any]:
     is_failed = refund.status == RefundStatus.FAILED
     sendable = rules.returnable(refund.amount_minor, refund.currency, refund.left_minor) or refund.amount_minor
     return {
         "status": RefundStatus.REQUESTED.value,
         # An older release may have left an amount that the gateway refuses.
         "amount_minor": sendable,
-        # What the gateway gave up is not read again; what it has accepted and is unclear, is.
+        # A refund that the gateway has refused is not read again. One that it has accepted is read again.
         "provider_refund_id": None if is_failed else refund.provider_refund_id,
         "attempt_count": 0,
         "next_attempt_at": refund.at,
@@ -227,7 +204,7 @@ def _reopened(refund: LeasedRefund) -> dict[str, Any]:
 
 
 def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Returned:
-    """Record money that was returned by hand where nothing was owed: the policy kept it, or staff did.
+    """Record money that was returned by hand without a refund: the policy kept it, or staff did.
     `bookings.record_refund` publishes it.
 
     Only of a cancelled booking whose payment is known here, and once for a booking.
@@ -244,47 +221,21 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
     if amount_minor <= 0:
         raise Malformed.at("amount", "must be more than zero", "range")
     _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
-    parts = store.lock_refunds_of_booking(tx, actor.organization.id, booking_id) if payment.released_minor else []
-    refund = refunds.unrequested(
-        actor,
-        booking,
-        payment,
-        booking_id,
-        amount_minor,
-        refund_id=tokens.new_id(),
-        status=RefundStatus.SETTLED,  # as if it had been owed before
-        parts_returned_minor=parts[0].parts_returned_minor if parts else 0,
-    )
-    _insert_settled(tx, refund, note)
+    parts = store.lock_refunds_of_booking(tx, actor, booking_id) if payment.released_minor else []
+    returned_minor = parts[0].parts_returned_minor if parts else 0
+    refund = _unrequested(actor, booking, payment, booking_id, amount_minor, RefundStatus.SETTLED, returned_minor)
+    refunds.insert(tx, refund, settled_minor=amount_minor, settled_note=note, settled_at=actor.at)
     return refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
 
 
-def _insert_settled(tx: Tx, refund: LeasedRefund, note: str) -> None:
-    tx.insert(
-        tables.refunds,
-        organization_id=refund.organization_id,
-        id=refund.id,
-        booking_id=refund.booking_id,
-        payment_id=refund.payment_id,
-        amount_minor=refund.amount_minor,
-        currency=refund.currency,
-        status=RefundStatus.SETTLED.value,
-        settled_minor=refund.amount_minor,
-        settled_note=note,
-        settled_at=refund.at,
-        created_at=refund.at,
-        updated_at=refund.at,
-    )
-
-
 def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[BookingForRefund, PaymentRow]:
-    """Lock a cancelled booking and its received payment, of which nothing is owed."""
-    booking = store.lock_booking(tx, actor.organization.id, booking_id)
+    """Lock a cancelled booking without a refund, and its received payment."""
+    booking = store.lock_booking(tx, actor, booking_id)
     if booking is None:
         raise NotFound("There is no such booking.")
     if booking.booking_status != BookingStatus.CANCELLED:
         raise Conflict("booking_not_cancelled", "The booking is not cancelled, so nothing of it is refunded.")
-    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    payment = store.lock(tx, actor, booking_id)
     if payment is None or not payment.amount_minor or payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED):
         raise Conflict("nothing_received", "No payment of the booking is known here, so none of it was returned.")
     if payment.has_refund:
@@ -292,14 +243,32 @@ def _lock_without_refund(tx: Tx, actor: Actor, booking_id: str) -> tuple[Booking
     return booking, payment
 
 
-def _lock(tx: Tx, actor: Actor, refund_id: str) -> LeasedRefund:
-    refund = store.lock_refund(tx, actor.organization.id, refund_id)
+def _unrequested(
+    actor: Actor,
+    booking: BookingForRefund,
+    payment: PaymentRow,
+    booking_id: str,
+    amount_minor: int,
+    status: RefundStatus,
+    parts_returned_minor: int,
+) -> RefundRow:
+    """Return a refund that nothing had requested, with the columns of its locked payment and booking."""
+    refund = refunds.new(actor, payment, booking_id, amount_minor, status=status, customer_id=booking.customer_id)
+    return refund._replace(
+        payment_source=booking.payment_source,
+        booking_updated_at=booking.updated_at,
+        parts_returned_minor=parts_returned_minor,
+    )
+
+
+def _lock(tx: Tx, actor: Actor, refund_id: str) -> RefundRow:
+    refund = store.lock_refund(tx, actor, refund_id)
     if refund is None:
         raise NotFound("There is no such refund.")
     return refund
 
 
-def _not_waiting(refund: LeasedRefund) -> Conflict:
+def _not_waiting(refund: RefundRow) -> Conflict:
     if refund.status in (RefundStatus.SUCCEEDED, RefundStatus.SETTLED):
         how = "by hand" if refund.status == RefundStatus.SETTLED else "by the gateway"
         return Conflict("refund_settled", f"The refund was settled {how} already.")
@@ -313,6 +282,89 @@ def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None
     if amount_minor > left_minor:
         left = formatted(left_minor, currency)
         raise Unprocessable.at("amount", f"Only {left} of the payment is left to return.", "more_than_paid")
+
+
+# Refunds at the gateway ------------------------------------------------------------------------------------------
+
+UNKNOWN_ID = "unknown"
+"""The gateway's id of a refund that was reported without it."""
+_OPEN = frozenset({RefundStatus.REQUESTED, RefundStatus.SENDING})
+_AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
+
+
+class Elsewhere(StrEnum):
+    """The result of comparing the refunds of a payment at the gateway with those that are known here."""
+
+    KNOWN = "known"
+    """Nothing was refunded that is not known."""
+    RECORDED = "recorded"
+    """It was recorded with the payment alone."""
+    SETTLED = "settled"
+    """It was the refund that waited for a person, which is closed by it."""
+    TOO_EARLY = "too_early"
+    """The payment is not received here, or a refund of this service is being sent: compare again later."""
+
+
+class Recorded(NamedTuple):
+    """The refunds at the gateway that were recorded."""
+
+    result: Elsewhere
+    amount_minor: int = 0
+    """The amount that was recorded with the payment alone."""
+    returned: tuple[Returned, ...] = ()
+
+
+def record_elsewhere(
+    tx: Tx, actor: Actor, booking_id: str, gateway_minor: int, provider_refund_id: str | None
+) -> Recorded:
+    """Record refunds of a payment at the gateway that are not known here. The caller has locked the booking.
+
+    A refund that staff settled by hand counts as known, since it may have been made at the gateway's dashboard. So no
+    money is counted twice, however often it is reported. `bookings.record_elsewhere` publishes it.
+
+    Args:
+        gateway_minor: all that the gateway has refunded of the payment.
+        provider_refund_id: the gateway's id of the last refund, where it is known.
+    """
+    payment = store.lock(tx, actor, booking_id)
+    booking = store.lock_booking(tx, actor, booking_id)
+    if payment is None or booking is None or booking.payment_source != PaymentSource.STRIPE:
+        return Recorded(Elsewhere.KNOWN)
+    has_refunds = payment.has_refund or payment.released_minor
+    found = store.lock_refunds_of_booking(tx, actor, booking_id) if has_refunds else []
+    if payment.status in _AWAITED or any(each.status in _OPEN for each in found):
+        return Recorded(Elsewhere.TOO_EARLY)
+    parts = found[0].parts_returned_minor if found else 0
+    unknown = gateway_minor - parts - payment.refunded_minor
+    state = _unrequested(actor, booking, payment, booking_id, payment.amount_minor, RefundStatus.SUCCEEDED, parts)
+    settled, state = _close_waiting(tx, found, state, unknown, provider_refund_id)
+    rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
+    if rest <= 0:
+        return Recorded(Elsewhere.SETTLED if settled else Elsewhere.KNOWN, returned=settled)
+    noted = {"provider_refund_id": provider_refund_id} if provider_refund_id and not settled else {}
+    recorded = refunds.record_returned(tx, state, rest, kind=TimelineKind.PAYMENT_RETURNED, **noted)
+    return Recorded(Elsewhere.SETTLED if settled else Elsewhere.RECORDED, rest, (*settled, recorded))
+
+
+def _close_waiting(
+    tx: Tx, found: Iterable[RefundRow], state: RefundRow, amount_minor: int, provider_refund_id: str | None
+) -> tuple[tuple[Returned, ...], RefundRow]:
+    """Close the refunds that waited for a person and that the amount suffices for; return the state after them."""
+    settled: list[Returned] = []
+    for refund in found:
+        if refund.status not in WAITING or refund.amount_minor > amount_minor:
+            continue
+        amount, amount_minor = refund.amount_minor, amount_minor - refund.amount_minor
+        refunded, parts = state.refunded_minor, state.parts_returned_minor
+        gateway_id = provider_refund_id or refund.provider_refund_id or UNKNOWN_ID
+        refunds.close(tx, refund, RefundStatus.SUCCEEDED, gateway_id, RefundReason.REFUNDED_ELSEWHERE)
+        refund = refund._replace(refunded_minor=refunded, parts_returned_minor=parts)
+        settled.append(refunds.record_returned(tx, refund, amount, reason=RefundReason.REFUNDED_ELSEWHERE))
+        if refund.number == rules.CANCELLATION:
+            state = state._replace(refunded_minor=refunded + amount, payment_status=settled[-1].payment_status)
+        else:
+            state = state._replace(parts_returned_minor=parts + amount)
+    return tuple(settled), state
 
 
 # Texts -----------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class RefundFilter(StrEnum):
 
 @lru_cache
 def _listing(wanted: RefundFilter | None, *, of_one: bool) -> Statement:
-    """Return the statement of a filter. The statuses are literals, so that the planner knows them."""
+    """Return the statement of a filter. The statuses are literals, because the planner has to know them."""
     conditions = [refunds.c.organization_id == _ORGANIZATION] if of_one else []
     if wanted is not None:
         statuses = sorted(WAITING) if wanted is RefundFilter.WAITING else [wanted]
@@ -194,7 +194,7 @@ def get_refund(tx: Tx, organization: Organization, refund_id: str) -> Refund:
 
 
 def present_refund(refund: Refund, organization: Organization) -> dict[str, Any]:
-    """Return the refund, ready for JSON, with a sentence that says what is true of it."""
+    """Return the refund, ready for JSON, with a sentence about its state."""
     settled = None if refund.settled_minor is None else _money(refund.settled_minor, refund.currency)
     return {
         "id": refund.id,
@@ -374,7 +374,7 @@ def find_due(
 
 
 def present_due(due: DueBooking, organization: Organization, at: int) -> dict[str, Any]:
-    """Return the unpaid booking as JSON-ready values, with the amount that is left to pay."""
+    """Return the unpaid booking as JSON-ready values, with the unpaid amount."""
     return {
         "id": due.id,
         "booking_number": due.booking_number,

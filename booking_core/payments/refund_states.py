@@ -9,8 +9,6 @@ from typing import Protocol
 
 from booking_core.models.money import formatted
 
-__all__ = ["WAITING", "RefundReason", "RefundState", "RefundStatus"]
-
 
 class RefundStatus(StrEnum):
     """`refunds.status`."""

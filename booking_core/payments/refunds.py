@@ -2,7 +2,7 @@
 
 `claim` leases refunds in a short transaction, the worker calls the gateway while no transaction is open, and `settle`
 records the results. A worker that dies leaves a lease that expires. The refund is then sent again with the same
-idempotency key, so that the gateway makes it once.
+idempotency key, and the gateway makes it once.
 
 requested -> sending -> succeeded | failed | needs_review. A cancellation has one refund
 row, and so has each change of party that refunds. Staff reopens or settles a
@@ -12,17 +12,19 @@ refund that failed or needs a review (see `by_hand`).
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Actor
+from booking_core.db import tables
 from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.payments import rules, store
 from booking_core.payments.refund_states import RefundReason, RefundState, RefundStatus
-from booking_core.payments.rules import ClaimedRefund, LeasedRefund, RefundOutcome, RefundResult, Returned, Settled
-from booking_core.payments.store import DueRefund
+from booking_core.payments.rules import ClaimedRefund, RefundOutcome, RefundResult, RefundRow, Returned, Settled
+from booking_core.payments.store import PaymentRow
 from booking_core.records import outbox, timeline
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
@@ -33,80 +35,51 @@ DUE = store.DUE
 
 # Claiming --------------------------------------------------------------------------------------------------------
 
-
-def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float) -> Processed[ClaimedRefund]:
-    """Lease those of the refunds that are due. A refund that the gateway cannot make is referred to staff instead."""
-    token = tokens.new_id()
-    claimed: list[ClaimedRefund] = []
-    found = store.due(tx, organization_id, refund_ids)
-    for due in found:
-        _claim(tx, due, token, lease_s, claimed)
-    return Processed([due.id for due in found], results=claimed)
+_CLAIMED = tuple(field.name for field in fields(ClaimedRefund))
 
 
-def refer_to_staff(
-    tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float = 0.0
+def claim(
+    tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float, has_gateway: bool = True
 ) -> Processed[ClaimedRefund]:
-    """Refer those of the refunds that are due to staff, because there is no gateway.
+    """Lease the due ones among the refunds. A refund that no gateway can make is referred to staff instead.
 
-    Those of a sandbox are leased: it has the test gateway.
+    Args:
+        has_gateway: False refers the refunds of live organizations to staff. A sandbox has the test gateway.
     """
-    token = tokens.new_id()
+    token, found = tokens.new_id(), store.due(tx, organization_id, refund_ids)
     claimed: list[ClaimedRefund] = []
-    found = store.due(tx, organization_id, refund_ids)
     for due in found:
-        if due.clock_offset is None:
+        if due.clock_offset is None and not has_gateway:
             _refer(tx, due, RefundReason.NO_GATEWAY)
+        elif due.payment_intent is None:
+            _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
+        elif due.attempt_count >= rules.ATTEMPTS_MAX:
+            _refer(tx, due, RefundReason.NEVER_SETTLED)
         else:
-            _claim(tx, due, token, lease_s, claimed)
+            claimed.append(_lease(tx, due, token, due.at + round(lease_s * SECOND)))
     return Processed([due.id for due in found], results=claimed)
 
 
-def _claim(tx: Tx, due: DueRefund, token: str, lease_s: float, claimed: list[ClaimedRefund]) -> None:
-    """Lease a refund and add it to those that are claimed, or refer it to staff when no gateway can make it."""
-    if due.payment_intent is None:
-        _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
-    elif due.attempt_count >= rules.ATTEMPTS_MAX:
-        _refer(tx, due, RefundReason.NEVER_SETTLED)
-    else:
-        claimed.append(_lease(tx, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
-
-
-def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> ClaimedRefund:
+def _lease(tx: Tx, due: RefundRow, token: str, until: int) -> ClaimedRefund:
     first_sent_at = due.at if due.first_sent_at is None else due.first_sent_at
+    leased = {"attempt_count": due.attempt_count + 1, "first_sent_at": first_sent_at, "lease_token": token}
     tx.update(
         store.LEASE,
         organization_id=due.organization_id,
         id=due.id,
         status=RefundStatus.SENDING.value,
-        first_sent_at=first_sent_at,
-        attempt_count=due.attempt_count + 1,
         next_attempt_at=until,
-        lease_token=token,
         lease_until=until,
         updated_at=due.at,
+        **leased,
     )
-    return ClaimedRefund(
-        organization_id=due.organization_id,
-        id=due.id,
-        booking_id=due.booking_id,
-        payment_intent=payment_intent,
-        amount_minor=due.amount_minor,
-        currency=due.currency,
-        provider_refund_id=due.provider_refund_id,
-        attempt_count=due.attempt_count + 1,
-        first_sent_at=first_sent_at,
-        at=due.at,
-        lease_token=token,
-        reopened_count=due.reopened_count,
-        clock_offset=due.clock_offset,
-        elsewhere_minor=due.elsewhere_minor,
-    )
+    columns = due._asdict() | leased
+    return ClaimedRefund(**{name: columns[name] for name in _CLAIMED})
 
 
-def _refer(tx: Tx, refund: DueRefund | LeasedRefund, reason: str) -> None:
-    _close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
-    _notify_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
+def _refer(tx: Tx, refund: RefundRow, reason: str) -> None:
+    close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
+    notify_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
 
 
 # Settling --------------------------------------------------------------------------------------------------------
@@ -119,7 +92,7 @@ def settle(
     first_delay_s: float = rules.FIRST_RETRY_DELAY_S,
     jitter: Callable[[], float] = random.random,
 ) -> Settled:
-    """Record the results of the gateway with one statement. `bookings.settle_refunds` publishes what was returned.
+    """Record the results of the gateway with one statement. `bookings.settle_refunds` publishes the returned money.
 
     A result changes its refund only while its lease is the refund's last.
 
@@ -142,60 +115,45 @@ def settle(
 _STATUS_FOR_STAFF = {RefundOutcome.REFUSED: RefundStatus.FAILED, RefundOutcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
 
 
-def _settle(tx: Tx, refund: LeasedRefund, result: RefundResult, delay_s: float) -> list[Returned]:
+def _settle(tx: Tx, refund: RefundRow, result: RefundResult, delay_s: float) -> list[Returned]:
     """Record one result, and return the money that it returned, if any."""
     provider_refund_id = result.provider_refund_id or refund.provider_refund_id
     if result.outcome is RefundOutcome.REFUNDED:
-        _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
+        close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
         return [record_returned(tx, refund, min(refund.amount_minor, refund.left_minor))]
     if result.outcome in _STATUS_FOR_STAFF:
         status, reason = _STATUS_FOR_STAFF[result.outcome], result.reason or result.outcome
-        _close(tx, refund, status, provider_refund_id, reason)
-        _notify_staff(tx, refund, status, reason)
+        close(tx, refund, status, provider_refund_id, reason)
+        notify_staff(tx, refund, status, reason)
     else:
         _retry_later(tx, refund, result, provider_refund_id, delay_s)
     return []
 
 
-def _close(
-    tx: Tx,
-    refund: DueRefund | LeasedRefund,
-    status: RefundStatus,
-    provider_refund_id: str | None,
-    reason: str | None,
-) -> None:
-    _change(
-        tx,
-        refund,
-        status=status.value,
-        provider_refund_id=provider_refund_id,
-        next_attempt_at=None,
-        last_error=reason,
-    )
+def close(tx: Tx, refund: RefundRow, status: RefundStatus, provider_refund_id: str | None, reason: str | None) -> None:
+    """End the attempts of a refund with that status."""
+    state = {"status": status.value, "next_attempt_at": None, "last_error": reason}
+    _change(tx, refund, provider_refund_id, **state)
 
 
 def _retry_later(
-    tx: Tx, refund: LeasedRefund, result: RefundResult, provider_refund_id: str | None, delay_s: float
+    tx: Tx, refund: RefundRow, result: RefundResult, provider_refund_id: str | None, delay_s: float
 ) -> None:
     if result.outcome is RefundOutcome.ACCEPTED:
         delay_s = rules.ACCEPTED_RECHECK_S
     else:
         log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, result.reason, refund.attempt_count)
-    _change(
-        tx,
-        refund,
-        status=RefundStatus.SENDING.value,
-        provider_refund_id=provider_refund_id,
-        next_attempt_at=refund.at + round(delay_s * SECOND),
-        last_error=result.reason,
-    )
+    due_at = refund.at + round(delay_s * SECOND)
+    state = {"status": RefundStatus.SENDING.value, "next_attempt_at": due_at, "last_error": result.reason}
+    _change(tx, refund, provider_refund_id, **state)
 
 
-def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
+def _change(tx: Tx, refund: RefundRow, provider_refund_id: str | None, **columns: Any) -> None:
     tx.update(
         store.SETTLE,
         organization_id=refund.organization_id,
         id=refund.id,
+        provider_refund_id=provider_refund_id,
         **columns,
         lease_token=None,
         lease_until=None,
@@ -203,56 +161,69 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def close_elsewhere(tx: Tx, refund: LeasedRefund, provider_refund_id: str) -> None:
-    """Close a refund that waited for a person, since its amount was refunded at the gateway by somebody else."""
-    _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, RefundReason.REFUNDED_ELSEWHERE)
+# Requesting ------------------------------------------------------------------------------------------------------
 
 
-def unrequested(
+def new(
     actor: Actor,
-    booking: store.BookingForRefund,
-    payment: store.PaymentRow,
+    payment: PaymentRow,
     booking_id: str,
     amount_minor: int,
     *,
-    refund_id: str,
     status: RefundStatus,
-    parts_returned_minor: int,
-) -> LeasedRefund:
-    """Return a payment and its booking, both locked, in the form of a refund that nothing had requested.
-
-    Args:
-        parts_returned_minor: what refunds of changes of the party have returned for the booking.
-    """
-    return LeasedRefund(
+    customer_id: str | None,
+    number: int = rules.CANCELLATION,
+) -> RefundRow:
+    """Return a refund of a locked payment that is not stored yet. The payment's booking is not read for it."""
+    return RefundRow(
         organization_id=actor.organization.id,
-        id=refund_id,
+        id=tokens.new_id(),
         booking_id=booking_id,
         payment_id=payment.id,
         amount_minor=amount_minor,
         currency=payment.currency,
-        attempt_count=0,
-        provider_refund_id=None,
+        status=status.value,
         paid_minor=payment.amount_minor,
         refunded_minor=payment.refunded_minor,
-        customer_id=booking.customer_id,
-        booking_updated_at=booking.updated_at,
-        at=actor.at,
-        first_sent_at=None,
-        reopened_count=0,
-        status=status,
-        last_error=None,
-        lease_token=None,
         payment_intent=payment.payment_intent,
-        payment_source=booking.payment_source,
         payment_status=payment.status,
-        parts_returned_minor=parts_returned_minor,
+        customer_id=customer_id,
+        at=actor.at,
+        number=number,
     )
+
+
+def insert(tx: Tx, refund: RefundRow, *, reason: str | None = None, **settled: object) -> None:
+    """Insert the row of a new refund.
+
+    Args:
+        reason: why it needs a person.
+        settled: the columns of a refund that staff has settled already.
+    """
+    tx.insert(
+        tables.refunds,
+        organization_id=refund.organization_id,
+        id=refund.id,
+        booking_id=refund.booking_id,
+        payment_id=refund.payment_id,
+        amount_minor=refund.amount_minor,
+        currency=refund.currency,
+        status=refund.status,
+        next_attempt_at=refund.at if refund.status == RefundStatus.REQUESTED else None,
+        last_error=reason,
+        created_at=refund.at,
+        updated_at=refund.at,
+        number=refund.number,
+        **settled,
+    )
+
+
+# Recording -------------------------------------------------------------------------------------------------------
 
 
 def record_returned(
     tx: Tx,
-    refund: LeasedRefund,
+    refund: RefundRow,
     amount_minor: int,
     *,
     kind: TimelineKind = TimelineKind.REFUND_SETTLED,
@@ -275,7 +246,7 @@ def record_returned(
     return returned
 
 
-def _mark_returned(tx: Tx, refund: LeasedRefund, amount_minor: int) -> str:
+def _mark_returned(tx: Tx, refund: RefundRow, amount_minor: int) -> str:
     """Change the payment and its booking, and return their status."""
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
     status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
@@ -298,7 +269,7 @@ _KINDS = {
 }
 
 
-def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
+def notify_staff(tx: Tx, refund: RefundRow, status: RefundStatus, reason: str) -> None:
     """Enqueue the mail, and write the timeline entry and the log line about a refund that needs a person.
 
     It ignores the organization's notification settings, since it is about a guest's money. The log line is for the
@@ -322,7 +293,7 @@ def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus
     note(tx, refund, kind, reason=reason, was_sent=was_sent)
 
 
-def note(tx: Tx, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
+def note(tx: Tx, refund: RefundRow, kind: TimelineKind, **data: object) -> None:
     """Add an entry about the refund to the guest's timeline."""
     timeline.note(
         tx,

@@ -1,4 +1,4 @@
-"""Rules of refunds: amounts, retry delays and the results of the gateway. No storage, no clock."""
+"""Rules of refunds: amounts, retry delays, results of the gateway, and test cards. No storage, no clock."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,9 +7,11 @@ from typing import NamedTuple
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Organization
 from booking_core.models.bookings import PaymentStatus
+from booking_core.models.money import minor_digits
+from booking_core.models.sandbox import SandboxCard
 
 CANCELLATION = 0
-"""The number of the refund of a cancellation. Those of changes of the party are counted from 1."""
+"""The number of the refund of a cancellation. Refunds of changes of the party are counted from 1."""
 
 # How much --------------------------------------------------------------------------------------------------------
 
@@ -30,6 +32,32 @@ def returnable(amount_minor: int, currency: str, left_minor: int) -> int:
     unit = gateway_unit(currency)
     rounded = (2 * min(amount_minor, left_minor) + unit) // (2 * unit) * unit
     return rounded if rounded <= left_minor else rounded - unit
+
+
+# Stripe's unit ---------------------------------------------------------------------------------------------------
+
+_GATEWAY_DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
+"""Currencies whose minor unit differs from ISO 4217 (special cases): 5 ISK are 500."""
+
+
+def to_gateway(amount_minor: int, currency: str) -> int:
+    """Return the amount in Stripe's unit, rounded half up where that is larger than the minor unit."""
+    ours = minor_digits(currency)
+    theirs = _GATEWAY_DIGITS.get(currency, ours)
+    amount: int = (2 * amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
+    return amount
+
+
+def from_gateway(amount: int, currency: str) -> int | None:
+    """Return the amount in minor units; None if it is not a whole number of them, which Stripe was never asked
+    for."""
+    ours = minor_digits(currency)
+    theirs = _GATEWAY_DIGITS.get(currency, ours)
+    minor, rest = divmod(amount * 10**ours, 10**theirs)
+    return None if rest else minor
+
+
+# By the policy ---------------------------------------------------------------------------------------------------
 
 
 def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at: int) -> int:
@@ -239,8 +267,8 @@ class RefundResult:
     """A code for staff and the log: the gateway's own code where there is one."""
 
 
-class LeasedRefund(NamedTuple):
-    """A refund with columns of its payment and its booking, all three locked."""
+class RefundRow(NamedTuple):
+    """A refund with columns of its payment and its booking. The refund is locked, and but for a claim all three are."""
 
     organization_id: str
     id: str
@@ -248,22 +276,22 @@ class LeasedRefund(NamedTuple):
     payment_id: str
     amount_minor: int
     currency: str
-    attempt_count: int
-    provider_refund_id: str | None
+    status: str
     paid_minor: int
     refunded_minor: int
-    customer_id: str | None
-    booking_updated_at: int
-    at: int
-    first_sent_at: int | None
-    reopened_count: int
-    status: str
-    last_error: str | None
-    lease_token: str | None
     payment_intent: str | None
-    payment_source: str
     payment_status: str
+    customer_id: str | None
+    at: int
+    payment_source: str = ""
+    booking_updated_at: int = 0
     number: int = CANCELLATION
+    attempt_count: int = 0
+    provider_refund_id: str | None = None
+    first_sent_at: int | None = None
+    reopened_count: int = 0
+    clock_offset: int | None = None
+    elsewhere_minor: int = 0
     parts_returned_minor: int = 0
     """The amount that refunds of changes of the party have returned for the booking."""
 
@@ -277,7 +305,7 @@ class LeasedRefund(NamedTuple):
 class Returned(NamedTuple):
     """Money that was returned, and recorded in the payment and the booking."""
 
-    refund: LeasedRefund
+    refund: RefundRow
     """As it was before."""
     amount_minor: int
     """0: the refund was closed without returning anything."""
@@ -296,3 +324,30 @@ class Settled(NamedTuple):
     changed: int
     """Refunds that were changed."""
     returned: list[Returned]
+
+
+# Test cards of sandboxes -----------------------------------------------------------------------------------------
+
+_INTENT_PREFIX = "pi_test_"
+"""An intent that names no card was made by a checkout, before its guest had chosen one."""
+
+
+def new_sandbox_intent(card: SandboxCard, payment_id: str) -> str:
+    """Return the payment intent of a payment by a test card."""
+    return f"{_INTENT_PREFIX}{card.removeprefix('pm_card_')}_{payment_id.replace('-', '')}"
+
+
+def new_sandbox_checkout_intent(booking_id: str) -> str:
+    """Return the payment intent of a checkout, whose card is chosen later."""
+    return f"{_INTENT_PREFIX}{booking_id.replace('-', '')}"
+
+
+def is_sandbox_intent(payment_intent: str | None) -> bool:
+    """Return whether a sandbox has made the intent. Stripe's own ids have no second underscore."""
+    return payment_intent is not None and payment_intent.startswith(_INTENT_PREFIX)
+
+
+def sandbox_card_of(payment_intent: str) -> SandboxCard | None:
+    """Return the test card that a payment intent names."""
+    name = payment_intent.removeprefix(_INTENT_PREFIX).partition("_")[0]
+    return next((card for card in SandboxCard if card == f"pm_card_{name}"), None)

@@ -4,23 +4,16 @@ Each function runs in the transaction of its booking, whose row the caller has l
 sends money: the storefront's gateway charges it, and the worker refunds it (see `refunds`).
 """
 
-import logging
-
-from booking_core.base import tokens
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, NotFound
-from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.models.bookings import REFUNDABLE, PaymentStatus
-from booking_core.payments import rules, store
+from booking_core.payments import refunds, rules, store
 from booking_core.payments.refund_states import RefundReason, RefundStatus
 from booking_core.payments.rules import RefundAmount, Release
 from booking_core.payments.store import PaymentRow
-from booking_core.records import outbox, timeline
-from booking_core.records.outbox import OutboxKind
+from booking_core.records import timeline
 from booking_core.records.timeline import TimelineKind
-
-log = logging.getLogger("booking.refunds")
 
 _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 """A payment that was dropped may still be received."""
@@ -28,17 +21,7 @@ _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 
 def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
     """Insert the pending payment of a card booking, after the booking, in the same transaction."""
-    tx.insert(
-        tables.payments,
-        organization_id=organization_id,
-        id=tokens.new_id(),
-        booking_id=booking_id,
-        amount_minor=amount_minor,
-        currency=currency,
-        status=PaymentStatus.PENDING.value,
-        created_at=at,
-        updated_at=at,
-    )
+    store.insert(tx, organization_id, booking_id, amount_minor, currency, PaymentStatus.PENDING, at)
 
 
 def receive(
@@ -60,7 +43,7 @@ def receive(
         Conflict: `paid_already`: by another payment. The guest was charged twice, which must not pass in silence.
             Or the payment intent has paid for another booking.
     """
-    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    payment = store.lock(tx, actor, booking_id)
     if payment is None:
         raise NotFound("The booking expects no payment.")
     if payment.status in _AWAITED:
@@ -87,7 +70,7 @@ def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | 
     Raises:
         Conflict: `paid_already`, as `receive`.
     """
-    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    payment = store.lock(tx, actor, booking_id)
     if payment is None:
         return False
     if payment.status not in _AWAITED:
@@ -109,7 +92,16 @@ def _receive(
     customer_id: str | None,
 ) -> None:
     _name(tx, actor, payment, booking_id, payment_intent, PaymentStatus.PAID.value)
-    _note(tx, actor, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
+    timeline.note(
+        tx,
+        actor.organization.id,
+        TimelineKind.PAYMENT_RECEIVED,
+        at=actor.at,
+        customer_id=customer_id,
+        booking_id=booking_id,
+        amount_minor=payment.amount_minor,
+        currency=payment.currency,
+    )
 
 
 def _name(tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, payment_intent: str | None, status: str) -> None:
@@ -136,11 +128,6 @@ def _check_unused(tx: Tx, organization_id: str, payment_intent: str | None, book
 def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:
     """Mark a pending payment of the booking as failed. A received payment is left as it is."""
     tx.insert_from_select(store.DROP, organization_id=organization_id, booking_id=booking_id, at=at)
-
-
-def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
-    """Lock the payment of a booking whose row the caller has locked; none when it has none."""
-    return store.lock_payment(tx, actor.organization.id, booking_id)
 
 
 def refundable(
@@ -196,10 +183,8 @@ def request_refund(
     amount, kept = refundable(
         actor.organization, payment, starts_at=starts_at, at=actor.at, in_full=in_full, by_hand=by_hand
     )
-    if amount and by_hand:
-        _request_by_hand(tx, actor, payment, booking_id, amount, customer_id)
-    elif amount:
-        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=kept)
+    if amount:
+        _request(tx, actor, payment, booking_id, amount, customer_id, by_hand=by_hand, kept_minor=kept)
     return amount
 
 
@@ -231,45 +216,8 @@ def release(
         amount_minor=-released.amount_minor,
         released_minor=released.amount_minor,
     )
-    amount = released.refund_minor
-    if amount and by_hand:
-        _request_by_hand(tx, actor, payment, booking_id, amount, customer_id, number=number)
-    elif amount:
-        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=0, number=number)
-
-
-def next_refund_number(tx: Tx, actor: Actor, booking_id: str) -> int:
-    """Return the number of the next refund of a change of party of a booking, whose row the caller has locked."""
-    return store.last_refund_number(tx, actor.organization.id, booking_id) + 1
-
-
-def get(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
-    """Return the payment of a booking without a lock; none when it has none."""
-    return store.get_payment(tx, actor.organization.id, booking_id)
-
-
-def _request_by_hand(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow,
-    booking_id: str,
-    amount: int,
-    customer_id: str | None,
-    *,
-    number: int = rules.CANCELLATION,
-) -> None:
-    """Insert the refund that staff makes, with a mail to staff and a timeline entry."""
-    reason = RefundReason.PAID_BY_HAND
-    refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason, number=number)
-    fields = {"organization_id": actor.organization.id, "refund_id": refund_id, "booking_id": booking_id}
-    text = "refund %s of booking %s waits for a person (%s)"
-    log.warning(text, refund_id, booking_id, reason, extra=fields | {"reason": str(reason)})
-    payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
-    kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
-    occurrence = rules.mail_occurrence(number)
-    outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload, occurrence=occurrence)
-    noted = {"reason": reason, "was_sent": False}
-    _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
+    if released.refund_minor:
+        _request(tx, actor, payment, booking_id, released.refund_minor, customer_id, by_hand=by_hand, number=number)
 
 
 def _request(
@@ -280,69 +228,24 @@ def _request(
     amount_minor: int,
     customer_id: str | None,
     *,
-    kept_minor: int,
+    by_hand: bool = False,
+    kept_minor: int = 0,
     number: int = rules.CANCELLATION,
 ) -> None:
-    """Insert the refund that the worker sends, and its timeline entry.
+    """Insert the refund that the worker sends, or that staff makes by hand, and its timeline entry.
 
     Args:
         kept_minor: the amount that rounding for the gateway leaves out, for the timeline; negative: the guest gets
             more.
     """
-    _insert(tx, actor, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None, number=number)
-    noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
-    _note(tx, actor, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment, **noted)
-
-
-def _insert(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow,
-    booking_id: str,
-    amount_minor: int,
-    status: RefundStatus,
-    reason: str | None,
-    *,
-    number: int,
-) -> str:
-    """Insert the row of a refund, and return its id."""
-    refund_id = tokens.new_id()
-    tx.insert(
-        tables.refunds,
-        organization_id=actor.organization.id,
-        id=refund_id,
-        booking_id=booking_id,
-        payment_id=payment.id,
-        amount_minor=amount_minor,
-        currency=payment.currency,
-        status=status.value,
-        next_attempt_at=actor.at if status is RefundStatus.REQUESTED else None,
-        last_error=reason,
-        created_at=actor.at,
-        updated_at=actor.at,
-        number=number,
+    status = RefundStatus.NEEDS_REVIEW if by_hand else RefundStatus.REQUESTED
+    refund = refunds.new(
+        actor, payment, booking_id, amount_minor, status=status, customer_id=customer_id, number=number
     )
-    return refund_id
-
-
-def _note(
-    tx: Tx,
-    actor: Actor,
-    kind: TimelineKind,
-    booking_id: str,
-    customer_id: str | None,
-    amount_minor: int,
-    payment: PaymentRow,
-    **data: object,
-) -> None:
-    timeline.note(
-        tx,
-        actor.organization.id,
-        kind,
-        at=actor.at,
-        customer_id=customer_id,
-        booking_id=booking_id,
-        amount_minor=amount_minor,
-        currency=payment.currency,
-        **data,
-    )
+    if by_hand:
+        refunds.insert(tx, refund, reason=RefundReason.PAID_BY_HAND)
+        refunds.notify_staff(tx, refund, status, RefundReason.PAID_BY_HAND)
+    else:
+        refunds.insert(tx, refund)
+        noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
+        refunds.note(tx, refund, TimelineKind.REFUND_REQUESTED, **noted)

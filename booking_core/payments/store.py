@@ -23,6 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
+from booking_core.base import tokens
+from booking_core.base.context import Actor
 from booking_core.db.due import DueRows, clock_offset_of
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
@@ -31,7 +33,7 @@ from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules
 from booking_core.payments.refund_states import RefundReason
-from booking_core.payments.rules import LeasedRefund
+from booking_core.payments.rules import RefundRow
 
 # Payments --------------------------------------------------------------------------------------------------------
 
@@ -59,34 +61,35 @@ _HAS_REFUND = exists().where(
 _COLUMNS = [_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields]
 _COLUMNS_OR_NULL = [*_COLUMNS[:-1], case((payments.c.id.is_not(None), _HAS_REFUND))]
 """Of a booking that may have no payment: then nothing is searched for."""
-_LOCK_PAYMENT = Statement(
-    select(*_COLUMNS)
-    .where(
-        payments.c.organization_id == bindparam("organization_id", type_=Id),
-        payments.c.booking_id == bindparam("booking_id", type_=Id),
-    )
-    .with_for_update(key_share=True, of=payments)
+_OF_BOOKING = (
+    payments.c.organization_id == bindparam("organization_id", type_=Id),
+    payments.c.booking_id == bindparam("booking_id", type_=Id),
 )
+_GET_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING))
+_LOCK_PAYMENT = Statement(select(*_COLUMNS).where(*_OF_BOOKING).with_for_update(key_share=True, of=payments))
 
 
-_GET_PAYMENT = Statement(
-    select(*_COLUMNS).where(
-        payments.c.organization_id == bindparam("organization_id", type_=Id),
-        payments.c.booking_id == bindparam("booking_id", type_=Id),
-    )
-)
-
-
-def get_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
-    """Return the payment of the booking, without a lock."""
-    row = tx.first(_GET_PAYMENT, organization_id=organization_id, booking_id=booking_id)
+def get(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
+    """Return the payment of a booking without a lock; none when it has none."""
+    row = tx.first(_GET_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
 
 
-def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
-    """Lock the pending or received payment of the booking."""
-    row = tx.first(_LOCK_PAYMENT, organization_id=organization_id, booking_id=booking_id)
+def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
+    """Lock the pending or received payment of a booking whose row the caller has locked; none when it has none."""
+    row = tx.first(_LOCK_PAYMENT, organization_id=actor.organization.id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
+
+
+def insert(
+    tx: Tx, organization_id: str, booking_id: str, amount_minor: int, currency: str, status: PaymentStatus, at: int
+) -> str:
+    """Insert the payment of a booking, after the booking, and return its id."""
+    payment_id = tokens.new_id()
+    own = {"organization_id": organization_id, "id": payment_id, "booking_id": booking_id}
+    amount = {"amount_minor": amount_minor, "currency": currency, "status": status.value}
+    tx.insert(payments, **own, **amount, created_at=at, updated_at=at)
+    return payment_id
 
 
 def with_payment(bookings_select: Select[Any], page: FromClause, booking_id: ColumnElement[str | None]) -> Select[Any]:
@@ -155,10 +158,10 @@ _LAST_NUMBER = Statement(
 )
 
 
-def last_refund_number(tx: Tx, organization_id: str, booking_id: str) -> int:
-    """Return the highest number of the refunds of a booking; 0 without any."""
-    row = tx.first(_LAST_NUMBER, organization_id=organization_id, booking_id=booking_id)
-    return int(row[0] or 0) if row else 0
+def next_refund_number(tx: Tx, actor: Actor, booking_id: str) -> int:
+    """Return the number of the next refund of a change of party of a booking, whose row the caller has locked."""
+    row = tx.first(_LAST_NUMBER, organization_id=actor.organization.id, booking_id=booking_id)
+    return int(row[0] or 0) + 1 if row else 1
 
 
 ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
@@ -184,43 +187,16 @@ _LOCK_BOOKING = Statement(
 )
 
 
-def lock_booking(tx: Tx, organization_id: str, booking_id: str) -> BookingForRefund | None:
+def lock_booking(tx: Tx, actor: Actor, booking_id: str) -> BookingForRefund | None:
     """Lock the booking, before its payment, as everywhere."""
-    row = tx.first(_LOCK_BOOKING, organization_id=organization_id, id=booking_id)
+    row = tx.first(_LOCK_BOOKING, organization_id=actor.organization.id, id=booking_id)
     return BookingForRefund._make(row) if row else None
 
 
-# Refunds that are due --------------------------------------------------------------------------------------------
+# Refunds ---------------------------------------------------------------------------------------------------------
 
 OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column("'sending'", Text)])
 """Written as in the partial index of due refunds, so that the planner uses it."""
-
-
-class DueRefund(NamedTuple):
-    """A due refund with columns of its payment and its booking."""
-
-    organization_id: str
-    id: str
-    booking_id: str
-    amount_minor: int
-    currency: str
-    provider_refund_id: str | None
-    attempt_count: int
-    first_sent_at: int | None
-    payment_intent: str | None
-    customer_id: str | None
-    at: int
-    reopened_count: int
-    number: int
-    clock_offset: int | None
-    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
-    elsewhere_minor: int
-    """The amount that others have refunded of the payment, and that is recorded already as another refund."""
-
-
-def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
-    """Return the columns of a refund and of the tables that are joined with it."""
-    return [joined[name] if name in joined else refunds.c[name] for name in names]
 
 
 _other = refunds.alias("other").c
@@ -254,65 +230,7 @@ _ELSEWHERE = cast(
     BigInteger,
 )
 """The sum of what the gateway's dashboard refunded, as far as it is recorded with the payment or as another refund.
-What staff settled by hand counts, since it may have been refunded there (`elsewhere`)."""
-
-DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,))
-
-
-def _lock_due(dialect: Dialect) -> Any:
-    now = now_us(dialect)
-    of_others = {
-        "payment_intent": payments.c.payment_intent,
-        "customer_id": bookings.c.customer_id,
-        "at": now,
-        "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
-        "elsewhere_minor": _ELSEWHERE,
-    }
-    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
-    booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
-    return (
-        select(*_columns(DueRefund._fields, of_others))
-        .join_from(refunds, payments, paid)
-        .join(bookings, booked)
-        .where(
-            refunds.c.organization_id == bindparam("organization_id", type_=Id),
-            in_rows(dialect, refunds.c.id, "wanted", "id"),
-            OPEN,
-            refunds.c.next_attempt_at <= select(now).scalar_subquery(),
-        )
-        .order_by(refunds.c.next_attempt_at, refunds.c.id)
-        .with_for_update(key_share=True, skip_locked=True, of=refunds)
-    )
-
-
-_LOCK_DUE = Statement(_lock_due)
-
-
-def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[DueRefund]:
-    """Return those of the refunds that are due; on PostgreSQL it locks them and skips locked ones."""
-    wanted = as_json({"id": each} for each in refund_ids)
-    return [DueRefund._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)]
-
-
-LEASE = Update(
-    "lease_refund",
-    refunds,
-    sets=(
-        "status",
-        "first_sent_at",
-        "attempt_count",
-        "next_attempt_at",
-        "lease_token",
-        "lease_until",
-        "updated_at",
-    ),
-)
-"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due by itself."""
-
-# Refunds that were sent ------------------------------------------------------------------------------------------
-
-_WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
-
+What staff settled by hand counts, since it may have been refunded there."""
 
 _part = refunds.alias("part").c
 _PARTS = (
@@ -337,8 +255,11 @@ _PARTS = (
     .scalar_subquery()
 )
 """The sum of what refunds of changes of the party have returned."""
+_IS_MINE = refunds.c.organization_id == bindparam("organization_id", type_=Id)
+_LOCKED = (bookings, payments, refunds)
 _OF_OTHERS = {
     "parts_returned_minor": _PARTS,
+    "elsewhere_minor": _ELSEWHERE,
     "paid_minor": payments.c.amount_minor,
     "refunded_minor": payments.c.refunded_minor,
     "payment_intent": payments.c.payment_intent,
@@ -346,21 +267,64 @@ _OF_OTHERS = {
     "customer_id": bookings.c.customer_id,
     "booking_updated_at": bookings.c.updated_at,
     "payment_source": bookings.c.payment_source,
+    "clock_offset": clock_offset_of(refunds.c.organization_id).correlate(refunds).scalar_subquery(),
 }
 
 
 def _joined(dialect: Dialect) -> Any:
     """Select refunds with their payments and bookings."""
+    known = _OF_OTHERS | {"at": now_us(dialect)}
+    own = and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id)
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
-        select(*_columns(LeasedRefund._fields, _OF_OTHERS | {"at": now_us(dialect)}))
-        .select_from(bookings)
-        .join(
-            refunds,
-            and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id),
-        )
+        select(*(known[name] if name in known else refunds.c[name] for name in RefundRow._fields))
+        .join_from(bookings, refunds, own)
         .join(payments, paid)
     )
+
+
+DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,))
+
+
+def _lock_due(dialect: Dialect) -> Any:
+    return (
+        _joined(dialect)
+        .where(
+            _IS_MINE,
+            in_rows(dialect, refunds.c.id, "wanted", "id"),
+            OPEN,
+            refunds.c.next_attempt_at <= select(now_us(dialect)).scalar_subquery(),
+        )
+        .order_by(refunds.c.next_attempt_at, refunds.c.id)
+        .with_for_update(key_share=True, skip_locked=True, of=refunds)
+    )
+
+
+_LOCK_DUE = Statement(_lock_due)
+
+
+def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
+    """Return those of the refunds that are due; on PostgreSQL it locks them and skips locked ones."""
+    wanted = as_json({"id": each} for each in refund_ids)
+    return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)))
+
+
+LEASE = Update(
+    "lease_refund",
+    refunds,
+    sets=(
+        "status",
+        "first_sent_at",
+        "attempt_count",
+        "next_attempt_at",
+        "lease_token",
+        "lease_until",
+        "updated_at",
+    ),
+)
+"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due by itself."""
+
+_WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
 
 def _lock_leased(dialect: Dialect) -> Any:
@@ -382,64 +346,52 @@ def _lock_leased(dialect: Dialect) -> Any:
         )
         .where(OPEN)
         .order_by(bookings.c.organization_id, bookings.c.id)
-        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+        .with_for_update(key_share=True, of=_LOCKED)
     )
 
 
 _LOCK_LEASED = Statement(_lock_leased)
 
 
-def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], LeasedRefund]:
+def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], RefundRow]:
     """Lock the refunds whose lease is still the last, by (organization id, id).
 
     Args:
         leases: (organization id, refund id, lease token).
     """
     wanted = as_json({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
-    found = map(LeasedRefund._make, tx.all(_LOCK_LEASED, wanted=wanted))
+    found = map(RefundRow._make, tx.all(_LOCK_LEASED, wanted=wanted))
     return {(row.organization_id, row.id): row for row in found}
 
 
-def _lock_refund(dialect: Dialect) -> Any:
-    """Build the statement that locks one refund, in the same order, so that staff and workers never deadlock."""
-    return (
+# In the order of bookings, payments and refunds, so that staff and workers never deadlock.
+_LOCK_REFUND = Statement(
+    lambda dialect: (
         _joined(dialect)
-        .where(
-            refunds.c.organization_id == bindparam("organization_id", type_=Id),
-            refunds.c.id == bindparam("id", type_=Id),
-        )
-        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+        .where(_IS_MINE, refunds.c.id == bindparam("id", type_=Id))
+        .with_for_update(key_share=True, of=_LOCKED)
     )
-
-
-_LOCK_REFUND = Statement(_lock_refund)
-
-
-def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | None:
-    """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
-    row = tx.first(_LOCK_REFUND, organization_id=organization_id, id=refund_id)
-    return LeasedRefund._make(row) if row else None
-
-
-def _lock_refunds_of_booking(dialect: Dialect) -> Any:
-    return (
+)
+_LOCK_REFUNDS_OF_BOOKING = Statement(
+    lambda dialect: (
         _joined(dialect)
-        .where(
-            refunds.c.organization_id == bindparam("organization_id", type_=Id),
-            refunds.c.booking_id == bindparam("booking_id", type_=Id),
-        )
+        .where(_IS_MINE, refunds.c.booking_id == bindparam("booking_id", type_=Id))
         .order_by(refunds.c.number)
-        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+        .with_for_update(key_share=True, of=_LOCKED)
     )
+)
 
 
-_LOCK_REFUNDS_OF_BOOKING = Statement(_lock_refunds_of_booking)
+def lock_refund(tx: Tx, actor: Actor, refund_id: str) -> RefundRow | None:
+    """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
+    row = tx.first(_LOCK_REFUND, organization_id=actor.organization.id, id=refund_id)
+    return RefundRow._make(row) if row else None
 
 
-def lock_refunds_of_booking(tx: Tx, organization_id: str, booking_id: str) -> list[LeasedRefund]:
+def lock_refunds_of_booking(tx: Tx, actor: Actor, booking_id: str) -> list[RefundRow]:
     """Lock the refunds of a booking, as `lock_refund`, that of its cancellation first."""
-    found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=organization_id, booking_id=booking_id)
-    return list(map(LeasedRefund._make, found))
+    found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=actor.organization.id, booking_id=booking_id)
+    return list(map(RefundRow._make, found))
 
 
 SETTLE = Update(

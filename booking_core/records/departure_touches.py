@@ -1,20 +1,32 @@
-"""Departures that are to be announced as `departure.updated` (decisions/0029).
+"""Changes of departures by other packages: their seats, and their announcement as `departure.updated` (decisions/0029).
 
 `departures.announce_at` is the instant at which a worker compares a departure with its last event; null: nothing has
 changed. A transaction that changes a departure sets it under the lock of the row. It stays null in organizations
 without a subscription to the event.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, exists, literal_column, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    exists,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core.base.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, rows_parameter
+from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, departures, holds, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Merge
 
@@ -74,3 +86,36 @@ def touch(tx: Tx, organization_id: str, departure_ids: Iterable[str], *, at: int
 def lock_of_hold(tx: Tx, organization_id: str, hold_id: str) -> None:
     """Lock the departure of a hold that is to be released, if `touch` will change it: before the hold itself."""
     tx.first(_LOCK_OF_HOLD, organization_id=organization_id, hold_id=hold_id)
+
+
+# Seats -----------------------------------------------------------------------------------------------------------
+
+
+def _resize(dialect: Dialect) -> dml.Update:
+    """Set totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
+    wanted = rows_parameter(
+        dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer, "at": BigInteger}
+    ).c
+    taken = departures.c.seats_taken
+    return (
+        update(departures)
+        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+        .values(
+            seats_total=wanted.seats_total,
+            seats_ceiling=case((taken > wanted.seats_total, taken), else_=wanted.seats_total),
+            updated_at=wanted.at,
+        )
+    )
+
+
+_RESIZE = Statement(_resize)
+
+
+def resize(tx: Tx, organization_id: str, totals: Mapping[str, int], *, at: int) -> None:
+    """Set the total of seats by departure, in the order of ids in which every transaction locks."""
+    wanted = [
+        {"organization_id": organization_id, "id": each, "seats_total": totals[each], "at": at}
+        for each in sorted(totals)
+    ]
+    if wanted:
+        tx.run(_RESIZE, wanted=as_json(wanted))

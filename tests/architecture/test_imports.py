@@ -31,7 +31,7 @@ def test_the_sql_and_the_rules_of_a_package_are_imported_in_it_alone(graph: grim
     assert {
         "booking_core.bookings.rules",
         "booking_core.bookings.store",
-        "booking_core.organizations.keys.store",
+        "booking_core.records.events.store",
     } <= set(found)
     trespassing = {
         (importer, module)

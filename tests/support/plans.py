@@ -172,30 +172,15 @@ def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callabl
 class _PlanOf(Statement):
     """Asks for the plan of a statement instead of running it."""
 
-    def __init__(self, statement: Statement, *, runs: bool = False) -> None:
+    def __init__(self, statement: Statement) -> None:
         self._statement = statement
-        self._runs = runs
 
     def compiled(self, dialect: Dialect) -> Compiled:
         known = self._statement.compiled(dialect)
-        on_postgresql = "EXPLAIN ANALYZE" if self._runs else "EXPLAIN"
-        explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else on_postgresql
+        explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else "EXPLAIN"
         return known._replace(text=f"{explain} {known.text}")
 
 
 def plan_of(tx: Tx, statement: Statement, **parameters: Any) -> str:
     """Return the plan of a statement without running it, a line for each step."""
     return "\n".join(str(row[-1]) for row in tx.all(_PlanOf(statement), **parameters))
-
-
-class Explained(Tx):
-    """Also keeps the plan of the statement that was run last, without parts that were never executed."""
-
-    plan = ""
-
-    def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
-        if not isinstance(statement, _PlanOf):
-            found = self.all(_PlanOf(statement, runs=True), **parameters)
-            lines = [str(row[-1]) for row in found]
-            self.plan = "\n".join(line for line in lines if "(never executed)" not in line)
-        return super()._run(statement, parameters)

@@ -33,7 +33,7 @@ from booking_core.organizations import keys
 from booking_core.payments import RefundOutcome, RefundResult, Returned
 from booking_core.payments.gift_cards import service as gift_card_service
 from booking_core.payments.gift_cards.rules import LockedCard
-from booking_core.payments.rules import LeasedRefund
+from booking_core.payments.rules import RefundRow
 from booking_core.records import events
 from booking_core.upkeep import doctor
 
@@ -196,7 +196,7 @@ def keyed_as_another(email: str) -> str:
     return email if email.islower() else "grace@example.com"
 
 
-def returned_nothing(tx: Tx, refund: LeasedRefund, amount_minor: int, **_: object) -> Returned:
+def returned_nothing(tx: Tx, refund: RefundRow, amount_minor: int, **_: object) -> Returned:
     return Returned(refund, 0, refund.payment_status)
 
 
@@ -439,7 +439,7 @@ BUGS = (
     ),
     Bug(
         "a key has a scope that does not exist",
-        instead("booking_core.organizations.keys.rules.scopes", frozenset),
+        instead("booking_core.organizations.keys.checked_scopes", frozenset),
         "the scopes of an API key exist",
         key_with_another_scope,
     ),
@@ -470,7 +470,7 @@ BUGS = (
     ),
     Bug(
         "a twenty-first key is let in",
-        forgotten("booking_core.organizations.keys.rules.room_for_one_more"),
+        forgotten("booking_core.organizations.keys.require_room"),
         "an organization has at most 20 active keys",
         twenty_one_keys,
     ),

@@ -22,7 +22,7 @@ from booking_core.catalogue.catalog.document import InvalidCatalogue, Note, Prob
 from booking_core.catalogue.catalog.rules import Entry, Plan
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.records import departure_seats, departure_touches
+from booking_core.records import departure_touches
 
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -326,7 +326,7 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
     changed = sorted(decided.updated, key=lambda row: str(row["id"]))
     for chunk in _chunks(changed):
         totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
-        departure_seats.resize(tx, organization_id, totals, at=now)
+        departure_touches.resize(tx, organization_id, totals, at=now)
     rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
     yield _update(tx, tables.departures, organization_id, decided, rest, now)
     new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]

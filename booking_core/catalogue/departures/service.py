@@ -13,7 +13,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.limits import COUNT_MAX
-from booking_core.records import departure_seats, departure_touches
+from booking_core.records import departure_touches
 
 
 def find_available(
@@ -124,7 +124,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
     if seats_total < row.seats_taken and not allow_oversold:
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
-        departure_seats.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
+        departure_touches.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
         departure_touches.touch(tx, actor.organization.id, [departure_id], at=actor.at)
     return render(actor, row._replace(seats_total=seats_total))
 

@@ -6,7 +6,4 @@ by step and page by page, each in a short transaction (decisions/0019).
 """
 
 from booking_core.customers.erasures.processing import DUE, SETTLED_AFTER, process
-from booking_core.customers.erasures.requests import find, preview, request
-from booking_core.customers.erasures.retention import candidates, expire
-
-__all__ = ["DUE", "SETTLED_AFTER", "candidates", "expire", "find", "preview", "process", "request"]
+from booking_core.customers.erasures.requests import candidates, expire, find, preview, request

@@ -1,17 +1,23 @@
-"""Requests to anonymize a customer: refused while the data is needed, and then never taken back."""
+"""Begins erasures: on request, refused while the data is needed, and after the retention. None is ever taken back."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
+from sqlalchemy import BigInteger, and_, bindparam, exists, literal_column, or_, select
 
-from booking_core import customers
+from booking_core import customers, organizations
+from booking_core.base.clock import DAY
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict
 from booking_core.customers.erasures import store
+from booking_core.db import tables
+from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, in_rows
 from booking_core.models.base import email_key
+from booking_core.records import retention_clock
 
 _NAMED_MAX = 5
 """Bookings that a refusal names."""
@@ -29,7 +35,7 @@ def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
         Conflict: `booking_to_come` or `refund_open`.
     """
     _check(tx, actor, customer_id)
-    begin(tx, actor.organization, [customer_id], at=actor.at)
+    _begin(tx, actor.organization, [customer_id], at=actor.at)
     return orjson.dumps(find(tx, actor, customer_id))
 
 
@@ -40,9 +46,11 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     own = store.bookings_of(tx, organization_id, [customer_id])
     legacy, _ = store.legacy_bookings(tx, organization_id, ends_after=actor.at)
     own += [each for each in legacy if email_key(each.guest_email or "") == address]
-    _check_bookings(
-        [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
-    )
+    names = [f"#{each.booking_number}" if each.booking_number else each.id for each in own if each.is_to_come(actor.at)]
+    if names:
+        listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
+        message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
+        raise Conflict("booking_to_come", message)
     refund_id = store.open_refund(tx, organization_id, customer_id)
     if refund_id is not None:
         raise Conflict(
@@ -52,14 +60,7 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
         )
 
 
-def _check_bookings(names: Sequence[str]) -> None:
-    if names:
-        listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
-        message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
-        raise Conflict("booking_to_come", message)
-
-
-def begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> None:
+def _begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> None:
     """Anonymize the rows of customers, and insert their erasures."""
     addresses = _addresses(tx, organization.id, customer_ids)
     for customer_id, address in customers.anonymize(tx, organization, customer_ids, at=at).items():
@@ -111,3 +112,62 @@ def _status(requested_at: int | None, finished_at: int | None) -> str:
 
 def _shown(actor: Actor, at: int | None) -> str | None:
     return None if at is None else actor.organization.zone.iso(at)
+
+
+# Retention ------------------------------------------------------------------------------------------------------------
+
+# No index leads to customers whose last booking ended long ago, since it would cost every booking that makes a
+# customer. A pass reads the customers of an organization in the order of their creation, and looks up the bookings of
+# those that are old enough.
+_customers, _bookings, _timeline = tables.customers.c, tables.bookings.c, tables.timeline.c
+_BEFORE = bindparam("before", type_=BigInteger)
+_OWN = (_timeline.organization_id == _customers.organization_id, _timeline.customer_id == _customers.id)
+_IS_RECENT = or_(
+    _bookings.updated_at >= _BEFORE,
+    and_(_bookings.status != literal_column("'cancelled'"), store.ends_at >= _BEFORE),
+)
+_RECENT_BOOKING = exists(
+    store.of_bookings(select(literal_column("1")), tables.timeline).where(*_OWN, _IS_RECENT).correlate(tables.customers)
+)
+_OPEN_REFUND = exists(
+    select(literal_column("1"))
+    .join_from(tables.timeline, tables.refunds, store.OF_ENTRY)
+    .where(*_OWN, store.IS_OPEN_REFUND)
+    .correlate(tables.customers)
+)
+_LOCK_EXPIRED = Statement(
+    lambda dialect: (
+        select(_customers.id)
+        .where(
+            _customers.organization_id == store.OWNER,
+            in_rows(dialect, _customers.id, "wanted", "id"),
+            _customers.anonymized_at.is_(None),
+            _customers.created_at < _BEFORE,
+            _customers.updated_at < _BEFORE,
+            ~_RECENT_BOOKING,
+            ~_OPEN_REFUND,
+        )
+        .order_by(_customers.id)
+        .with_for_update(of=tables.customers, skip_locked=True)
+    )
+)
+
+
+def candidates(retention_days: int) -> DueRows:
+    """Return the customers that are older than the retention, anonymized ones among them, for `expire`."""
+    return DueRows(tables.customers, _customers.created_at, _customers.id, lambda _: (), ahead=-retention_days * DAY)
+
+
+def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retention_days: int) -> Processed[None]:
+    """Anonymize customers among these whose last booking ended, and that were changed, before the retention.
+
+    A customer without bookings counts from its creation. A customer with an open refund is kept. The retention clock
+    decides, because a clock that leaps forward must anonymize nothing.
+    """
+    now, at = retention_clock.read(tx)
+    before = min(now, 0 if at is None else at) - retention_days * DAY
+    wanted = store.ids(customer_ids)
+    expired = [row[0] for row in tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted, before=before)]
+    if expired:
+        _begin(tx, organizations.by_id(tx, organization_id), expired, at=now)
+    return Processed(expired)

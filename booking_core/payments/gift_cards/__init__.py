@@ -17,18 +17,3 @@ from booking_core.payments.gift_cards.service import (
     redeem,
     restore,
 )
-
-__all__ = [
-    "GiftCardIssue",
-    "Redeemed",
-    "Redemption",
-    "deactivate",
-    "find",
-    "find_transactions",
-    "get",
-    "issue",
-    "lock_redemption",
-    "reactivate",
-    "redeem",
-    "restore",
-]

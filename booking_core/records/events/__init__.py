@@ -1,5 +1,6 @@
 """Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
+from booking_core.records.events.feed import FeedPage, find, get
 from booking_core.records.events.publish import (
     NewEvent,
     Sequences,
@@ -11,21 +12,4 @@ from booking_core.records.events.publish import (
     try_lock_sequences,
     updated,
 )
-from booking_core.records.events.service import FeedPage, find, get, organizations_before, purge
-
-__all__ = [
-    "FeedPage",
-    "NewEvent",
-    "Sequences",
-    "advance",
-    "append",
-    "find",
-    "get",
-    "lock_sequences",
-    "organizations_before",
-    "publish",
-    "purge",
-    "sequences_query",
-    "try_lock_sequences",
-    "updated",
-]
+from booking_core.records.events.store import organizations_before, purge

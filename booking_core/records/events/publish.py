@@ -22,7 +22,29 @@ from booking_core.db.statements import Statement, as_json, in_rows, rows_paramet
 from booking_core.db.unit_of_work import Update as RowUpdate
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
-from booking_core.records.events import rules
+
+ONCE = frozenset(
+    {
+        EventType.BOOKING_CREATED,
+        EventType.BOOKING_CONFIRMED,
+        EventType.BOOKING_CANCELLED,
+        EventType.CUSTOMER_CREATED,
+        EventType.GIFT_CARD_ISSUED,
+    }
+)
+"""The types that a resource has at most once. Their occurrence is 0, so that a unique index refuses another."""
+
+_NO_CHANGES = frozenset({"updated_at", "manage_url"})
+"""Fields that are never in `changes`: every change has the first, and no event holds the second."""
+
+
+def former_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a resource that differ, each with its whole value before the change.
+
+    A field that the resource did not have before has null.
+    """
+    names = (name for name in after if name not in _NO_CHANGES)
+    return {name: before.get(name) for name in names if before.get(name) != after[name]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +69,7 @@ def updated(
         after: the `object` of the event.
         extra: more fields beside `object`.
     """
-    changes = rules.former_values(orjson.loads(before), orjson.loads(after))
+    changes = former_values(orjson.loads(before), orjson.loads(after))
     return NewEvent(kind, resource_id, after, {**(extra or {}), "changes": changes})
 
 
@@ -168,7 +190,7 @@ def advance(tx: Tx, organization_id: str, locked: Sequences, booking_numbers: in
 
 # Publishing ------------------------------------------------------------------------------------------------------
 
-_NAMES = {kind: (kind.value, kind.resource_type.value, kind in rules.ONCE) for kind in EventType}
+_NAMES = {kind: (kind.value, kind.resource_type.value, kind in ONCE) for kind in EventType}
 """By type: its name, that of its resource's type, and if a resource has it at most once."""
 
 

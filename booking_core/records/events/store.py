@@ -9,7 +9,7 @@ time has thousands. A bound in time becomes a bound of the sequence first, so th
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     CTE,
@@ -44,8 +44,7 @@ from booking_core.db.tables import (
 )
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
-from booking_core.records.events import rules
-from booking_core.records.events.rules import EventRow
+from booking_core.records.events.publish import ONCE
 
 _SKEW = MINUTE
 """An event is dated when its request began and numbered when its transaction is about to end, so dates run a little
@@ -54,22 +53,20 @@ against the sequence. No transaction of ours may last this long."""
 _START, _END = 0, 2**63 - 1
 _BEFORE_ALL = {Order.ASC: _START, Order.DESC: _END}
 
+
+class EventRow(NamedTuple):
+    """The columns of an event in the feed."""
+
+    sequence: int
+    body: str
+    resource_type: str
+    resource_id: str | None
+
+
 _SHOWN = select(*(events.c[name] for name in EventRow._fields)).where(
     events.c.organization_id == bindparam("organization_id", type_=Id)
 )
 _GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
-
-
-@dataclass(frozen=True, slots=True)
-class FeedQuery:
-    """A query of the feed; no types means every type."""
-
-    order: Order
-    types: tuple[str, ...] = ()
-    after: int | None = None
-    resource_id: str | None = None
-    created_since: int | None = None
-    created_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +86,32 @@ def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
     return EventRow._make(row) if row else None
 
 
-def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[EventRow]:
-    """Return the next events of the query, at most `limit`."""
-    of_one = query.resource_id is not None
-    types = sorted(query.types or (tuple(EventType) if of_one else ()), key=rules.ONCE.__contains__)
-    parameters: dict[str, Any] = {f"type_{i}": str(kind) for i, kind in enumerate(types)}
-    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
+def find(
+    tx: Tx,
+    organization_id: str,
+    order: Order,
+    limit: int,
+    *,
+    types: tuple[str, ...],
+    after: int | None,
+    resource_id: str | None,
+    created_since: int | None,
+    created_until: int | None,
+) -> list[EventRow]:
+    """Return the next events, at most `limit`; no types means every type."""
+    of_one = resource_id is not None
+    kinds = sorted(types or (tuple(EventType) if of_one else ()), key=ONCE.__contains__)
+    parameters: dict[str, Any] = {f"type_{i}": str(kind) for i, kind in enumerate(kinds)}
+    parameters["after"] = _BEFORE_ALL[order] if after is None else after
     if of_one:
-        parameters["resource_id"] = query.resource_id
-    dated = query.created_since is not None or query.created_until is not None
+        parameters["resource_id"] = resource_id
+    dated = created_since is not None or created_until is not None
     if dated:
-        since = 0 if query.created_since is None else query.created_since
-        until = END_OF_TIME if query.created_until is None else query.created_until
+        since = 0 if created_since is None else created_since
+        until = END_OF_TIME if created_until is None else created_until
         parameters |= {"since": since, "until": until, "surely_before": since - _SKEW, "surely_behind": until + _SKEW}
-    repeated = sum(kind not in rules.ONCE for kind in types)
-    statement = _page(_Shape(query.order, len(types), repeated, of_one, dated))
+    repeated = sum(kind not in ONCE for kind in kinds)
+    statement = _page(_Shape(order, len(kinds), repeated, of_one, dated))
     found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
     return [EventRow._make(row) for row in found]
 
@@ -251,7 +259,11 @@ _PURGE = Statement(
 )
 
 
-def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
+def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's events from before that instant, the oldest first, and return how many.
+
+    The event of a queued delivery, and all events after it, are kept. A cursor before the oldest event continues there.
+    """
     return tx.run(_PURGE, organization_id=organization_id, before=before, surely_behind=before + _SKEW, limit=limit)
 
 
@@ -273,6 +285,7 @@ _ORGANIZATIONS_BEFORE = Statement(
 )
 
 
-def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[Owner]:
+def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[Owner]:
+    """Return organizations behind `after` by id; those count as due whose oldest event is from before that instant."""
     found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
     return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]

@@ -49,12 +49,11 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
         serves: Callable[[Tx, str], bool] = lambda tx, organization_id: True,
     ) -> None:
-        refer = partial(payments.refer_to_staff, lease_s=lease_s)
+        refer = partial(payments.claim, lease_s=lease_s, has_gateway=False)
 
         def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
-            if not serves(tx, organization_id):
-                return refer(tx, organization_id, refund_ids)
-            return payments.claim(tx, organization_id, refund_ids, lease_s=lease_s)
+            has_gateway = serves(tx, organization_id)
+            return payments.claim(tx, organization_id, refund_ids, lease_s=lease_s, has_gateway=has_gateway)
 
         self.claims: Sweep[ClaimedRefund] = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
         self.referrals: Sweep[ClaimedRefund] = Sweep("refer_refunds", database, payments.DUE, refer)

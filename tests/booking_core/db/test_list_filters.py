@@ -98,7 +98,7 @@ def of_experiences(**filters: Any) -> Find:
     return lambda tx, world, page: experiences.find(tx, world.caller(), page, **filters)
 
 
-def of_customers(email: str) -> Find:
+def of_customers(email: str | None = None) -> Find:
     return lambda tx, world, page: customers.find(tx, world.caller(), page, email=email)
 
 
@@ -132,6 +132,9 @@ PLANNED: dict[str, tuple[KeysetList, dict[str, Find]]] = {
     ),
 }
 PAIRS: dict[str, Find] = {
+    "all customers": of_customers(),
+    "all cards": of_cards(),
+    "all experiences": of_experiences(),
     "transactions of a card without any": of_transactions("00000000-0000-4000-8000-000000000000"),
     "transactions of a card": of_transactions(OFTEN_USED),
     "unpublished, updated since": of_experiences(published=False, updated_since=NOON - 1),

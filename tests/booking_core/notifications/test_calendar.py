@@ -114,13 +114,6 @@ def test_a_name_with_quotes_does_not_end_its_parameter(organization: Organizatio
     assert found["ORGANIZER"].params["CN"] == "A 'B': C; D E"
 
 
-def test_no_line_is_longer_than_75_octets_and_no_character_is_cut(organization: Organization) -> None:
-    lines = raw(organization, title="👩‍🚀é" * 60).split(b"\r\n")
-    assert max(map(len, lines)) <= 75
-    for line in lines:
-        line.decode()
-
-
 def test_it_does_not_hold_the_secret_link(organization: Organization) -> None:
     assert b"/manage/" not in raw(organization, manage_key_id="key", manage_expires_at=NOON * 2)
 

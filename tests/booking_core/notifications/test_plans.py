@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support import databases, due
 from support.plans import Plan, explaining, plan_of
-from support.rows import ids
+from support.rows import booking, ids
 from support.world import NOON, FixedClock, World, make_world
 
 from booking_core import notifications
@@ -30,31 +30,6 @@ def effect(organization_id: str, subject_id: str, status: str) -> dict[str, obje
         "created_at": NOON,
         "completed_at": None if status == "queued" else NOON,
     }
-
-
-def booking(world: World, row_id: str, departure_id: str, experience_id: str) -> dict[str, object]:
-    amounts = dict.fromkeys(("subtotal_minor", "total_minor"), 89000)
-    payment = {"payment_method": "pay_on_site", "payment_source": "on_site", "payment_status": "unpaid"}
-    return (
-        {
-            "organization_id": world.org,
-            "id": row_id,
-            "status": "confirmed",
-            "departure_id": departure_id,
-            "experience_id": experience_id,
-            "guest_email": "ada@example.com",
-            "guests": "[]",
-            "add_ons": "[]",
-            "seats": 1,
-            "currency": "NOK",
-            "send_confirmation_email": True,
-            "notify_staff": True,
-            "created_at": NOON,
-            "updated_at": NOON,
-        }
-        | amounts
-        | payment
-    )
 
 
 def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
@@ -84,7 +59,9 @@ def busy_url(backend: str, new_database_url: Callable[[str], str]) -> str:
     rows = [(next(made), "done" if number < BOOKED else "queued") for number in range(BOOKED + DUE)]
     experience = world.experience()
     departure = world.departure(experience)
-    databases.fill(url, tables.bookings, (booking(world, row_id, departure, experience) for row_id, _ in rows))
+    databases.fill(
+        url, tables.bookings, (booking(world.org, row_id, departure, experience, NOON) for row_id, _ in rows)
+    )
     databases.fill(url, tables.effects, (effect(world.org, row_id, status) for row_id, status in rows))
     sent = [(row_id, "sent" if status == "done" else status) for row_id, status in rows]
     databases.fill(url, tables.mails, (mail(world.org, row_id, status) for row_id, status in sent))

@@ -41,7 +41,7 @@ def row(mails: Mails) -> dict[str, Any]:
 def test_a_claim_holds_all_that_sending_takes(written: Mails) -> None:
     (claimed,) = written.claim()
     assert claimed.message == written.raw(CONFIRMATION)
-    assert (claimed.recipient, claimed.kind, claimed.attempts) == ("ada@example.com", CONFIRMATION, 1)
+    assert (claimed.recipient, claimed.kind, claimed.attempt_count) == ("ada@example.com", CONFIRMATION, 1)
     assert claimed.message.decode() not in repr(claimed)
 
 
@@ -52,7 +52,7 @@ def test_what_is_leased_is_nobody_elses_until_the_lease_is_over(written: Mails) 
     assert written.claim() == []
     written.world.clock.advance(1)
     (second,) = written.claim()
-    assert (second.message, second.attempts) == (first.message, 2)
+    assert (second.message, second.attempt_count) == (first.message, 2)
     assert second.lease_token != first.lease_token
 
 
@@ -97,7 +97,7 @@ def test_what_was_not_tried_counts_for_nothing(written: Mails) -> None:
     record(written, written.claim(), MailOutcome.UNTRIED)
     assert row(written)["attempt_count"] == 0
     (again,) = written.claim()
-    assert again.attempts == 1
+    assert again.attempt_count == 1
 
 
 def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
@@ -109,7 +109,7 @@ def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
     assert written.world.examine() == []
     assert due.unpark_mails(written.world.database) == 1
     (claimed,) = written.claim()
-    assert claimed.attempts == 1
+    assert claimed.attempt_count == 1
     assert due.unpark_mails(written.world.database) == 0
 
 

@@ -28,7 +28,7 @@ def a_mail(number: int = 0, to: str = "ada@example.com", head: bytes = b"") -> C
         recipient=to,
         message=message,
         lease_token="a lease",
-        attempts=1,
+        attempt_count=1,
         created_at=NOON + number,
     )
 

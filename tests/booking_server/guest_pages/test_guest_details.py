@@ -19,7 +19,7 @@ from booking_core import bookings
 from booking_core.base.errors import Conflict
 from booking_core.base.guest_links import gift_card_link
 from booking_core.db import tables
-from booking_core.notifications import guest as views
+from booking_core.notifications import service as views
 from booking_core.notifications import summary
 from booking_core.payments import gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue

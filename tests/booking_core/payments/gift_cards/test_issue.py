@@ -11,7 +11,7 @@ from support.world import DAY, NOON, SECRET, World
 from booking_core.base import gift_codes
 from booking_core.base.clock import zone
 from booking_core.base.context import Installation
-from booking_core.base.errors import BookingError, Conflict, Malformed, NotFound
+from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import tables
 from booking_core.models.gift_cards import GiftCard
@@ -126,10 +126,6 @@ def test_a_card_may_be_in_another_currency_and_valid_later(till: Till) -> None:
     assert till.card(card["id"])["status"] == "active"
 
 
-def test_a_card_that_is_issued_expired_says_so(till: Till) -> None:
-    assert till.issue(expires_at=NOON)[0]["status"] == "expired"
-
-
 # Off and on ------------------------------------------------------------------------------------------------------
 
 
@@ -166,8 +162,3 @@ def test_another_organizations_card_cannot_be_switched(till: Till, new_world: Ca
         for gift_card_id in (theirs["id"], new_id()):
             with pytest.raises(NotFound):
                 switch(gift_card_id)
-
-
-def test_a_refusal_is_of_our_own_kind(till: Till) -> None:
-    with pytest.raises(BookingError):
-        till.issue(0)

@@ -8,7 +8,7 @@ from support.world import DAY, World
 from booking_core import bookings
 from booking_core.customers.erasures.rules import event_body
 from booking_core.models.bookings import PaymentMode
-from booking_core.records.events.rules import former_values
+from booking_core.records.events.publish import former_values
 
 
 @pytest.fixture

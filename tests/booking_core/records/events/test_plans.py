@@ -1,22 +1,21 @@
 """A page of the feed costs the same wherever it lies and whatever it leaves out."""
 
-import contextlib
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import orjson
 import pytest
-from sqlalchemy import select, text
-from sqlalchemy.engine import Dialect
+from sqlalchemy import select
+from support import rows
+from support.databases import analyze, fill
+from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.db.statements import Compiled, Statement
+from booking_core.db.statements import Statement
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.pages import Order
 from booking_core.models.scopes import READ_SCOPES, Scope
@@ -31,72 +30,31 @@ BUSY = "019ab5f2-0000-7000-8000-00000000b057"
 BUSY_UNTIL = MANY * 2 // 3
 
 
-class WorkOf(Statement):
-    """Asks PostgreSQL how it ran a statement, and what it read for it."""
-
-    def __init__(self, statement: Statement) -> None:
-        self._statement = statement
-
-    def compiled(self, dialect: Dialect) -> Compiled:
-        known = self._statement.compiled(dialect)
-        return known._replace(text=f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {known.text}")
-
-
-class Measured(Tx):
-    """Also keeps what the statement that was run last cost: blocks read on PostgreSQL, steps taken by SQLite."""
-
-    plan = ""
-    work = 0
-
-    def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
-        if self.dialect.name == "sqlite":
-            self._measure_sqlite(statement.compiled(self.dialect), parameters)
-        elif not isinstance(statement, WorkOf):
-            ((((shown,),),),) = [self.all(WorkOf(statement), **parameters)]
-            self.plan, root = orjson.dumps(shown).decode(), shown["Plan"]
-            self.work = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
-        return super()._run(statement, parameters)
-
-    def _measure_sqlite(self, compiled: Compiled, parameters: dict[str, Any]) -> None:
-        given, self.work = compiled.constants | parameters, 0
-
-        def step() -> None:
-            self.work += 1
-
-        with contextlib.closing(sqlite3.connect(str(self._database.url.database))) as connection:
-            shown = connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", given).fetchall()
-            self.plan = "\n".join(row[-1] for row in shown)
-            connection.set_progress_handler(step, 1)
-            connection.execute(compiled.text, given).fetchall()
+Ask = Callable[[Callable[[Tx], Any]], list[Plan]]
 
 
 @pytest.fixture(scope="module")
-def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World]:
-    """An organization with thousands of events over ninety days."""
-    clock, rng = FixedClock(), random.Random(7)
-    database = Database(new_database_url(backend), clock=clock)
+def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[tuple[World, Ask]]:
+    """An organization with thousands of events over ninety days, and the function that explains statements."""
+    url, clock, rng = new_database_url(backend), FixedClock(), random.Random(7)
+    database = Database(url, clock=clock)
     world = make_world(database, clock)
     often = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.CUSTOMER_CREATED]
-    with database.writing() as tx:
-        for sequence in range(1, MANY + 1):
-            is_busy = sequence % 4 == 0 and sequence < BUSY_UNTIL
-            kind = RARE.get(sequence) or (EventType.DEPARTURE_UPDATED if is_busy else rng.choice(often))
-            tx.insert(
-                tables.events,
-                organization_id=world.org,
-                sequence=sequence,
-                id=tokens.new_id(),
-                type=kind.value,
-                resource_type=kind.resource_type.value,
-                resource_id=BUSY if kind is EventType.DEPARTURE_UPDATED else tokens.new_id(),
-                occurrence=sequence if kind is EventType.DEPARTURE_UPDATED else 0,
-                body=f'{{"sequence":{sequence}}}',
-                created_at=NOON - 90 * DAY + sequence * STEP,
-            )
-    if not database.is_sqlite:
-        with database.reading() as tx:
-            tx.run(Statement(text("ANALYZE events")))
-    yield world
+
+    def event(sequence: int) -> rows.Row:
+        is_busy = sequence % 4 == 0 and sequence < BUSY_UNTIL
+        kind = RARE.get(sequence) or (EventType.DEPARTURE_UPDATED if is_busy else rng.choice(often))
+        about = {"type": kind.value, "resource_type": kind.resource_type.value, "body": f'{{"sequence":{sequence}}}'}
+        if kind is EventType.DEPARTURE_UPDATED:
+            about |= {"resource_id": BUSY, "occurrence": sequence}
+        else:
+            about |= {"resource_id": tokens.new_id(), "occurrence": 0}
+        return rows.event(world.org, tokens.new_id(), sequence, NOON - 90 * DAY + sequence * STEP) | about
+
+    fill(url, tables.events, map(event, range(1, MANY + 1)))
+    analyze(url)
+    with explaining(url) as ask:
+        yield world, ask
     database.close()
 
 
@@ -139,23 +97,22 @@ ASKED: list[tuple[tuple[Scope, ...], dict[str, Any]]] = [
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize(("scopes", "asked"), ASKED)
 def test_a_page_reads_little_more_than_it_shows(
-    feed: World, scopes: tuple[Scope, ...], asked: dict[str, Any], order: Order
+    feed: tuple[World, Ask], scopes: tuple[Scope, ...], asked: dict[str, Any], order: Order, backend: str
 ) -> None:
-    caller = feed.caller(*scopes)
-    with feed.database.reading() as tx:
-        measured, cursor = Measured(feed.database, tx._connection), None
-        for _ in range(3):
-            page = events.find(measured, caller, PageRequest(order=order, starting_after=cursor), **asked)
-            cursor = page["resume_cursor"]
-            assert 0 < measured.work < WORK[tx.dialect.name]
-            for wasteful in ("Seq Scan", "SCAN events", "SCAN other"):
-                assert wasteful not in measured.plan
+    (world, ask), cursors = feed, [None]
+
+    def find(tx: Tx) -> None:
+        page = events.find(tx, world.caller(*scopes), PageRequest(order=order, starting_after=cursors[-1]), **asked)
+        cursors.append(page["resume_cursor"])
+
+    for _ in range(3):
+        (plan,) = ask(find)
+        assert 0 < plan.cost < WORK[backend], str(plan)
+        assert not plan.scanned & {"events", "other"}, str(plan)
 
 
-def test_reading_the_whole_feed_would_be_noticed(feed: World) -> None:
+def test_reading_the_whole_feed_would_be_noticed(feed: tuple[World, Ask], backend: str) -> None:
     everything = Statement(select(tables.events).order_by(tables.events.c.body))
-    with feed.database.reading() as tx:
-        measured = Measured(feed.database, tx._connection)
-        measured.all(everything)
-        assert measured.work > 2 * WORK[tx.dialect.name]
-        assert "Seq Scan" in measured.plan or "SCAN events" in measured.plan
+    (plan,) = feed[1](lambda tx: tx.all(everything))
+    assert plan.cost > 2 * WORK[backend]
+    assert "events" in plan.scanned

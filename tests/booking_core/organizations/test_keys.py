@@ -17,7 +17,6 @@ from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
 from booking_core.models.organizations import ApiKey as WireApiKey
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.organizations import keys
-from booking_core.organizations.keys import rules
 
 
 def create(world: World, **fields: Any) -> tuple[ApiKey, str]:
@@ -224,13 +223,13 @@ def test_an_end_that_is_past_is_now(world: World) -> None:
 
 
 def test_every_end_can_be_shown(world: World) -> None:
-    key, _ = create(world, expires_at=rules.LATEST_END - 1)
+    key, _ = create(world, expires_at=keys.LATEST_END - 1)
     world.clock.advance(DAY)
     for each in (key, rotate(world, key)[0]):
         assert keys.present(each, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
         assert keys.present(each, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
     with pytest.raises(Malformed):
-        expire(world, key, rules.LATEST_END)
+        expire(world, key, keys.LATEST_END)
 
 
 def test_the_status_agrees_with_authentication(world: World) -> None:
