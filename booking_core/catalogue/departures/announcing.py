@@ -14,7 +14,6 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
-from booking_core.catalogue.departures.holds import is_live
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
@@ -73,7 +72,7 @@ _LAST_SEQUENCE = (
 _HOLD_ENDS_AT = (
     select(func.min(holds.c.expires_at))
     .where(holds.c.organization_id == departures.c.organization_id, holds.c.departure_id == departures.c.id)
-    .where(is_live(_AT))
+    .where(store.hold_is_live(_AT))
     .correlate(departures)
     .scalar_subquery()
 )

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, select, true
 
 from booking_core.base.tokens import DamagedValue, SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db.engine import Row, Tx
-from booking_core.db.scans import Scan
+from booking_core.db.paging import Scan
 from booking_core.db.tables import Id
 from booking_core.upkeep.doctor.checks import FINDINGS_MAX, PAGE, BaseCheck, CheckContext, CheckOptions, Finding, Opener
 from booking_core.upkeep.secret_keys import KINDS, Kind

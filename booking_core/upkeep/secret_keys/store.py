@@ -27,7 +27,7 @@ from booking_core.base.tokens import SEALED_PREFIX
 from booking_core.bookings import checkouts
 from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
-from booking_core.db.scans import Scan
+from booking_core.db.paging import Scan
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.notifications import SEALED_FOR as SEALED_FOR_MAIL
 from booking_core.payments import stripe_accounts
