@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from booking_core.base.clock import Zone, zone
 from booking_core.catalogue.catalog.document import Problem, pointer
+from booking_core.catalogue.catalog.rules import objects, texts
 from booking_core.models.money import CURRENCIES
 
 _OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)
-_DEPARTURE_TIMES = ("starts_at", "ends_at")
-_GIFT_CARD_TIMES = ("valid_from", "expires_at")
 
 
 class Found(NamedTuple):
@@ -89,22 +88,13 @@ def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 def _times(document: object) -> Iterator[tuple[str, str]]:
     """Yield every timestamp of the file with its pointer."""
-    for i, experience in enumerate(_items(document, "experiences")):
-        for j, departure in enumerate(_items(experience, "departures")):
-            yield from _texts(departure, _DEPARTURE_TIMES, pointer("experiences", i, "departures", j))
-    for i, card in enumerate(_items(document, "gift_cards")):
-        yield from _texts(card, _GIFT_CARD_TIMES, pointer("gift_cards", i))
-
-
-def _items(parent: object, key: str) -> list[Any]:
-    items = parent.get(key) if isinstance(parent, dict) else None
-    return items if isinstance(items, list) else []
-
-
-def _texts(item: object, keys: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if isinstance(item, dict) and isinstance(text := item.get(key), str):
-            yield f"{path}/{key}", text
+    for path, experience in objects(document, "experiences"):
+        for departure in objects(experience, "departures", path):
+            for key in ("starts_at", "ends_at"):
+                yield from texts([departure], key)
+    for card in objects(document, "gift_cards"):
+        for key in ("valid_from", "expires_at"):
+            yield from texts([card], key)
 
 
 def _fits(text: str, own: Zone) -> bool:
