@@ -183,7 +183,8 @@ def test_a_single_price_that_is_stored_beside_tiers_is_neither_shown_nor_charged
 
 def test_a_price_for_a_tier_that_is_taken_away_is_no_longer_shown_or_charged(world: World) -> None:
     load(world, departures(departure(prices={"child": 1, "adult": 80000}), price_tiers=[ADULT, CHILD]))
-    load(world, tours(tour(price_tiers=[ADULT])))
+    assert len(load(world, tours(tour(price_tiers=[ADULT]))).notes) == 1
+    assert load(world, tours(tour(price_tiers=[ADULT]))).notes == ()
     (shown,) = available(world)
     assert shown["price"] == money(80000)
     assert totals(Operations(world), shown["id"], "adult") == [80000] * 3
