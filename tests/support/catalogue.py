@@ -58,7 +58,7 @@ def load(world: World, document: object, **keys: Any) -> Summary:
 
 
 def refused(world: World, document: object, **keys: Any) -> dict[str, str]:
-    """Return the problems for which an import is refused, by pointer, and check that it writes nothing."""
+    """Return the problems of an import by pointer, and check that it writes nothing."""
     before = everything(world)
     with pytest.raises(InvalidCatalogue) as error:
         load(world, document, **keys)

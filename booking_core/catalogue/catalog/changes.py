@@ -82,7 +82,7 @@ def _match(
     by_key: Mapping[Hashable, Row],
     key: Callable[[Entry], Hashable],
 ) -> list[Row | None]:
-    """Match each entry with its stored row. Ids come first, so that a moved row is not matched with its successor."""
+    """Match each entry with its stored row. Ids come first: a moved row is not matched with its successor."""
     named = {entry.id for entry in entries if entry.id in by_id}
 
     def stored(entry: Entry) -> Row | None:

@@ -350,7 +350,7 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 def _write_rows(tx: Tx, table: Table, organization_id: str, decided: Changes, now: int) -> Iterator[int]:
     """Write the changed and the new rows, and yield the numbers of entries that are done, changed or not.
 
-    Each chunk is sent by itself, so that neither the rows nor their statement grow with the file.
+    Each chunk is sent separately: neither the rows nor their statement grow with the file.
     """
     for chunk in _chunks(decided.updated):
         for row in chunk:

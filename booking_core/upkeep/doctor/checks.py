@@ -180,7 +180,7 @@ class BaseCheck:
     """May contain `{org}`, the slug, `{subject}`, and `{since}`, a timestamp that the query selects."""
     kind: FindingKind = FindingKind.BROKEN
     needs_worker: bool = False
-    """Whether the check is about work that a worker should have done by now."""
+    """True for work that a worker should have done by now."""
 
     def finding(
         self, context: CheckContext, organization_id: str, subject: str, message: str, since: int = 0
