@@ -364,19 +364,18 @@ class _Scope:
     was_sent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class Readers:
     """Connections for reads that belong to one purpose, so that no other one can use them up."""
 
-    def __init__(self, database: "Database", pool: Pool) -> None:
-        self._database = database
-        self._pool = pool
+    database: "Database"
+    pool: Pool
 
     @contextmanager
     def reading(self) -> Iterator[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
-        database, pool = self._database, self._pool
-        with database.translating_errors(), pool.connection() as connection:
-            yield Tx(database, connection, is_read_only=True)
+        with self.database.translating_errors(), self.pool.connection() as connection:
+            yield Tx(self.database, connection, is_read_only=True)
 
 
 class _DryRun(Exception):
@@ -404,8 +403,8 @@ class Database:
         self._retries_lock = threading.Lock()
         self._readers = Pool("readers", self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool("writers", self.driver.writers, lambda: self.driver.connect(True))
-        self._pools = [self._readers, self._writers]
-        self._shared_readers = Readers(self, self._readers)
+        self.pools = [self._readers, self._writers]
+        """The pools of connections, each with its name, size and connections in use."""
         self._busy_at_s = float("-inf")
         """When a transaction last could not begin, since another process kept SQLite's one lock."""
 
@@ -418,11 +417,6 @@ class Database:
     def clock(self) -> int:
         """Return the present instant by this process's clock, for values that no other process compares."""
         return self._clock() if self._clock else system_clock()
-
-    @property
-    def pools(self) -> Sequence[Pool]:
-        """Return the pools of connections, each with its name, size and connections in use."""
-        return self._pools
 
     @property
     def is_sqlite(self) -> bool:
@@ -441,7 +435,7 @@ class Database:
     def open_pool(self, name: str, size: int, connect: Callable[[], Connection]) -> Pool:
         """Return at most so many connections, opened by `connect` when needed and closed with the database."""
         pool = Pool(name, size, connect)
-        self._pools.append(pool)
+        self.pools.append(pool)
         return pool
 
     def has_own_sessions(self) -> bool:
@@ -451,7 +445,7 @@ class Database:
 
     def reading(self) -> AbstractContextManager[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
-        return self._shared_readers.reading()
+        return Readers(self, self._readers).reading()
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
@@ -563,13 +557,10 @@ class Database:
                         return done[0]
                     if attempt == _ATTEMPTS - 1 or not is_retryable:
                         raise
-                    self._note_retry(error)
+                    with self._retries_lock:
+                        self.retries[getattr(error, "sqlstate", None) or "lost"] += 1
                     time.sleep(random.uniform(0.001, 0.02) * (attempt + 1))
         raise Unavailable
-
-    def _note_retry(self, error: Exception) -> None:
-        with self._retries_lock:
-            self.retries[getattr(error, "sqlstate", None) or "lost"] += 1
 
     def _has_committed(self, transaction_id: str) -> bool:
         """Return whether the transaction of that id was committed, once it has ended."""
@@ -633,5 +624,5 @@ class Database:
 
     def close(self) -> None:
         """Close every idle connection; a lent one is closed when it is returned."""
-        for pool in self._pools:
+        for pool in self.pools:
             pool.close()

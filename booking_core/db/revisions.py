@@ -76,10 +76,9 @@ def state(tx: Tx) -> SchemaState:
 def state_of(tx: Tx, head: str) -> SchemaState:
     """Return the same for a database that was upgraded."""
     row = tx.first(_REVISION_AND_NOTE)
-    return _state(row[0], row[1], head) if row else SchemaState.OLDER
-
-
-def _state(revision: str, note: str | None, head: str) -> SchemaState:
+    if row is None:
+        return SchemaState.OLDER
+    revision, note = row
     if revision == head:
         return SchemaState.CURRENT
     if is_known(revision):

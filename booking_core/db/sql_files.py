@@ -24,6 +24,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.db.statements import Statement
 
 _HEADER = re.compile(r"^-- (name|part): (\w+)(?: \((postgresql|sqlite)\))?\n((?:--.*\n)+)", re.MULTILINE)
+_LABEL = re.compile(r"^-- ([a-z ]+): (.+(?:\n--   .+)*)", re.MULTILINE)
 _INCLUDE = re.compile(r"-- include: (?:(\w+)\.)?(\w+)$", re.MULTILINE)
 
 
@@ -35,6 +36,8 @@ class SqlFile:
     parts: frozenset[str]
     """The names of texts that are no statements by themselves."""
     package: str
+    labels: Mapping[str, Mapping[str, str]]
+    """By name: the lines of its header of the form `-- label: text`; `--   ` continues such a line."""
 
     def text(self, name: str, dialect: Dialect | None = None) -> str:
         """Return the text of a statement. Raises KeyError when the file has none of that name for the dialect."""
@@ -62,10 +65,12 @@ def parse(content: str, package: str = "") -> SqlFile:
     _, *parts = _HEADER.split(content)
     texts: dict[tuple[str, str | None], str] = {}
     fragments: set[str] = set()
-    for kind, name, dialect, _sentence, body in zip(*(iter(parts),) * 5, strict=True):
+    labels: dict[str, Mapping[str, str]] = {}
+    for kind, name, dialect, header, body in zip(*(iter(parts),) * 5, strict=True):
         if (name, dialect) in texts:
             raise ValueError(f"the statement {name} is defined twice")
         texts[name, dialect] = body.strip()
+        labels[name] = {label: text.replace("\n--  ", "") for label, text in _LABEL.findall(header)}
         if kind == "part":
             fragments.add(name)
-    return SqlFile(texts, frozenset(fragments), package)
+    return SqlFile(texts, frozenset(fragments), package, labels)

@@ -170,33 +170,26 @@ class SqliteConnection:
         if self._turns:
             self._turns.before()
         until_s = time.monotonic() + BUSY_TIMEOUT_S
-        while not self._has_begun(until_s):
-            pass
+        while not self.in_transaction:
+            try:
+                self.command("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:  # another process has the lock
+                if not _is_busy(error) or time.monotonic() >= until_s:
+                    raise
         if self._turns:
             self._turns.begun()
-
-    def _has_begun(self, until_s: float) -> bool:
-        """Begin a transaction; return False if another process has the lock, and the time is not over."""
-        try:
-            self.command("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() >= until_s:
-                raise
-            return False
-        return True
 
     def commit(self, last: Step | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read."""
         if last:
             self.execute(*last)
-        self.command("COMMIT")
-        self._end()
+        self._end("COMMIT")
 
     def rollback(self) -> None:
-        self.command("ROLLBACK")
-        self._end()
+        self._end("ROLLBACK")
 
-    def _end(self) -> None:
+    def _end(self, command: str) -> None:
+        self.command(command)
         if self._turns:
             self._turns.ended()
 

@@ -8,7 +8,7 @@ from typing import Any
 from booking_core.base import clock
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, Malformed
-from booking_core.base.languages.tags import NAMES, code_of
+from booking_core.base.languages import NAMES, code_of
 from booking_core.models.base import LANGUAGE_TAG_PATTERN, mailbox, single_line
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import TEXT_LENGTH_MAX

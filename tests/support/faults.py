@@ -59,7 +59,7 @@ def remount(folder: Path, how: str) -> None:
 
 def drop_idle_connections(database: Any) -> None:
     """Close the connections that the database keeps, so that it opens others when it is used again."""
-    for pool in database._pools:
+    for pool in database.pools:
         pool.close()
         pool._closed = False
 

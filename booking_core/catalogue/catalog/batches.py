@@ -56,9 +56,9 @@ def split(plan: Plan, inseparable: Collection[int] = (), size: int = BATCH_ENTRI
     """
     yield from _catalogue(plan, inseparable, size)
     for cards in _chunks(plan.gift_cards, size):
-        yield Batch(Plan((), (), (), tuple(cards), ()))
+        yield Batch(Plan(gift_cards=tuple(cards)))
     for people in _chunks(plan.customers, size):
-        yield Batch(Plan((), (), tuple(people), (), ()))
+        yield Batch(Plan(customers=tuple(people)))
 
 
 def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[Batch]:
@@ -73,13 +73,13 @@ def _catalogue(plan: Plan, inseparable: Collection[int], size: int) -> Iterator[
         chunks: list[Sequence[Entry]] = [own[position]] if at_once else list(_chunks(own[position], size))
         for number, chunk in enumerate(chunks):
             if experiences and len(experiences) + len(departures) + len(chunk) >= size:
-                yield Batch(Plan(tuple(experiences), tuple(departures), (), (), ()), continued)
+                yield Batch(Plan(tuple(experiences), tuple(departures)), continued)
                 experiences, departures, continued = [], [], 0
             departures += (replace(entry, experience=len(experiences)) for entry in chunk)
             experiences.append(experience)
             continued += number > 0
     if experiences:
-        yield Batch(Plan(tuple(experiences), tuple(departures), (), (), ()), continued)
+        yield Batch(Plan(tuple(experiences), tuple(departures)), continued)
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

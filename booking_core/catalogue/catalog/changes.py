@@ -9,45 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from booking_core.base import tokens
-from booking_core.catalogue.catalog.document import Note, Problem
-from booking_core.catalogue.catalog.rules import ONE_PRICE, Entry
-from booking_core.catalogue.catalog.translations import NAMES, unknown_names
+from booking_core.catalogue.catalog.document import Customer, Experience, GiftCard, Note, Problem
+from booking_core.catalogue.catalog.rules import NAMES, ONE_PRICE, Entry, unknown_names
 
 Row = dict[str, Any]
 """A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""
 
-NEW_EXPERIENCE: Row = {
-    "is_published": True,
-    "excerpt": None,
-    "duration_minutes": None,
-    "difficulty": None,
-    "address": None,
-    "latitude": None,
-    "longitude": None,
-    "image_url": None,
-    "languages": [],
-    "tags": [],
-    "price_from_minor": None,
-    "price_tiers": [],
-    "add_ons": [],
-    "min_participants": None,
-    "hours_before_booking_closes": None,
-    "meeting_point": None,
-    "what_to_bring": None,
-    "terms": None,
-    "translations": None,
-}
+NEW_EXPERIENCE: Row = Experience.defaults("id", "price_from", "departures", "schedules") | {"price_from_minor": None}
 NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
-NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}
-NEW_GIFT_CARD: Row = {
-    "is_active": True,
-    "valid_from": None,
-    "expires_at": None,
-    "purchaser_name": None,
-    "purchaser_email": None,
-    "recipient_name": None,
-    "recipient_email": None,
-}
+NEW_CUSTOMER: Row = Customer.defaults("id")
+NEW_GIFT_CARD: Row = GiftCard.defaults("id", "balance", "purchaser", "recipient") | dict.fromkeys(
+    ("purchaser_name", "purchaser_email", "recipient_name", "recipient_email")
+)
 _AMOUNT_COLUMNS = ("currency", "initial_minor", "balance_minor")
 """Amounts of a gift card, which an import sets only when it creates the card."""
 
@@ -109,7 +82,7 @@ def _match(
     by_key: Mapping[Hashable, Row],
     key: Callable[[Entry], Hashable],
 ) -> list[Row | None]:
-    """Match each entry with its stored row. Ids come first, so that a moved row is not matched with its successor."""
+    """Match each entry with its stored row. Ids come first: a moved row is not matched with its successor."""
     named = {entry.id for entry in entries if entry.id in by_id}
 
     def stored(entry: Entry) -> Row | None:

@@ -190,6 +190,17 @@ class _Object(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
+    @classmethod
+    def defaults(cls, *left_out: str) -> dict[str, Any]:
+        """Return the default values of the keys that may be left out."""
+        fields = cls.model_fields.items()
+        return {name: each.default for name, each in fields if not each.is_required() and name not in left_out}
+
+    def given(self, *left_out: str) -> dict[str, Any]:
+        """Return the keys that the document sets."""
+        names = (name for name in type(self).model_fields if name in self.model_fields_set and name not in left_out)
+        return {name: getattr(self, name) for name in names}
+
 
 class Price(_Object):
     amount_minor: Annotated[int, Field(ge=0, le=limits.AMOUNT_MINOR_MAX)]

@@ -1,40 +1,28 @@
 """Checks that a catalogue was written for the organization: its currency and its time zone."""
 
+import contextlib
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
 
 from booking_core.base.clock import Zone, zone
 from booking_core.catalogue.catalog.document import Problem, pointer
+from booking_core.catalogue.catalog.rules import objects, texts
 from booking_core.models.money import CURRENCIES
 
 _OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)
-_DEPARTURE_TIMES = ("starts_at", "ends_at")
-_GIFT_CARD_TIMES = ("valid_from", "expires_at")
-
-
-class Found(NamedTuple):
-    """The first occurrence of a value, and the number of occurrences."""
-
-    pointer: str
-    value: str
-    times: int
 
 
 def other_currencies(document: object, currency: str) -> Iterator[Problem]:
     """Yield a problem for each currency of the file that is not the organization's, at its first amount."""
-    for found in _firsts(_currencies(document, "")):
-        if found.value != currency and found.value in CURRENCIES:
+    for found, pointers in _by_value(_currencies(document, "")).items():
+        if found != currency and found in CURRENCIES:
+            times = "one such amount" if len(pointers) == 1 else f"{len(pointers)} such amounts"
             yield Problem(
-                found.pointer,
-                f"is {found.value}, and the organization's currency is {currency} ({_amounts(found.times)});"
+                pointers[0],
+                f"is {found}, and the organization's currency is {currency} ({times});"
                 " --other-currency imports it all the same",
             )
-
-
-def _amounts(count: int) -> str:
-    return "one such amount" if count == 1 else f"{count} such amounts"
 
 
 def other_time_zones(document: object, own: Zone) -> Iterator[Problem]:
@@ -42,36 +30,30 @@ def other_time_zones(document: object, own: Zone) -> Iterator[Problem]:
     offset that the organization's zone does not have at that instant. UTC offsets are accepted."""
     named = document.get("timezone") if isinstance(document, dict) else None
     if isinstance(named, str) and named != own.name:
-        if _is_zone(named):
+        with contextlib.suppress(ValueError):  # no zone, which is reported already
             yield Problem(
                 "/timezone",
-                f"is {named}, and the organization's time zone is {own.name};"
+                f"is {zone(named).name}, and the organization's time zone is {own.name};"
                 " --other-timezone imports the file all the same",
             )
         return
-    for found in _firsts((at, "") for at, text in _times(document) if not _fits(text, own)):
-        where = f"{found.times} timestamps have" if found.times > 1 else "has"
+    pointers = [pointer for pointer, text in _times(document) if not _fits(text, own)]
+    if pointers:
+        is_one = len(pointers) == 1
+        where = "has" if is_one else f"{len(pointers)} timestamps have"
         yield Problem(
-            found.pointer,
-            f"{where} an offset that {own.name} does not have then{', this is the first' if found.times > 1 else ''};"
+            pointers[0],
+            f"{where} an offset that {own.name} does not have then{'' if is_one else ', this is the first'};"
             " --other-timezone imports the file all the same",
         )
 
 
-def _is_zone(name: str) -> bool:
-    try:
-        zone(name)
-    except ValueError:  # reported already
-        return False
-    return True
-
-
-def _firsts(values: Iterator[tuple[str, str]]) -> list[Found]:
-    found: dict[str, Found] = {}
+def _by_value(values: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the pointers of each value."""
+    found: dict[str, list[str]] = {}
     for at, value in values:
-        known = found.get(value)
-        found[value] = known._replace(times=known.times + 1) if known else Found(at, value, 1)
-    return list(found.values())
+        found.setdefault(value, []).append(at)
+    return found
 
 
 def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
@@ -89,22 +71,13 @@ def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 def _times(document: object) -> Iterator[tuple[str, str]]:
     """Yield every timestamp of the file with its pointer."""
-    for i, experience in enumerate(_items(document, "experiences")):
-        for j, departure in enumerate(_items(experience, "departures")):
-            yield from _texts(departure, _DEPARTURE_TIMES, pointer("experiences", i, "departures", j))
-    for i, card in enumerate(_items(document, "gift_cards")):
-        yield from _texts(card, _GIFT_CARD_TIMES, pointer("gift_cards", i))
-
-
-def _items(parent: object, key: str) -> list[Any]:
-    items = parent.get(key) if isinstance(parent, dict) else None
-    return items if isinstance(items, list) else []
-
-
-def _texts(item: object, keys: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if isinstance(item, dict) and isinstance(text := item.get(key), str):
-            yield f"{path}/{key}", text
+    for path, experience in objects(document, "experiences"):
+        for departure in objects(experience, "departures", path):
+            for key in ("starts_at", "ends_at"):
+                yield from texts([departure], key)
+    for card in objects(document, "gift_cards"):
+        for key in ("valid_from", "expires_at"):
+            yield from texts([card], key)
 
 
 def _fits(text: str, own: Zone) -> bool:

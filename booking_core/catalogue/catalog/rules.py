@@ -4,17 +4,15 @@ The validation does not depend on stored rows, so a valid catalogue can be impor
 comparison with stored rows is in `changes`.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from booking_core.base.clock import Zone
 from booking_core.base.gift_codes import normalise_code
-from booking_core.catalogue.catalog import schedules, translations
+from booking_core.catalogue import experiences
+from booking_core.catalogue.catalog import schedules
 from booking_core.catalogue.catalog.document import (
-    AddOn,
     Contact,
     Customer,
     Departure,
@@ -26,7 +24,7 @@ from booking_core.catalogue.catalog.document import (
     Note,
     Price,
     Problem,
-    Tier,
+    Texts,
     did_you_mean,
     moment,
     pointer,
@@ -34,6 +32,7 @@ from booking_core.catalogue.catalog.document import (
 )
 from booking_core.catalogue.catalog.schedules import Timetable, resolve_wall_time
 from booking_core.models.base import email_key
+from booking_core.models.experiences import STANDARD_TIER_ID
 from booking_core.models.money import CURRENCIES
 
 
@@ -52,11 +51,11 @@ class Entry:
 class Plan:
     """A valid catalogue with its schedules expanded."""
 
-    experiences: tuple[Entry, ...]
-    departures: tuple[Entry, ...]
-    customers: tuple[Entry, ...]
-    gift_cards: tuple[Entry, ...]
-    notes: tuple[Note, ...]
+    experiences: tuple[Entry, ...] = ()
+    departures: tuple[Entry, ...] = ()
+    customers: tuple[Entry, ...] = ()
+    gift_cards: tuple[Entry, ...] = ()
+    notes: tuple[Note, ...] = ()
     """The starts that a clock change skips or repeats."""
 
 
@@ -73,13 +72,13 @@ def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
     problems += others
     timetables = []
     problems += _between(document)
-    for path, raw in _objects(document, "experiences"):
+    for path, raw in objects(document, "experiences"):
         spans = _spans(path, raw, zone)
         problems += _of_experience(path, raw, spans)
         starts = {span.starts_at for span in spans if span.starts_at is not None}
-        timetables.append(schedules.timetable(_objects(raw, "schedules", path), starts, zone))
+        timetables.append(schedules.timetable(objects(raw, "schedules", path), starts, zone))
         problems += timetables[-1].problems
-    for path, raw in _objects(document, "gift_cards"):
+    for path, raw in objects(document, "gift_cards"):
         problems += _of_card(path, raw, zone)
     if sum(len(each.starts) for each in timetables) > schedules.STARTS_MAX:
         problems.append(Problem("/experiences", f"have schedules of more than {schedules.STARTS_MAX} departures"))
@@ -94,15 +93,17 @@ def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
 # follows takes what it can use from the raw document, and leaves alone what `document.read` has reported already.
 
 
-def _objects(parent: object, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def objects(parent: object, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a list of the file, each with its pointer."""
     items = parent.get(key) if isinstance(parent, dict) else None
     for i, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict):
             yield f"{path}/{key}/{i}", item
 
 
-def _texts(objects: Iterable[tuple[str, dict[str, Any]]], key: str) -> Iterator[tuple[str, str]]:
-    for path, item in objects:
+def texts(items: Iterable[tuple[str, dict[str, Any]]], key: str) -> Iterator[tuple[str, str]]:
+    """Yield the texts that objects of the file have under a key, each with its pointer."""
+    for path, item in items:
         if isinstance(value := item.get(key), str):
             yield f"{path}/{key}", value
 
@@ -123,14 +124,14 @@ def _once(found: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
 
 def _between(document: object) -> Iterator[Problem]:
     """Yield problems of ids, slugs, e-mail addresses and codes that are not unique in the catalogue."""
-    experiences = list(_objects(document, "experiences"))
-    departures = [found for path, raw in experiences for found in _objects(raw, "departures", path)]
-    customers, cards = list(_objects(document, "customers")), list(_objects(document, "gift_cards"))
-    ids = _texts([*experiences, *departures, *customers, *cards], "id")
+    experiences = list(objects(document, "experiences"))
+    departures = [found for path, raw in experiences for found in objects(raw, "departures", path)]
+    customers, cards = list(objects(document, "customers")), list(objects(document, "gift_cards"))
+    ids = texts([*experiences, *departures, *customers, *cards], "id")
     yield from _once((path, value.lower()) for path, value in ids)
-    yield from _once(_texts(experiences, "slug"))
-    yield from _once((path, email_key(value)) for path, value in _texts(customers, "email"))
-    yield from _once((path, normalise_code(value)) for path, value in _texts(cards, "code"))
+    yield from _once(texts(experiences, "slug"))
+    yield from _once((path, email_key(value)) for path, value in texts(customers, "email"))
+    yield from _once((path, normalise_code(value)) for path, value in texts(cards, "code"))
 
 
 class _Span(NamedTuple):
@@ -145,13 +146,13 @@ class _Span(NamedTuple):
 def _spans(path: str, raw: dict[str, Any], zone: Zone) -> list[_Span]:
     return [
         _Span(at, _instant(item, "starts_at", zone), _instant(item, "ends_at", zone), item.get("ends_at") is not None)
-        for at, item in _objects(raw, "departures", path)
+        for at, item in objects(raw, "departures", path)
     ]
 
 
 def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> Iterator[Problem]:
     for key in ("price_tiers", "add_ons"):
-        yield from _once(_texts(_objects(raw, key, path), "id"))
+        yield from _once(texts(objects(raw, key, path), "id"))
     yield from _one_currency(_prices(path, raw))
     yield from _tier_prices(path, raw)
     yield from _translations(path, raw)
@@ -163,14 +164,14 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
         for span in spans:
             if not span.has_end:
                 yield Problem(span.pointer, "needs ends_at, or a duration_minutes of its experience")
-        for at, _ in _objects(raw, "schedules", path):
+        for at, _ in objects(raw, "schedules", path):
             yield Problem(at, "needs a duration_minutes of its experience")
 
 
 def _tier_prices(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
     """Yield problems of departures whose prices do not match the tiers of their experience."""
-    tiers = [tier for _, tier in _texts(_objects(raw, "price_tiers", path), "id")]
-    for at, item in _objects(raw, "departures", path):
+    tiers = [tier for _, tier in texts(objects(raw, "price_tiers", path), "id")]
+    for at, item in objects(raw, "departures", path):
         if tiers and item.get("price") is not None:
             yield Problem(f"{at}/price", ONE_PRICE)
         if item.get("prices") and not tiers:
@@ -191,10 +192,33 @@ def _translations(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
     Names of tiers and add-ons that the file leaves out are compared with the stored ones, in `changes`.
     """
     yield from _once((path + pointer("translations", tag), tag.lower()) for tag, _ in _members(raw, "translations"))
-    ids = {
-        key: [each for _, each in _texts(_objects(raw, key, path), "id")] for key in translations.NAMES if key in raw
-    }
-    yield from translations.unknown_names(path, raw.get("translations"), **ids)
+    ids = {key: [each for _, each in texts(objects(raw, key, path), "id")] for key in NAMES if key in raw}
+    yield from unknown_names(path, raw.get("translations"), **ids)
+
+
+NAMES = {"price_tiers": "price tier", "add_ons": "add-on"}
+"""Keys of the names that are translated, each with the noun of its entries."""
+
+
+def unknown_names(
+    path: str,
+    translations: object,
+    *,
+    price_tiers: Sequence[str] | None = None,
+    add_ons: Sequence[str] | None = None,
+) -> Iterator[Problem]:
+    """Yield a problem for each translated name of a price tier or add-on that the experience does not have.
+
+    Args:
+        path: the pointer of the experience.
+        translations: by language; parts of another shape are left out.
+        price_tiers, add_ons: the ids that it has, without the standard tier; None: not known.
+    """
+    tiers = None if price_tiers is None else (price_tiers or [STANDARD_TIER_ID])
+    known = {"price_tiers": tiers, "add_ons": add_ons}
+    for tag, key, each in experiences.unknown_names(translations, tiers, add_ons):
+        close = did_you_mean(each, known[key] or ())
+        yield Problem(path + pointer("translations", tag, key, each), f"is no {NAMES[key]} of its experience{close}")
 
 
 ONE_PRICE = "is a single price, and its experience has price tiers; write prices, with those tiers that differ"
@@ -206,18 +230,18 @@ def _members(parent: dict[str, Any], key: str) -> Iterator[tuple[str, Any]]:
 
 
 def _prices(path: str, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    within = [*_objects(raw, "price_tiers", path), *_objects(raw, "add_ons", path), *_objects(raw, "departures", path)]
+    within = [*objects(raw, "price_tiers", path), *objects(raw, "add_ons", path), *objects(raw, "departures", path)]
     for at, value in ((path, raw.get("price_from")), *((at, item.get("price")) for at, item in within)):
         if isinstance(value, dict):
             yield f"{at}/{'price_from' if at == path else 'price'}", value
-    for at, item in _objects(raw, "departures", path):
+    for at, item in objects(raw, "departures", path):
         for tier, value in _members(item, "prices"):
             if isinstance(value, dict):
                 yield at + pointer("prices", tier), value
 
 
 def _one_currency(prices: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Problem]:
-    known = [(path, currency) for path, currency in _texts(prices, "currency") if currency in CURRENCIES]
+    known = [(path, currency) for path, currency in texts(prices, "currency") if currency in CURRENCIES]
     for path, currency in known:
         if currency != known[0][1]:
             yield Problem(path, f"is not the currency of {known[0][0]}: an experience has one")
@@ -238,12 +262,6 @@ def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
 
 # Entries ---------------------------------------------------------------------------------------------------------
 
-_EXPERIENCE_COLUMNS = (
-    "slug title is_published excerpt duration_minutes difficulty address latitude longitude image_url languages tags "
-    "min_participants hours_before_booking_closes meeting_point what_to_bring terms"
-).split()
-_CUSTOMER_COLUMNS = "email name phone tags email_subscription".split()
-
 
 def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) -> Plan:
     return Plan(
@@ -255,35 +273,27 @@ def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) ->
     )
 
 
-def _set(item: BaseModel, names: Iterable[str]) -> dict[str, Any]:
-    """Return the keys that the document sets."""
-    return {name: getattr(item, name) for name in names if name in item.model_fields_set}
-
-
-_EMPTY_CONTACT = Contact(name=None, email=None)
-"""The contact for null, which clears both keys."""
-
-
 def _minor(price: Price | None) -> int | None:
     return price.amount_minor if price else None
 
 
-def _dumped(items: Iterable[Tier | AddOn]) -> list[dict[str, Any]]:
-    return [item.model_dump() for item in items]
-
-
 def _experience(position: int, item: Experience) -> Entry:
-    given = _set(item, _EXPERIENCE_COLUMNS)
+    given = item.given("id", "price_from", "departures", "schedules")
     if "price_from" in item.model_fields_set:
         given["price_from_minor"] = _minor(item.price_from)
-    for name in ("price_tiers", "add_ons"):
-        if name in item.model_fields_set:
-            given[name] = _dumped(getattr(item, name))
-    if "translations" in item.model_fields_set:
-        given["translations"] = translations.stored(item.translations or {})
+    for name in given.keys() & {"price_tiers", "add_ons"}:
+        given[name] = [each.model_dump() for each in given[name]]
+    if "translations" in given:
+        given["translations"] = _stored_texts(given["translations"] or {})
     if price := next(filter(None, _each_price(item)), None):
         given["currency"] = price.currency
     return Entry(pointer("experiences", position), item.id, given)
+
+
+def _stored_texts(translations: Mapping[str, Texts]) -> dict[str, Any] | None:
+    """Return the texts that are given, by language; None: there are none."""
+    dumped = {tag: texts.model_dump(exclude_defaults=True) for tag, texts in translations.items()}
+    return {tag: texts for tag, texts in dumped.items() if texts} or None
 
 
 def _each_price(item: Experience) -> Iterator[Price | None]:
@@ -312,8 +322,8 @@ def _noted(document: Document, zone: Zone) -> Iterator[Note]:
 
 
 def _departure(path: str, item: Departure, experience: int) -> Entry:
-    given = {"starts_at": item.starts_at.at} | _set(item, ("status", "seats_total"))
-    if "ends_at" in item.model_fields_set:
+    given = item.given("id", "price", "prices") | {"starts_at": item.starts_at.at}
+    if "ends_at" in given:
         given["ends_at"] = _at(item.ends_at)
     if "price" in item.model_fields_set:
         given["price_minor"] = _minor(item.price)
@@ -333,22 +343,17 @@ def _at(value: Moment | None) -> int | None:
 
 
 def _customer(position: int, item: Customer) -> Entry:
-    given = _set(item, _CUSTOMER_COLUMNS) | {"email_key": email_key(item.email)}
-    return Entry(pointer("customers", position), item.id, given)
+    return Entry(pointer("customers", position), item.id, item.given("id") | {"email_key": email_key(item.email)})
 
 
 def _gift_card(position: int, item: GiftCard) -> Entry:
-    given = {
-        "code": item.code,
-        "currency": item.initial_amount.currency,
-        "initial_minor": item.initial_amount.amount_minor,
-    }
+    given = item.given("id", "initial_amount", "balance", "purchaser", "recipient")
+    given |= {key: _at(given[key]) for key in given.keys() & {"valid_from", "expires_at"}}
+    given |= {"currency": item.initial_amount.currency, "initial_minor": item.initial_amount.amount_minor}
     if item.balance:
         given["balance_minor"] = item.balance.amount_minor
-    given |= _set(item, ("is_active",))
-    given |= {key: _at(value) for key, value in _set(item, ("valid_from", "expires_at")).items()}
     for role in ("purchaser", "recipient"):
         if role in item.model_fields_set:
-            contact = getattr(item, role) or _EMPTY_CONTACT
-            given |= {f"{role}_{key}": value for key, value in _set(contact, ("name", "email")).items()}
+            contact = getattr(item, role) or Contact(name=None, email=None)  # null clears both keys
+            given |= {f"{role}_{key}": value for key, value in contact.given().items()}
     return Entry(pointer("gift_cards", position), item.id, given)

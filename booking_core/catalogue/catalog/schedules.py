@@ -43,8 +43,8 @@ class Start(NamedTuple):
     """A departure of a schedule."""
 
     pointer: str
-    at: int
     seats_total: int
+    at: int
     is_moved: bool
     note: str | None
 
@@ -87,8 +87,11 @@ def timetable(schedules: Iterable[tuple[str, dict[str, Any]]], written: set[int]
 def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, problems: list[Problem]) -> Iterator[Start]:
     count = 0
     for path, raw in schedules:
-        schedule = _shaped(raw)
-        if not _is_in_order(path, raw, problems) or schedule is None:
+        if not _is_in_order(path, raw, problems):
+            continue
+        try:
+            schedule = Schedule.model_validate(raw)
+        except ValidationError:  # mistakes of shape are reported elsewhere
             continue
         for start in _starts(path, schedule, zone):
             count += 1
@@ -96,14 +99,6 @@ def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, probl
                 problems.append(Problem(path, f"makes more than {STARTS_MAX} departures"))
                 return
             yield start
-
-
-def _shaped(raw: dict[str, Any]) -> Schedule | None:
-    """Return the schedule, or None with mistakes of shape, which are reported elsewhere."""
-    try:
-        return Schedule.model_validate(raw)
-    except ValidationError:
-        return None
 
 
 def _is_in_order(path: str, raw: dict[str, Any], problems: list[Problem]) -> bool:
@@ -124,11 +119,7 @@ def _is_in_order(path: str, raw: dict[str, Any], problems: list[Problem]) -> boo
 def _starts(path: str, schedule: Schedule, zone: Zone) -> Iterator[Start]:
     weekdays = {_WEEKDAYS.index(name) for name in schedule.weekdays}
     times = [(f"{path}/times/{i}", time) for i, time in enumerate(schedule.times)]
-    for day in _days(schedule.first, schedule.last):
+    days = (schedule.first + timedelta(days=i) for i in range((schedule.last - schedule.first).days + 1))
+    for day in days:
         for pointer, time in times if day.weekday() in weekdays else ():
-            wall = resolve_wall_time(datetime.combine(day, time), zone)
-            yield Start(pointer, wall.at, schedule.seats_total, wall.is_moved, wall.note)
-
-
-def _days(first: date, last: date) -> Iterator[date]:
-    return (first + timedelta(days=i) for i in range((last - first).days + 1))
+            yield Start(pointer, schedule.seats_total, *resolve_wall_time(datetime.combine(day, time), zone))

@@ -4,7 +4,7 @@ An import publishes no event and sends no mail for new customers and gift cards,
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Table
@@ -136,17 +136,12 @@ def import_plan(
     """
     tx.allow_pauses()
     decided = _decide(tx, organization, installation.secret_keys, plan, now)
-    if decided.problems:
-        raise InvalidCatalogue(decided.problems)
     if not dry_run:
         _write(tx, organization.id, installation.secret_keys, decided, now, progress or _silent)
     return Summary(
-        decided.experiences.counts,
-        decided.departures.counts,
-        decided.customers.counts,
-        decided.gift_cards.counts,
-        plan.notes + decided.notes,
-        tuple(row["id"] for row in decided.departures.rows if row["status"] == "cancelled"),
+        **{kind: each.counts for kind, each in decided.changes.items()},
+        notes=plan.notes + decided.notes,
+        cancelled=tuple(row["id"] for row in decided.changes["departures"].rows if row["status"] == "cancelled"),
     )
 
 
@@ -181,8 +176,6 @@ def import_in_batches(
     tally, keys = tally or Tally(), installation.secret_keys
     tally.expect(plan)
     decided = database.read(lambda tx: _decide(tx, organization, keys, plan, organizations.now(tx, organization)))
-    if decided.problems:
-        raise InvalidCatalogue(decided.problems)
     counts, cancelled = dict.fromkeys(KINDS, Counts(0, 0, 0)), list[str]()
     total = sum(tally.total.values())
     for batch in split(plan, decided.inseparable):
@@ -213,40 +206,39 @@ def _import_batch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Changes:
-    experiences: Changes
-    departures: Changes
-    customers: Changes
-    gift_cards: Changes
-    departure_conflicts: Sequence[Problem]
+class _Decision:
+    """The changes of a plan."""
+
+    changes: Mapping[str, Changes]
+    """By kind."""
     inseparable: frozenset[int]
     """The positions of experiences that are written with all their departures at once."""
 
     @property
-    def kinds(self) -> tuple[Changes, ...]:
-        return self.experiences, self.departures, self.customers, self.gift_cards
-
-    @property
-    def problems(self) -> list[Problem]:
-        return [*(problem for each in self.kinds for problem in each.problems), *self.departure_conflicts]
-
-    @property
     def notes(self) -> tuple[Note, ...]:
-        return tuple(note for each in self.kinds for note in each.notes)
+        return tuple(note for each in self.changes.values() for note in each.notes)
 
 
-def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Changes:
-    stored = {row["id"]: row for row in store.every_experience(tx, organization.id)} if plan.experiences else {}
+def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Decision:
+    """Compare the plan with the stored rows.
+
+    Raises:
+        InvalidCatalogue: they contradict each other.
+    """
+    owner = organization.id
+    stored = {row["id"]: row for row in store.EXPERIENCES.every(tx, owner)} if plan.experiences else {}
     tours = changes.experiences(plan.experiences, stored.values(), organization.default_currency)
-    departures = _departures(tx, organization.id, plan.departures, tours.rows)
-    return _Changes(
-        tours,
-        departures,
-        _customers(tx, organization.id, plan.customers),
-        _gift_cards(tx, organization.id, keys, plan.gift_cards),
-        _departure_conflicts(tx, organization.id, plan, stored, tours, departures, now),
-        _inseparable(stored, tours, departures),
-    )
+    departures = _departures(tx, owner, plan.departures, tours.rows)
+    decided = {
+        "experiences": tours,
+        "departures": departures,
+        "customers": _customers(tx, owner, plan.customers),
+        "gift_cards": _gift_cards(tx, owner, keys, plan.gift_cards),
+    }
+    conflicts = _departure_conflicts(tx, owner, plan, stored, tours, departures, now)
+    if problems := [*(problem for each in decided.values() for problem in each.problems), *conflicts]:
+        raise InvalidCatalogue(problems)
+    return _Decision(decided, _inseparable(stored, tours, departures))
 
 
 def _inseparable(stored: Mapping[str, Row], tours: Changes, departures: Changes) -> frozenset[int]:
@@ -254,16 +246,23 @@ def _inseparable(stored: Mapping[str, Row], tours: Changes, departures: Changes)
     return frozenset((*changed, *(entry.experience for entry in departures.moved)))
 
 
+def _ids(entries: Iterable[Entry]) -> list[Row]:
+    return [{"id": entry.id} for entry in entries if entry.id]
+
+
 def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
-    by_id = store.departures_by_id(tx, organization_id, (entry.id for entry in entries))
-    starts = ((tours[entry.experience]["id"], entry.given["starts_at"]) for entry in entries)
-    return changes.departures(entries, tours, [*by_id, *store.departures_by_start(tx, organization_id, starts)])
+    starts = (
+        {"experience_id": tours[entry.experience]["id"], "starts_at": entry.given["starts_at"]} for entry in entries
+    )
+    by_id = store.DEPARTURES.matching(tx, organization_id, _ids(entries))
+    return changes.departures(entries, tours, [*by_id, *store.DEPARTURES.matching(tx, organization_id, starts)])
 
 
 def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Changes:
-    by_key = store.customers_by_key(tx, organization_id, (entry.given["email_key"] for entry in entries))
-    by_id = store.customers_by_id(tx, organization_id, (entry.id for entry in entries))
-    return changes.customers(entries, {row["email_key"]: row for row in by_key}, {row["id"]: row for row in by_id})
+    keys = ({"email_key": entry.given["email_key"]} for entry in entries)
+    by_key = {row["email_key"]: row for row in store.CUSTOMERS.matching(tx, organization_id, keys)}
+    by_id = {row["id"]: row for row in store.CUSTOMERS.matching(tx, organization_id, _ids(entries))}
+    return changes.customers(entries, by_key, by_id)
 
 
 def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequence[Entry]) -> Changes:
@@ -271,15 +270,14 @@ def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequenc
     written = (entry.given["code"] for entry in entries)
     by_hash = {each: code for code in written for each in gift_codes.code_hashes(keys, organization_id, code)}
     found = [
-        *store.gift_cards_by_id(tx, organization_id, (entry.id for entry in entries)),
-        *store.gift_cards_by_hash(tx, organization_id, by_hash),
+        *store.GIFT_CARDS.matching(tx, organization_id, _ids(entries)),
+        *store.GIFT_CARDS.matching(tx, organization_id, ({"code_hash": each} for each in by_hash)),
     ]
-    by_id = {row["id"]: row | {"code": by_hash.get(row["code_hash"]), "is_active": _is_active(row)} for row in found}
+    by_id = {
+        row["id"]: row | {"code": by_hash.get(row["code_hash"]), "is_active": row["deactivated_at"] is None}
+        for row in found
+    }
     return changes.gift_cards(entries, {row["code"]: row for row in by_id.values() if row["code"]}, by_id)
-
-
-def _is_active(row: Row) -> bool:
-    return row["deactivated_at"] is None
 
 
 def _departure_conflicts(
@@ -291,7 +289,7 @@ def _departure_conflicts(
     for entry, row in zip(plan.experiences, tours.rows, strict=True):
         known = stored.get(row["id"])
         if known is not None and changes.affects_stored_departures(known, row):
-            others = store.departures_of(tx, organization_id, row["id"])
+            others = store.DEPARTURES.matching(tx, organization_id, [{"experience_id": row["id"]}])
             problems += changes.departure_conflicts(entry, known, row, others, given, now)
             tours.notes += changes.ignored_prices(entry, known, row, others, given, now)
     return problems
@@ -300,15 +298,16 @@ def _departure_conflicts(
 # Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, now: int, progress: Progress) -> None:
+def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Decision, now: int, progress: Progress) -> None:
     """Write the changes, in the order of every transaction's locks: departures, gift cards, customers."""
-    done, total = 0, sum(len(each.rows) for each in decided.kinds)
+    of = decided.changes
     steps = (
-        _write_experiences(tx, organization_id, decided.experiences, now),
-        _write_departures(tx, organization_id, decided.departures, now),
-        _write_gift_cards(tx, organization_id, keys, decided.gift_cards, now),
-        _write_customers(tx, organization_id, decided.customers, now),
+        _write_rows(tx, tables.experiences, organization_id, of["experiences"], now),
+        _write_departures(tx, organization_id, of["departures"], now),
+        _write_gift_cards(tx, organization_id, keys, of["gift_cards"], now),
+        _write_rows(tx, tables.customers, organization_id, of["customers"], now),
     )
+    done, total = 0, sum(len(each.rows) for each in of.values())
     progress(done, total)
     for step in steps:
         for count in filter(None, step):
@@ -316,58 +315,49 @@ def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, no
             progress(done, total)
 
 
-def _write_experiences(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
-    yield _update(tx, tables.experiences, organization_id, decided, decided.updated, now)
-    yield from _insert(tx, tables.experiences, organization_id, decided.created, now)
-
-
-def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterator[int]:
     store.vacate(tx, organization_id, decided.vacated)
     changed = sorted(decided.updated, key=lambda row: str(row["id"]))
     for chunk in _chunks(changed):
         totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
         departure_touches.resize(tx, organization_id, totals, at=now)
     rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
-    yield _update(tx, tables.departures, organization_id, decided, rest, now)
     new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]
-    yield from _insert(tx, tables.departures, organization_id, new, now)
+    yield from _write_rows(tx, tables.departures, organization_id, replace(decided, updated=rest, created=new), now)
     for chunk in _chunks([*changed, *new]):
         departure_touches.touch(tx, organization_id, (row["id"] for row in chunk), at=now)
         tx.flush()
 
 
-def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterable[int]:
-    changed = [_stored_gift_card(keys, organization_id, row, now) for row in decided.updated]
-    yield _update(tx, tables.gift_cards, organization_id, decided, changed, now)
-    new = [_stored_gift_card(keys, organization_id, row, now) for row in decided.created]
-    yield from _insert(tx, tables.gift_cards, organization_id, new, now)
-    for row in new:
+def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterator[int]:
+    def stored(rows: Iterable[Row]) -> list[Row]:
+        return [_stored_gift_card(keys, organization_id, row, now) for row in rows]
+
+    made = replace(decided, updated=stored(decided.updated), created=stored(decided.created))
+    yield from _write_rows(tx, tables.gift_cards, organization_id, made, now)
+    for row in decided.created:
         if spent := row["initial_minor"] - row["balance_minor"]:
             # The ledger adds up to the balance: what was spent elsewhere is its first line.
-            entry = {"id": tokens.new_id(), "gift_card_id": row["id"], "kind": "adjust", "amount_minor": -spent}
-            store.insert_entry(tx, organization_id, entry, now=now)
-
-
-def _write_customers(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
-    yield _update(tx, tables.customers, organization_id, decided, decided.updated, now)
-    yield from _insert(tx, tables.customers, organization_id, decided.created, now)
+            line = {"gift_card_id": row["id"], "booking_id": None, "kind": "adjust", "amount_minor": -spent}
+            entry = {"organization_id": organization_id, "id": tokens.new_id(), **line, "created_at": now}
+            tx.insert(tables.gift_card_entries, **entry)
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     return (rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS))
 
 
-def _update(tx: Tx, table: Table, organization_id: str, decided: Changes, rows: Sequence[Row], now: int) -> int:
-    """Update the changed rows, and return the number of stored entries, changed or not."""
-    for chunk in _chunks(rows):
+def _write_rows(tx: Tx, table: Table, organization_id: str, decided: Changes, now: int) -> Iterator[int]:
+    """Write the changed and the new rows, and yield the numbers of entries that are done, changed or not.
+
+    Each chunk is sent separately: neither the rows nor their statement grow with the file.
+    """
+    for chunk in _chunks(decided.updated):
         for row in chunk:
             store.change(tx, table, organization_id, row, now=now)
-        tx.flush()  # a chunk at a time: neither the rows nor their statement grow with the file
-    return len(decided.rows) - len(decided.created)
-
-
-def _insert(tx: Tx, table: Table, organization_id: str, rows: Sequence[Row], now: int) -> Iterator[int]:
-    for chunk in _chunks(rows):
+        tx.flush()
+    yield len(decided.rows) - len(decided.created)
+    for chunk in _chunks(decided.created):
         for row in chunk:
             store.insert(tx, table, organization_id, row, now=now)
         tx.flush()
@@ -399,19 +389,19 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ro
         Conflict: `secret_key_missing`, a code was sealed with a secret key that is no longer live.
     """
     departures: dict[str, list[Row]] = {}
-    for row in store.every_departure(tx, organization.id):
+    for row in store.DEPARTURES.every(tx, organization.id):
         departures.setdefault(row["experience_id"], []).append(row)
     keys = installation.secret_keys
     return {
         "timezone": organization.zone.name,
         "experiences": [
             present.experience(row, departures.get(row["id"], []), organization.zone)
-            for row in store.every_experience(tx, organization.id)
+            for row in store.EXPERIENCES.every(tx, organization.id)
         ],
-        "customers": [present.customer(row) for row in store.every_customer(tx, organization.id)],
+        "customers": [present.customer(row) for row in store.CUSTOMERS.every(tx, organization.id)],
         "gift_cards": [
             present.gift_card(row, _code(keys, organization.id, row), organization.zone)
-            for row in store.every_gift_card(tx, organization.id)
+            for row in store.GIFT_CARDS.every(tx, organization.id)
         ],
     }
 

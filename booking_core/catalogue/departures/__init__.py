@@ -6,8 +6,6 @@ bookings are cancelled with it.
 """
 
 from booking_core.catalogue.departures.announcing import TOUCHED, announce
-from booking_core.catalogue.departures.holds import SEATS_HELD, select_seats_held
-from booking_core.catalogue.departures.holds import is_live as hold_is_live
 from booking_core.catalogue.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
 from booking_core.catalogue.departures.service import (
     close,
@@ -19,6 +17,7 @@ from booking_core.catalogue.departures.service import (
     reopen,
     set_seats,
 )
+from booking_core.catalogue.departures.store import SEATS_HELD, hold_is_live, select_seats_held
 
 __all__ = [
     "SEATS_HELD",

@@ -14,7 +14,6 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.base.context import Organization
 from booking_core.catalogue.departures import rules, store
-from booking_core.catalogue.departures.holds import is_live
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db.due import DueRows, Processed
 from booking_core.db.engine import Tx
@@ -73,7 +72,7 @@ _LAST_SEQUENCE = (
 _HOLD_ENDS_AT = (
     select(func.min(holds.c.expires_at))
     .where(holds.c.organization_id == departures.c.organization_id, holds.c.departure_id == departures.c.id)
-    .where(is_live(_AT))
+    .where(store.hold_is_live(_AT))
     .correlate(departures)
     .scalar_subquery()
 )
@@ -91,6 +90,7 @@ def _states(dialect: Dialect) -> Any:
 
 
 _LOCK_DUE, _STATES = Statement(_lock_due), Statement(_states)
+_WIDTH = len(DepartureRow._fields)
 
 
 def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Processed[bool]:
@@ -108,8 +108,9 @@ def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Proc
     due = [str(departure_id) for departure_id, _ in locked]
     organization, at = organizations.by_id(tx, organization_id), tx.now()
     wanted = _ids(departure_id for departure_id, is_wanted in locked if is_wanted)
-    states = [_state(row) for row in tx.all(_STATES, organization_id=organization_id, wanted=wanted, at=at)]
-    again_at = {state.row.id: _again_at(state, at) for state in states}
+    found = tx.all(_STATES, organization_id=organization_id, wanted=wanted, at=at)
+    states = [_State(DepartureRow._make(row[:_WIDTH]), *row[_WIDTH:]) for row in found]
+    again_at = {state.row.id: _window_ends_at(state, at) or state.hold_ends_at for state in states}
     for departure_id in due:
         tx.update(_SET, organization_id=organization_id, id=departure_id, announce_at=again_at.get(departure_id))
     changed = [event for state in states if (event := _event(organization, state, at)) is not None]
@@ -123,20 +124,11 @@ def _ids(ids: Any) -> str:
     return as_json({"id": str(each)} for each in ids)
 
 
-def _state(row: Sequence[Any]) -> _State:
-    width = len(DepartureRow._fields)
-    return _State(DepartureRow._make(row[:width]), *row[width:])
-
-
 def _window_ends_at(state: _State, at: int) -> int | None:
     """Return the end of the window of the last event, if that has not come."""
     if state.announced_at is None or not 0 <= at - state.announced_at < WINDOW:
         return None
     return state.announced_at + WINDOW
-
-
-def _again_at(state: _State, at: int) -> int | None:
-    return _window_ends_at(state, at) or state.hold_ends_at
 
 
 def _event(organization: Organization, state: _State, at: int) -> NewEvent | None:

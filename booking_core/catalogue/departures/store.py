@@ -1,10 +1,11 @@
 """The SQL of departures."""
 
+from typing import Any
+
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
 
 from booking_core import organizations
 from booking_core.base.context import Organization
-from booking_core.catalogue.departures.holds import SEATS_HELD, is_live, select_seats_held
 from booking_core.catalogue.departures.rules import DepartureRow
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
@@ -12,6 +13,28 @@ from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.records.departure_touches import ANNOUNCE
+
+# Seats that holds keep: availability and bookings sum them here, so that they always agree.
+
+SEATS_HELD = func.coalesce(func.sum(holds.c.seats), 0)
+"""The seats of the selected holds, 0 without a hold."""
+
+
+def hold_is_live(at: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition for holds that keep their seats at an instant: neither ended nor expired."""
+    return and_(holds.c.ended_at.is_(None), holds.c.expires_at > at)
+
+
+def select_seats_held(
+    organization_id: ColumnElement[Any], departure_id: ColumnElement[Any], at: ColumnElement[int]
+) -> Select[Any]:
+    """Select the seats that live holds keep on one departure."""
+    return select(SEATS_HELD).where(
+        holds.c.organization_id == organization_id, holds.c.departure_id == departure_id, hold_is_live(at)
+    )
+
+
+# Departures ---------------------------------------------------------------------------------------------------------
 
 SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"), merges=(ANNOUNCE,))
 
@@ -40,7 +63,7 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
         .join_from(
             near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
         )
-        .where(_window(near, of_experience=of_experience), is_live(_AT))
+        .where(_window(near, of_experience=of_experience), hold_is_live(_AT))
         .group_by(holds.c.departure_id)
         .subquery("held")
     )

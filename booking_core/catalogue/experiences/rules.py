@@ -1,12 +1,13 @@
-"""Experiences as the API presents them, and values that are derived from a row. No storage, no clock."""
+"""Experiences as the API presents them: their prices, their texts in other languages, and values that are derived from
+a row. No storage, no clock."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
 from booking_core.base.clock import Zone
-from booking_core.catalogue.experiences import translations
-from booking_core.catalogue.experiences.pricing import advertised_minor
 from booking_core.models.experiences import STANDARD_TIER_ID
 
 _DAY_MINUTES = 24 * 60
@@ -106,7 +107,142 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
         "meeting_point": row.meeting_point,
         "what_to_bring": orjson.loads(row.what_to_bring or "[]"),
         "terms": row.terms,
-        "translations": translations.present(row.translations, has_add_ons=has_add_ons),
+        "translations": present_translations(row.translations, has_add_ons=has_add_ons),
         "created_at": zone.iso(row.created_at),
         "updated_at": zone.iso(row.updated_at),
     }
+
+
+# Prices at a departure ----------------------------------------------------------------------------------------------
+#
+# Availability shows them and bookings charge them, both from here (decisions/0010).
+
+_CACHED = 4096
+
+
+class Tier(NamedTuple):
+    """A price tier of a departure."""
+
+    label: str
+    price_minor: int
+    seats_per_unit: int
+
+
+@lru_cache(_CACHED)
+def tiers(
+    price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
+) -> Mapping[str, Tier]:
+    """Return the tiers that are for sale, by tier id. The result is cached and must not be changed.
+
+    An experience with configured tiers sells them at the departure's price for the tier, or else at the tier's price;
+    a single price of the departure is ignored. Without configured tiers the only tier is `standard`, at the
+    departure's single price or else the advertised price. With neither price nothing is for sale.
+
+    Args:
+        price_tiers: the experience's tiers as they are stored, a JSON list.
+        price_from_minor: the experience's advertised price.
+        price_minor: the departure's single price.
+        prices: the departure's prices by tier id as they are stored, a JSON object; a tier that the experience does
+            not have is ignored.
+    """
+    configured: list[dict[str, Any]] = orjson.loads(price_tiers)
+    if configured:
+        own: dict[str, int] = orjson.loads(prices) if prices else {}
+        return {
+            tier["id"]: Tier(tier["name"], own.get(tier["id"], tier["price"]["amount_minor"]), tier["seats_per_unit"])
+            for tier in configured
+        }
+    amount = price_from_minor if price_minor is None else price_minor
+    return {} if amount is None else {STANDARD_TIER_ID: Tier(STANDARD_TIER_ID, amount, 1)}
+
+
+@lru_cache(_CACHED)
+def advertised_minor(
+    price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
+) -> int | None:
+    """Return the price that is shown for a departure or an experience (decision B18); None when nothing is for sale.
+
+    That is `price_from_minor`, unless the departure has prices of its own; else the lowest price of a tier above zero;
+    zero only when every tier is free. The arguments are those of `tiers`.
+    """
+    offered = tiers(price_tiers, price_from_minor, price_minor, prices)
+    has_own = offered.keys() & orjson.loads(prices or "{}") if orjson.loads(price_tiers) else price_minor is not None
+    if price_from_minor and not has_own:
+        return price_from_minor
+    amounts = {tier.price_minor for tier in offered.values()}
+    return min(amounts - {0} or amounts, default=None)
+
+
+# Texts in other languages -------------------------------------------------------------------------------------------
+#
+# They are stored as a JSON object by language tag; each has the texts and names that are translated, and no others.
+
+_UNTRANSLATED: dict[str, Any] = {
+    **dict.fromkeys(("title", "excerpt", "meeting_point", "what_to_bring", "terms")),
+    "price_tiers": {},
+    "add_ons": {},
+}
+NAMES = ("price_tiers", "add_ons")
+"""Keys of the names that are translated, each an object by id."""
+
+Texts = Mapping[str, Any]
+"""Texts by field; the names of price tiers and add-ons by id."""
+
+
+def present_translations(stored: str | None, *, has_add_ons: bool) -> dict[str, dict[str, Any]]:
+    """Present translations as in the API.
+
+    Args:
+        has_add_ons: the Add-ons app is on, so that add-ons can be booked.
+    """
+    found: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
+    hidden: dict[str, Any] = {} if has_add_ons else {"add_ons": {}}
+    return {tag: _UNTRANSLATED | texts | hidden for tag, texts in found.items()}
+
+
+def closest(tags: Iterable[str], wanted: str) -> str | None:
+    """Return the tag that serves a wanted language: the same one, else the one that is left when its last parts are cut
+    off (`de` for `de-AT`, RFC 4647), else another one of the same language. Case does not matter."""
+    known = {tag.lower(): tag for tag in tags}
+    prefix = wanted.lower()
+    while prefix:
+        if prefix in known:
+            return known[prefix]
+        prefix = prefix.rpartition("-")[0]
+    primary = wanted.lower().partition("-")[0]
+    return next((tag for lowered, tag in known.items() if lowered.partition("-")[0] == primary), None)
+
+
+def texts_for(stored: str | None, wanted: Iterable[str | None]) -> Texts:
+    """Return the texts for a guest, each in the first of the wanted languages that has it; none without a translation.
+
+    Args:
+        wanted: language tags, the preferred one first.
+    """
+    found: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
+    merged: dict[str, Any] = {}
+    for language in filter(None, wanted):
+        tag = closest(found, language)
+        for key, value in found.get(tag or "", {}).items():
+            if key in NAMES:
+                merged[key] = value | merged.get(key, {})
+            elif value:
+                merged.setdefault(key, value)
+    return merged
+
+
+def unknown_names(
+    translations: object, tiers: Iterable[str] | None, add_ons: Iterable[str] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (language tag, key, id) of translated names of price tiers and add-ons that the experience does not have.
+
+    Args:
+        translations: by language tag; parts of another shape are left out.
+        tiers, add_ons: the ids that the experience has; None: not known.
+    """
+    known = {"price_tiers": tiers, "add_ons": add_ons}
+    for tag, texts in translations.items() if isinstance(translations, dict) else ():
+        for key, ids in known.items():
+            names = texts.get(key) if isinstance(texts, dict) else None
+            if ids is not None and isinstance(names, dict):
+                yield from ((tag, key, each) for each in names if each not in set(ids))

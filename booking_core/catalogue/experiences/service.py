@@ -2,12 +2,39 @@
 
 from typing import Any
 
+from sqlalchemy import BigInteger, Boolean, bindparam, select
+
 from booking_core.base.context import Caller, Organization
 from booking_core.base.errors import NotFound
-from booking_core.catalogue.experiences import rules, store
+from booking_core.catalogue.experiences import rules
 from booking_core.catalogue.experiences.rules import ExperienceRow
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest
+from booking_core.db.paging import KeysetList, Page, PageRequest
+from booking_core.db.statements import Row, Statement
+from booking_core.db.tables import Id, experiences
+
+_SHOWN = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
+    experiences.c.organization_id == bindparam("organization_id", type_=Id)
+)
+
+_UPDATED_SINCE = experiences.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+
+LIST = KeysetList(
+    "experiences",
+    experiences,
+    _SHOWN,
+    {
+        "published": experiences.c.is_published == bindparam("published", type_=Boolean),
+        "updated_since": _UPDATED_SINCE,
+    },
+    scattered={
+        "updated_since": _SHOWN.with_only_columns(experiences.c.organization_id, experiences.c.id)
+        .where(_UPDATED_SINCE)
+        .order_by(experiences.c.updated_at)
+    },
+)
+
+_GET = Statement(_SHOWN.where(experiences.c.id == bindparam("id", type_=Id)))
 
 
 def find(
@@ -19,11 +46,11 @@ def find(
         updated_since: an instant, inclusive.
     """
     organization = caller.organization
-    return store.LIST.find(
+    return LIST.find(
         tx,
         caller,
         page,
-        lambda row: _present(organization, ExperienceRow._make(row)),
+        lambda row: _present(organization, row),
         published=published,
         updated_since=updated_since,
     )
@@ -35,11 +62,11 @@ def get(tx: Tx, caller: Caller, experience_id: str) -> dict[str, Any]:
     Raises:
         NotFound: the organization has no such experience.
     """
-    row = store.get(tx, caller.organization.id, experience_id)
+    row = tx.first(_GET, organization_id=caller.organization.id, id=experience_id)
     if row is None:
         raise NotFound
     return _present(caller.organization, row)
 
 
-def _present(organization: Organization, row: ExperienceRow) -> dict[str, Any]:
-    return rules.present(row, organization.zone, has_add_ons=organization.add_ons_app)
+def _present(organization: Organization, row: Row) -> dict[str, Any]:
+    return rules.present(ExperienceRow._make(row), organization.zone, has_add_ons=organization.add_ons_app)

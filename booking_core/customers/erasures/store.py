@@ -29,7 +29,7 @@ from booking_core.customers.erasures.rules import Erasure, Step
 from booking_core.customers.rules import ANONYMOUS
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.scans import Scan
+from booking_core.db.paging import Scan
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, Personal
 from booking_core.db.unit_of_work import Update

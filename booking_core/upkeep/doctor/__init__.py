@@ -1,8 +1,8 @@
 """Integrity checks of a live database.
 
-A healthy database has no findings. The checks only read, and can run beside a serving process: each query sees one
-snapshot, and a row scan validates each row by itself, so that a booking that commits meanwhile is seen whole or not at
-all.
+A healthy database has no findings. A check is declared in the header of its query (`checks.load`). The checks only
+read, and can run beside a serving process: each query sees one snapshot, and a row scan validates each row by itself,
+so that a booking that commits meanwhile is seen whole or not at all.
 
 The comment of each query states its cost. No check joins more than a row with its own few others; the most expensive
 ones read a table once and sort it, or look up an index once for each of its rows. A million bookings with their two
@@ -17,21 +17,9 @@ from sqlalchemy import text
 
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
-from booking_core.upkeep.doctor import (
-    amounts,
-    announcements,
-    bookings,
-    deliveries,
-    events,
-    guests,
-    needs_person,
-    payment_states,
-    records,
-    sealed_values,
-    time_limits,
-)
+from booking_core.upkeep.doctor import checks
 from booking_core.upkeep.doctor.checks import Check, CheckContext, CheckOptions, Finding, FindingKind, Opener, RowScan
-from booking_core.upkeep.doctor.sealed_values import SealedValueScan, openers
+from booking_core.upkeep.doctor.sealed_values import SEALED_VALUES, SealedValueScan, openers
 
 __all__ = [
     "CHECKS",
@@ -46,18 +34,11 @@ __all__ = [
     "openers",
 ]
 
+FILES = ("bookings", "money", "events", "deliveries", "records", "needs_person")
+"""The `.sql` files that declare checks."""
 CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (
-    *bookings.CHECKS,
-    *guests.CHECKS,
-    *amounts.CHECKS,
-    *payment_states.CHECKS,
-    *events.CHECKS,
-    *announcements.CHECKS,
-    *deliveries.CHECKS,
-    *records.CHECKS,
-    *time_limits.CHECKS,
-    *sealed_values.CHECKS,
-    *needs_person.CHECKS,
+    *(check for file in FILES for check in checks.load(file)),
+    *SEALED_VALUES,
 )
 
 Advance = Callable[[int, int], None]
@@ -77,12 +58,12 @@ def examine(
     slugs = {owner: slug for owner, slug, _ in known}
     ahead = {owner: options.parameters(at + offset) for owner, _, offset in known if offset}
     context = CheckContext(organization_id, options.parameters(at), slugs, options.openers or {}, ahead)
-    checks = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
+    wanted = sorted((check for check in CHECKS if check.applies(options)), key=lambda check: check.kind)
     found: list[Finding] = []
     with tx.without_statement_timeout():
-        for done, check in enumerate(checks, start=1):
+        for done, check in enumerate(wanted, start=1):
             found.extend(check.findings(tx, context))
-            advance(done, len(checks))
+            advance(done, len(wanted))
     return found
 
 

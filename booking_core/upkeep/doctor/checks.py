@@ -1,5 +1,6 @@
-"""The two kinds of checks: `Check`, a query that selects the rows that break an invariant, and `RowScan`, a function
-that validates every row of a table by itself."""
+"""The kinds of checks: `Check`, a query that selects the rows that break an invariant, and `RowScan`, a function that
+validates every row of a table by itself. The `.sql` files of this package declare them in the headers of their
+statements."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,10 +11,12 @@ from typing import Any
 from sqlalchemy import text
 
 from booking_core.base.clock import DAY, END_OF_TIME, HOUR, MINUTE, SECOND, to_datetime
+from booking_core.db import sql_files
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.models import limits, money
 from booking_core.records import parked
+from booking_core.upkeep.doctor.rows import VALIDATORS
 
 FINDINGS_MAX = 1000
 """The most findings that one check returns."""
@@ -168,14 +171,16 @@ class CheckContext:
         return [self.organization_id] if self.organization_id else list(self.slugs)
 
 
-@dataclass(frozen=True, slots=True)
-class FindingTemplate:
-    """Makes the findings of one invariant."""
+@dataclass(frozen=True, kw_only=True)
+class BaseCheck:
+    """An invariant, and the next step for a row that breaks it."""
 
     invariant: str
     remedy: str | None = None
     """May contain `{org}`, the slug, `{subject}`, and `{since}`, a timestamp that the query selects."""
     kind: FindingKind = FindingKind.BROKEN
+    needs_worker: bool = False
+    """True for work that a worker should have done by now."""
 
     def finding(
         self, context: CheckContext, organization_id: str, subject: str, message: str, since: int = 0
@@ -186,35 +191,23 @@ class FindingTemplate:
         remedy = self.remedy and self.remedy.format_map(values)
         return Finding(self.invariant, organization_id, subject, _readable(message), remedy, self.kind, slug)
 
+    def applies(self, options: CheckOptions) -> bool:
+        """Return whether the options include this check."""
+        is_wanted = self.kind is FindingKind.BROKEN or options.include_needs_person
+        return is_wanted and not (self.needs_worker and options.overdue_s is None)
 
-class Check:
-    """An invariant, and the query that selects (organization_id, subject, message) of the rows that break it. A fourth
-    column `since` is selected if the remedy contains it.
+
+@dataclass(frozen=True, kw_only=True)
+class Check(BaseCheck):
+    """A query that selects (organization_id, subject, message) of the rows that break the invariant. A fourth column
+    `since` is selected if the remedy contains it.
 
     In the query `[b]` is replaced by the condition that the row of the alias `b` belongs to the organization that is
     checked, or by `true` if all of them are.
     """
 
-    def __init__(
-        self,
-        invariant: str,
-        query: str,
-        *,
-        remedy: str | None = None,
-        needs_worker: bool = False,
-        kind: FindingKind = FindingKind.BROKEN,
-    ) -> None:
-        self.invariant = invariant
-        self.query = query
-        self.kind = kind
-        self.remedy = remedy
-        self.needs_worker = needs_worker
-        """Whether the check is about work that a worker should have done by now."""
-        self._template = FindingTemplate(invariant, remedy, kind)
-        bounded = f"SELECT * FROM ({query}) found LIMIT {FINDINGS_MAX}"  # noqa: S608 - made of constants
-        self._of_all = Statement(text(_ALIAS.sub("true", bounded)))
-        self._of_others = Statement(text(_ALIAS.sub(rf"\1.organization_id NOT IN ({_AHEAD})", bounded)))
-        self._of_one = Statement(text(_ALIAS.sub(r"\1.organization_id = :organization_id", bounded)))
+    name: str = ""
+    query: str
 
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
         """Yield the rows that break the invariant, read by one statement and so in one snapshot.
@@ -223,68 +216,82 @@ class Check:
         work that a worker should have done: a clock that was just moved makes nothing late.
         """
         for organization_id, subject, message, *since in self._rows(tx, context):
-            yield self._template.finding(context, str(organization_id), str(subject), str(message), *map(int, since))
+            yield self.finding(context, str(organization_id), str(subject), str(message), *map(int, since))
 
     def _rows(self, tx: Tx, context: CheckContext) -> Iterator[Row]:
         ahead = {} if self.needs_worker else context.ahead
+        owners: list[str] = list(ahead)
         if context.organization_id is not None:
-            yield from self._of(tx, context.organization_id, ahead.get(context.organization_id, context.parameters))
-            return
-        yield from tx.all(self._of_others if ahead else self._of_all, **context.parameters)
-        for organization_id, parameters in ahead.items():
-            yield from self._of(tx, organization_id, parameters)
+            owners = [context.organization_id]
+        else:
+            bounds = rf"\1.organization_id NOT IN ({_AHEAD})" if ahead else "true"
+            yield from tx.all(self._bounded_by(bounds), **context.parameters)
+        of_one = self._bounded_by(r"\1.organization_id = :organization_id")
+        for owner in owners:
+            yield from tx.all(of_one, **ahead.get(owner, context.parameters), organization_id=owner)
 
-    def _of(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> list[Row]:
-        return tx.all(self._of_one, **parameters, organization_id=organization_id)
-
-    def applies(self, options: CheckOptions) -> bool:
-        """Return whether the options include this check."""
-        is_wanted = self.kind is FindingKind.BROKEN or options.include_needs_person
-        return is_wanted and not (self.needs_worker and options.overdue_s is None)
+    def _bounded_by(self, condition: str) -> Statement:
+        bounded = f"SELECT * FROM ({self.query}) found LIMIT {FINDINGS_MAX}"  # noqa: S608 - made of constants
+        return Statement(text(_ALIAS.sub(condition, bounded)))
 
 
-RowValidator = Callable[[Any], str | None]
-"""Returns the error message of a row, or None."""
+@dataclass(frozen=True, kw_only=True)
+class RowScan(BaseCheck):
+    """A function that validates each row by itself. The rows are read in pages along the primary key, one organization
+    after the other.
 
+    The query selects the key, the subject of a finding, and the row that `validate` gets. Its WHERE clause compares the
+    organization with `:organization_id`.
+    """
 
-class RowScan:
-    """An invariant that is simpler in Python than in two dialects of SQL. Each row is validated by itself; the rows are
-    read in pages along the primary key, one organization after the other."""
-
-    kind = FindingKind.BROKEN
-
-    def __init__(
-        self, invariant: str, page: str, key: str, validate: RowValidator, *, remedy: str | None = None
-    ) -> None:
-        """Create a scan.
-
-        `page` selects the key, the subject of a finding, and the row that `validate` gets. Its WHERE clause compares
-        the organization with `:organization_id`.
-        """
-        self.invariant = invariant
-        self.query = page
-        self.remedy = remedy
-        self._template = FindingTemplate(invariant, remedy)
-        self._validate = validate
-        self._is_numbered = key.endswith("sequence")
-        self._page = Statement(text(f"{page} AND {key} > :after ORDER BY {key} LIMIT {PAGE}"))
+    name: str = ""
+    query: str
+    key: str
+    validate: Callable[[Any], str | None]
+    """Returns the message of a row that breaks the invariant, or None."""
 
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
         """Yield the rows that break the invariant, at most FINDINGS_MAX."""
         left = FINDINGS_MAX
         for organization_id in context.organization_ids:
             for subject, *row in self._rows(tx, organization_id, context.parameters):
-                message = self._validate(row)
+                message = self.validate(row)
                 if message is not None and left:
                     left -= 1
-                    yield self._template.finding(context, organization_id, str(subject), message)
-
-    def applies(self, options: CheckOptions) -> bool:
-        """Return True: the options always include this check."""
-        return True
+                    yield self.finding(context, organization_id, str(subject), message)
 
     def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
-        after: Any = 0 if self._is_numbered else _FIRST_ID
-        while page := tx.all(self._page, **parameters, organization_id=organization_id, after=after):
-            yield from (row[1:] for row in page)
-            after = page[-1][0]
+        page = Statement(text(f"{self.query} AND {self.key} > :after ORDER BY {self.key} LIMIT {PAGE}"))
+        after: Any = 0 if self.key.endswith("sequence") else _FIRST_ID
+        while rows := tx.all(page, **parameters, organization_id=organization_id, after=after):
+            yield from (row[1:] for row in rows)
+            after = rows[-1][0]
+
+
+_WAITS_FOR: Mapping[str | None, dict[str, Any]] = {
+    None: {},
+    "worker": {"needs_worker": True},
+    "person": {"kind": FindingKind.NEEDS_PERSON},
+}
+
+
+def load(file: str) -> Iterator[Check | RowScan]:
+    """Yield the checks of a `.sql` file of this package. The header of a statement declares its check:
+
+    -- check: the invariant, which may name a constant of `models.limits` in braces
+    -- rows: the primary key, for a statement whose rows a function of `rows` validates
+    -- waits for: worker, or person
+    -- remedy: the next step
+    """
+    statements = sql_files.load(f"{__package__}.{file}")
+    for name, labels in statements.labels.items():
+        if invariant := labels.get("check"):
+            common: dict[str, Any] = {
+                "name": name,
+                "invariant": invariant.format_map(vars(limits)),
+                "query": statements.text(name),
+                "remedy": labels.get("remedy"),
+                **_WAITS_FOR[labels.get("waits for")],
+            }
+            key = labels.get("rows")
+            yield RowScan(**common, key=key, validate=VALIDATORS[name]) if key else Check(**common)

@@ -1,4 +1,5 @@
--- The statements of events.py.
+-- Checks of events: a dense sequence, one event for each change, in order, with the documented body; and of the
+-- announcement of departures.
 -- `[b]` stands for the condition that the row of the alias b belongs to the organization that is checked.
 
 -- name: feeds
@@ -24,6 +25,8 @@ SELECT e.organization_id, e.resource_id, e.type, count(*) AS published
 -- name: sequences
 -- Select organizations whose event sequences have gaps, or do not end at the counter.
 -- Cost: one pass over the primary key of the events.
+-- check: event sequences are dense up to the counter
+-- remedy: never lower a counter: raise it to the highest sequence, and accept the gap
 SELECT c.organization_id, 'events', 'counter ' || c.last_event_sequence || ', highest '
        || coalesce(k.highest, 0) || ', lowest ' || coalesce(k.lowest, 0) || ', count ' || coalesce(k.kept, 0)
   FROM counters c
@@ -37,6 +40,7 @@ SELECT c.organization_id, 'events', 'counter ' || c.last_event_sequence || ', hi
 -- name: early_purges
 -- Select organizations whose first events were purged before their retention ended.
 -- Cost: one look-up for each organization.
+-- check: no event is purged before its retention ends
 SELECT k.organization_id, 'events', 'the first that is kept is ' || k.lowest
        || ', and the organization is younger than what events are kept for'
   FROM (-- include: feeds
@@ -46,6 +50,7 @@ SELECT k.organization_id, 'events', 'the first that is kept is ' || k.lowest
 -- name: events_of_bookings
 -- Select bookings without an event of their creation, confirmation or cancellation.
 -- Cost: three look-ups along one index for each booking: with the bodies below, the most expensive check.
+-- check: a booking has one event each for its creation, confirmation and cancellation
 SELECT b.organization_id, b.id, b.status || ', created ' || coalesce('' || c.sequence, 'without event')
        || ', confirmed ' || coalesce('' || f.sequence, 'without event')
        || ', cancelled ' || coalesce('' || x.sequence, 'without event')
@@ -68,6 +73,7 @@ SELECT b.organization_id, b.id, b.status || ', created ' || coalesce('' || c.seq
 -- name: order_of_events
 -- Select created events that are not a booking's first, and events after its cancellation.
 -- Cost: two look-ups for each booking.
+-- check: a booking's created event is its first, and its cancelled event its last
 SELECT e.organization_id, e.resource_id, e.type || ' is ' || e.sequence || ', ' || l.type || ' is '
        || l.sequence
   FROM events e
@@ -79,6 +85,7 @@ SELECT e.organization_id, e.resource_id, e.type || ' is ' || e.sequence || ', ' 
 -- name: repeated_events
 -- Select resources with a second event of a type that can happen once.
 -- Cost: one pass over the index of resources, in its order.
+-- check: an event that can happen only once is published once
 SELECT e.organization_id, e.resource_id, e.type || ' was published ' || count(*) || ' times'
   FROM events e
  WHERE [e] AND e.resource_id IS NOT NULL
@@ -89,6 +96,7 @@ SELECT e.organization_id, e.resource_id, e.type || ' was published ' || count(*)
 -- Select customers created by a booking without a customer.created event.
 -- Cost: two look-ups for each customer. An imported customer or gift card has no event; a customer created by a
 -- booking has the booking's created_at.
+-- check: a customer created by a booking has a customer.created event
 SELECT u.organization_id, u.id, 'there is no customer.created event' FROM customers u
   JOIN (-- include: feeds
        ) k ON k.organization_id = u.organization_id
@@ -103,6 +111,7 @@ SELECT u.organization_id, u.id, 'there is no customer.created event' FROM custom
 -- name: events_of_redemptions
 -- Select gift cards with another number of redemptions than of redemption events.
 -- Cost: one pass over the ledger and the redemption events.
+-- check: each redemption of a gift card has one event
 SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, '
        || coalesce(t.published, 0) || ' events'
   FROM gift_cards g
@@ -123,6 +132,7 @@ SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, '
 -- Select gift cards with fewer events than restorations, or with more. The timeline entry of a restoration that was
 -- published has the balance.
 -- Cost: one pass over the timeline, the ledger and the events of restorations.
+-- check: each restoration of a gift card has one event
 SELECT g.organization_id, g.id, coalesce(t.noted, 0) || ' restorations in the timeline, ' || coalesce(n.restored, 0)
        || ' in the ledger, ' || coalesce(p.published, 0) || ' events'
   FROM gift_cards g
@@ -150,6 +160,7 @@ SELECT g.organization_id, g.id, coalesce(t.noted, 0) || ' restorations in the ti
 -- Select bookings with fewer events than refunds that returned money, or with more. The timeline entry of a refund that
 -- was published has the total.
 -- Cost: one pass over the timeline, the refunds and the events of refunds.
+-- check: each refund that returned money has one event
 SELECT b.organization_id, b.id, coalesce(t.noted, 0) || ' refunds in the timeline, ' || coalesce(r.made, 0)
        || ' made, ' || coalesce(p.published, 0) || ' events'
   FROM bookings b
@@ -183,6 +194,7 @@ SELECT b.organization_id, b.id, coalesce(t.noted, 0) || ' refunds in the timelin
 -- name: missing_resources
 -- Select events about a booking or a customer that does not exist.
 -- Cost: a look-up for each event about a booking or a customer.
+-- check: an event refers to an existing booking or customer
 SELECT e.organization_id, e.id, e.type || ' is about ' || coalesce('' || e.resource_id, 'nothing')
   FROM events e
  WHERE [e] AND ((e.resource_type = 'booking'
@@ -196,6 +208,8 @@ SELECT e.organization_id, e.id, e.type || ' is about ' || coalesce('' || e.resou
 -- Select each event of an organization with the columns that its body must agree with.
 -- Cost: every body is read, which takes as long as all other checks together, with a look-up of its booking and of
 -- the booking's other events for each.
+-- check: an event's body agrees with its row, and contains no secret
+-- rows: e.sequence
 SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_id, e.created_at, g.id,
        e.body, CASE WHEN b.id IS NOT NULL THEN
        (SELECT max(l.sequence) FROM events l
@@ -213,3 +227,33 @@ SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_i
   LEFT JOIN bookings b ON b.organization_id = e.organization_id AND b.id = e.resource_id
    AND e.resource_type = 'booking'
  WHERE e.organization_id = :organization_id
+
+-- name: announcements
+-- Select departures that were to be announced before the limit.
+-- Cost: one pass over the departures that are to be announced, which are few.
+-- check: a departure that changed is announced
+-- waits for: worker
+-- remedy: check that a worker is running
+SELECT d.organization_id, d.id, 'to be announced at ' || d.announce_at
+  FROM departures d WHERE [d] AND d.announce_at IS NOT NULL AND d.announce_at < :overdue
+
+-- name: announced_states
+-- Select each departure that was announced to a subscription that goes on, and is not to be announced again, with its
+-- last event.
+-- Cost: three look-ups for each departure of an organization with such a subscription.
+-- check: the last departure.updated shows the departure as it is
+-- rows: d.id
+SELECT d.id, d.id, d.starts_at, d.status, d.seats_total, d.seats_taken,
+       (SELECT count(*) FROM holds h
+         WHERE h.organization_id = d.organization_id AND h.departure_id = d.id AND h.ended_at IS NULL
+           AND h.expires_at > :at) AS held,
+       v.body
+  FROM departures d
+  JOIN events v ON v.organization_id = d.organization_id
+   AND v.sequence = (SELECT max(e.occurrence) FROM events e
+                      WHERE e.organization_id = d.organization_id AND e.resource_id = d.id
+                        AND e.type = 'departure.updated')
+ WHERE d.organization_id = :organization_id AND d.announce_at IS NULL
+   AND EXISTS (SELECT 1 FROM webhook_subscriptions s
+                WHERE s.organization_id = d.organization_id AND s.event_type = 'departure.updated'
+                  AND s.until_sequence IS NULL AND s.from_sequence < v.sequence)

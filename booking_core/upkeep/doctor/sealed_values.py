@@ -4,7 +4,7 @@ The functions that open them are passed in (`CheckOptions.openers`); the doctor 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,9 @@ from sqlalchemy import bindparam, select, true
 
 from booking_core.base.tokens import DamagedValue, SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db.engine import Row, Tx
-from booking_core.db.scans import Scan
+from booking_core.db.paging import Scan
 from booking_core.db.tables import Id
-from booking_core.upkeep.doctor.checks import (
-    FINDINGS_MAX,
-    PAGE,
-    CheckContext,
-    CheckOptions,
-    Finding,
-    FindingKind,
-    FindingTemplate,
-    Opener,
-)
+from booking_core.upkeep.doctor.checks import FINDINGS_MAX, PAGE, BaseCheck, CheckContext, CheckOptions, Finding, Opener
 from booking_core.upkeep.secret_keys import KINDS, Kind
 
 _RESTORE = "restore its row from a backup"
@@ -48,24 +39,17 @@ def _open(keys: SecretKeys, purpose: str, sealed: str, row: tuple[str, ...]) -> 
     return keys.open(purpose, sealed, *row)
 
 
-class SealedValueScan:
+@dataclass(frozen=True, kw_only=True)
+class SealedValueScan(BaseCheck):
     """A check that opens every value of one kind, page by page along the primary key."""
 
-    invariant = "every sealed value opens with a live secret key"
-    kind = FindingKind.BROKEN
-    remedy = (
+    invariant: str = "every sealed value opens with a live secret key"
+    remedy: str | None = (
         "set BOOKING_SECRET_KEY to NEW,OLD with the key that sealed them, then booking secrets status, then booking"
         " secrets reseal"
     )
-
-    def __init__(self, sealed: Kind) -> None:
-        self._sealed = sealed
-        self._template = FindingTemplate(self.invariant, self.remedy)
-        table, is_used = sealed.table, true() if sealed.in_use is None else sealed.in_use
-        columns = (table.c[name] for name in (sealed.key[-1], *sealed.row, sealed.column))
-        self._scan = Scan(
-            select(*columns).where(table.c.organization_id == bindparam("organization_id", type_=Id), is_used)
-        )
+    name: str = "sealed_values"
+    sealed: Kind
 
     def applies(self, options: CheckOptions) -> bool:
         """Return whether there are openers."""
@@ -73,7 +57,7 @@ class SealedValueScan:
 
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
         """Yield a finding for each organization with values of missing keys, and one for each damaged value."""
-        opener = context.openers.get(self._sealed.name)
+        opener = context.openers.get(self.sealed.name)
         for organization_id in context.organization_ids if opener else ():
             values, closed = 0, list[_Closed]()
             for key, *row, sealed in self._rows(tx, organization_id, context.parameters["at"]):
@@ -89,24 +73,26 @@ class SealedValueScan:
         missing = missing_key_ids(named, neighbours_open=len(closed) < values)
         lost = [each.key for each in closed if not each.is_damaged and each.key_id in missing]
         if lost:
-            message = f"{len(lost)} of {values} {self._sealed.plural} do not open"
-            yield self._template.finding(context, organization_id, lost[-1], message)
+            message = f"{len(lost)} of {values} {self.sealed.plural} do not open"
+            yield self.finding(context, organization_id, lost[-1], message)
         damaged = [each for each in closed if each.is_damaged or each.key_id not in missing]
         for each in damaged[:FINDINGS_MAX]:
             yield self._damage(context, organization_id, each)
 
     def _damage(self, context: CheckContext, organization_id: str, closed: "_Closed") -> Finding:
-        row = dict(zip(self._sealed.row, closed.row, strict=True))
-        template = FindingTemplate(
-            self.invariant, REMEDIES[self._sealed.name].format(org=context.slugs.get(organization_id), **row)
-        )
-        message = f"it is damaged: others of the {self._sealed.plural} open, or its secret key is live"
-        return template.finding(context, organization_id, closed.key, message)
+        row = dict(zip(self.sealed.row, closed.row, strict=True))
+        remedy = REMEDIES[self.sealed.name].format(org=context.slugs.get(organization_id), **row)
+        message = f"it is damaged: others of the {self.sealed.plural} open, or its secret key is live"
+        return replace(self.finding(context, organization_id, closed.key, message), remedy=remedy)
 
     def _rows(self, tx: Tx, organization_id: str, at: int) -> Iterator[Row]:
+        table, is_used = self.sealed.table, true() if self.sealed.in_use is None else self.sealed.in_use
+        columns = (table.c[name] for name in (self.sealed.key[-1], *self.sealed.row, self.sealed.column))
+        owner = table.c.organization_id == bindparam("organization_id", type_=Id)
+        scan = Scan(select(*columns).where(owner, is_used))
         after: tuple[Any, ...] | None = ()
         while after is not None:
-            page, after = self._scan.page(tx, after, PAGE, organization_id=organization_id, at=at)
+            page, after = scan.page(tx, after, PAGE, organization_id=organization_id, at=at)
             yield from page
 
 
@@ -133,4 +119,4 @@ def _closed(opener: Opener | None, key: str, sealed: Any, row: tuple[str, ...]) 
 
 
 # Every value is read and opened; stored responses are kept for thirty days.
-CHECKS = tuple(SealedValueScan(kind) for kind in KINDS if kind.name in REMEDIES)
+SEALED_VALUES = tuple(SealedValueScan(sealed=kind) for kind in KINDS if kind.name in REMEDIES)

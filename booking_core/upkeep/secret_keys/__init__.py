@@ -4,11 +4,13 @@ After `reseal` a former secret key can be dropped: what it sealed is sealed by t
 links are made with is kept (decisions/0018). Cursors that it signed end with it.
 """
 
-from booking_core.upkeep.secret_keys.kinds import KINDS, Kind
 from booking_core.upkeep.secret_keys.service import (
     Count,
+    Problem,
     State,
     count_to_reseal,
+    find_problem,
+    find_problem_of_key_ids,
     holds_anything,
     make_new_links,
     reseal,
@@ -16,7 +18,7 @@ from booking_core.upkeep.secret_keys.service import (
     unopened,
     with_link_keys,
 )
-from booking_core.upkeep.secret_keys.verification import Problem, find_problem, find_problem_of_key_ids
+from booking_core.upkeep.secret_keys.store import KINDS, Kind
 
 __all__ = [
     "KINDS",

@@ -1,9 +1,10 @@
-"""Functions of secret keys: count sealed values by key, and reseal them with the first key."""
+"""Functions of secret keys: check at start that they open what the database holds, count sealed values by key, and
+reseal them with the first key."""
 
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -11,11 +12,12 @@ from functools import partial
 from booking_core.base import gift_codes, guest_links
 from booking_core.base.context import Installation
 from booking_core.base.errors import Unavailable
+from booking_core.base.settings import Settings
 from booking_core.base.tokens import SecretKeys, missing_key_ids, sealing_key_id
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.upkeep.secret_keys import store
-from booking_core.upkeep.secret_keys.kinds import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, Kind
+from booking_core.upkeep.secret_keys.store import GUEST_LINK, KINDS, LINK_KEY_PURPOSE, Kind
 
 READ_AT_ONCE = 200
 WRITTEN_AT_ONCE = 50
@@ -131,6 +133,79 @@ def unopened_of(keys: SecretKeys, kind: Kind, values: Mapping[tuple[str, ...], s
 def holds_anything(tx: Tx, at: int) -> bool:
     """Tell whether the database holds a value that some secret key sealed, or a link that one made."""
     return any(store.samples(tx, kind, at) for kind in KINDS) or store.newest_link_key(tx, at) is not None
+
+
+_WRONG_KEY_HINT = (
+    "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
+    " values of each key. If that key is lost, set BOOKING_SECRET_KEY_CHECK=warn"
+)
+
+
+_DAMAGE_HINT = "booking doctor names each damaged value and its remedy"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reason to refuse to start: with a wrong key the service would go on selling while it signs no webhook, finds no
+    gift card and opens no guest link, and it would seal more values with that key. With damage it is only a warning."""
+
+    message: str
+    hint: str
+    is_refused: bool
+    """False if BOOKING_SECRET_KEY_CHECK asks for a warning instead, or if a value is damaged."""
+    is_damage: bool = False
+    """True if the keys are right, and a value is damaged."""
+
+
+def find_problem(settings: Settings, database: Database) -> Problem | None:
+    """Open the first and the last values of each kind, which costs little. No key is made.
+
+    Raises:
+        SettingError: there is no secret key, or an invalid one.
+    """
+    with database.reading() as tx:
+        at = tx.now()
+        if settings.is_sqlite and not settings.has_secret_key:
+            return _missing_key(settings) if holds_anything(tx, at) else None
+        keys = with_stored_link_keys(tx, settings.installation()).secret_keys
+        found = unopened(tx, keys, at)
+    return _problem(settings, found)
+
+
+def find_problem_of_key_ids(settings: Settings, key_ids: Mapping[Kind, Collection[str]]) -> Problem | None:
+    """Return the problem of a database whose sealed values name these keys: no value of a kind names a live one."""
+    if settings.is_sqlite and not settings.has_secret_key:
+        return _missing_key(settings) if any(key_ids.values()) else None
+    live = settings.secret_keys().ids
+    wrong = {kind: ids for kind, ids in key_ids.items() if not any(key_id in live for key_id in ids)}
+    return _problem(settings, [Unopened(kind.plural, key_id) for kind, ids in wrong.items() for key_id in sorted(ids)])
+
+
+def _problem(settings: Settings, found: list[Unopened]) -> Problem | None:
+    if lost := [each for each in found if not each.is_damaged]:
+        return Problem(_message(lost), _WRONG_KEY_HINT, settings.refuses_wrong_key)
+    if not found:
+        return None
+    message = f"Sealed values are damaged: {', '.join(each.plural for each in found)}."
+    return Problem(message, _DAMAGE_HINT, is_refused=False, is_damage=True)
+
+
+def _missing_key(settings: Settings) -> Problem:
+    return Problem(
+        f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and the database has sealed values.",
+        f"restore {settings.secret_file} from a backup, or set BOOKING_SECRET_KEY",
+        is_refused=True,
+    )
+
+
+def _message(found: list[Unopened]) -> str:
+    by_key: dict[str, list[str]] = {}
+    for each in found:
+        by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
+            each.plural
+        )
+    named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
+    return f"BOOKING_SECRET_KEY does not open what this database holds: {named}."
 
 
 # Counting --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from booking_core import customers
 from booking_core.base.errors import NotFound
 from booking_core.bookings.store import lists as booking_lists
 from booking_core.catalogue import experiences
-from booking_core.catalogue.experiences import store as experiences_store
+from booking_core.catalogue.experiences import service as experiences_service
 from booking_core.customers import store as customers_store
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -115,7 +115,7 @@ def of_transactions(card_id: str) -> Find:
 PLANNED: dict[str, tuple[KeysetList, dict[str, Find]]] = {
     "customers": (customers_store.LIST, {"email_key": of_customers("nobody@example.com")}),
     "experiences": (
-        experiences_store.LIST,
+        experiences_service.LIST,
         {
             "published": of_experiences(published=False),
             "updated_since": of_experiences(updated_since=NOON - 1),

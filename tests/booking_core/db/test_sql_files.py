@@ -25,6 +25,8 @@ FILES = sorted(
 """The modules with a file of statements."""
 PLACEHOLDERS = ("bench.floor_sql",)
 """Files that are completed by their module: its own tests explain them."""
+DOCTOR = "booking_core.upkeep.doctor."
+"""The package whose files declare checks, and have no module beside them."""
 _ALIAS = re.compile(r"\[(\w+)\]")
 
 
@@ -40,7 +42,7 @@ def statements(module: str) -> list[tuple[str, str | None]]:
 def test_a_file_and_its_statements_begin_with_a_comment_that_says_what_they_are(module: str) -> None:
     lines = content(module).splitlines()
     name = module.rpartition(".")[2]
-    assert lines[0].startswith(f"-- The statements of {name}.py")
+    assert lines[0].startswith("-- Checks of " if module.startswith(DOCTOR) else f"-- The statements of {name}.py")
     headers = [at for at, line in enumerate(lines) if line.startswith(("-- name: ", "-- part: "))]
     assert len(headers) == len(statements(module))
     for at in headers:
@@ -48,7 +50,7 @@ def test_a_file_and_its_statements_begin_with_a_comment_that_says_what_they_are(
         assert lines[at - 1] == ""
 
 
-@pytest.mark.parametrize("module", FILES)
+@pytest.mark.parametrize("module", [each for each in FILES if not each.startswith(DOCTOR)])
 def test_every_statement_is_named_by_the_module_beside_its_file(module: str) -> None:
     source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     importlib.import_module(module)
@@ -57,6 +59,15 @@ def test_every_statement_is_named_by_the_module_beside_its_file(module: str) -> 
     parts = sql_files.load(module).parts
     assert {name for name, _ in statements(module)} <= used | included
     assert parts <= included - used
+
+
+def test_every_statement_of_the_doctor_is_a_check_or_included_in_one() -> None:
+    files = [module for module in FILES if module.startswith(DOCTOR)]
+    assert {DOCTOR + name for name in doctor.FILES} == set(files)
+    written = [name for module in files for name, _ in statements(module)]
+    checks = [check.name for check in doctor.CHECKS if not isinstance(check, doctor.SealedValueScan)]
+    included = {name for module in files for name in re.findall(r"-- include: (\w+)", content(module))}
+    assert sorted(written) == sorted([*checks, *included])
 
 
 @pytest.mark.parametrize("module", [each for each in FILES if each not in PLACEHOLDERS])
@@ -92,6 +103,13 @@ def test_a_statement_includes_another_of_its_file() -> None:
         "-- name: count\n-- Count the due rows.\nSELECT count(*) FROM (-- include: due\n) d\n"
     )
     assert file.text("count") == "SELECT count(*) FROM (\nSELECT id FROM rows\n) d"
+
+
+def test_the_header_of_a_statement_has_labelled_lines() -> None:
+    header = "-- Count the rows.\n-- Cost: one pass.\n-- check: there are\n--   no rows\n-- remedy: delete them\n"
+    file = sql_files.parse(f"-- name: count\n{header}SELECT 1\n")
+    assert file.labels == {"count": {"check": "there are no rows", "remedy": "delete them"}}
+    assert file.text("count") == "SELECT 1"
 
 
 def test_a_part_is_included_and_no_statement_by_itself() -> None:

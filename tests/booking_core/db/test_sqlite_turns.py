@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support import databases
@@ -80,16 +81,16 @@ def test_a_lock_that_is_released_is_taken_without_a_long_pause_between_two_looks
     world = make_world(database, clock)
     looks, enough = 0, threading.Event()
     with database._writers.connection() as connection:
-        has_begun = type(connection)._has_begun
+        command = type(connection).command
 
-    def counted(self: object, until_s: float) -> bool:
+    def counted(self: Any, text: str) -> None:
         nonlocal looks
-        looks += 1
+        looks += text == "BEGIN IMMEDIATE"
         if looks == 20:
             enough.set()
-        return bool(has_begun(self, until_s))  # type: ignore[arg-type]
+        command(self, text)
 
-    monkeypatch.setattr(type(connection), "_has_begun", counted)
+    monkeypatch.setattr(type(connection), "command", counted)
     with databases.numbers_held(str(database.url), world.org):
         waiting = threading.Thread(target=database.write, args=(lambda tx: tx.now(),), daemon=True)
         waiting.start()

@@ -55,22 +55,6 @@ def test_a_time_that_happens_twice_is_the_first_and_reported() -> None:
     assert "happens twice and the first is taken" in notes[0].message
 
 
-def test_a_gap_of_half_an_hour_moves_by_half_an_hour() -> None:
-    starts, notes = planned(
-        schedule(times=["02:15"], **{"from": "2026-10-04", "to": "2026-10-04"}), timezone="Australia/Lord_Howe"
-    )
-    assert starts == ["2026-10-04T02:45:00+11:00"]
-    assert len(notes) == 1
-
-
-def test_a_midnight_that_is_skipped_and_one_that_happens_twice() -> None:
-    spring, autumn = {"from": "2026-09-06", "to": "2026-09-06"}, {"from": "2026-11-01", "to": "2026-11-01"}
-    skipped, _ = planned(schedule(times=["00:00"], **spring), timezone="America/Santiago")
-    doubled, _ = planned(schedule(times=["00:00"], **autumn), timezone="America/Havana")
-    assert skipped == ["2026-09-06T01:00:00-03:00"]
-    assert doubled == ["2026-11-01T00:00:00-04:00"]
-
-
 def test_what_is_moved_onto_another_start_makes_no_second_departure() -> None:
     night = {"from": "2027-03-28", "to": "2027-03-28"}
     for schedules in (

@@ -12,7 +12,6 @@ from support.plans import explaining
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core.base import tokens
-from booking_core.base.clock import zone
 from booking_core.base.errors import Unprocessable
 from booking_core.catalogue import departures
 from booking_core.db import tables
@@ -156,12 +155,6 @@ def test_a_hold_belongs_to_its_departure_alone(world: World) -> None:
     assert {item["id"]: item["seats_available"] for item in find(world, experience_id=tour)} == {held: 7, free: 12}
 
 
-def test_a_departure_sold_beyond_its_lowered_total_has_no_seat(world: World) -> None:
-    world.departure(world.experience(), seats=5, seats_ceiling=9, seats_taken=9)
-    shown = find(world)[0]
-    assert (shown["seats_total"], shown["seats_available"], shown["status"]) == (5, 0, "sold_out")
-
-
 def test_own_price_own_end_and_own_lead_win(world: World) -> None:
     tour = world.experience(hours_before_booking_closes=4, price_tiers="[]")
     world.departure(tour, price_minor=119000, ends_at=NOON + 3 * DAY)
@@ -171,54 +164,12 @@ def test_own_price_own_end_and_own_lead_win(world: World) -> None:
     assert shown["booking_closes_at"] == "2026-11-23T09:00:00+01:00"
 
 
-def test_the_organizations_lead_stands_where_the_experience_has_none(new_world: Callable[..., World]) -> None:
-    world = new_world(hours_before_booking_closes=48)
-    world.departure(world.experience())
-    assert find(world)[0]["booking_closes_at"] == "2026-11-21T13:00:00+01:00"
-    assert find(world)[0]["status"] == "closed"
-
-
 def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(world: World) -> None:
     made = world.departure(world.experience())
     for offset, status in ((2 * DAY - 1, "open"), (2 * DAY, "closed"), (2 * DAY - HOUR, "open")):
         caller = replace(world.caller(), at=NOON + offset)
         page = world.database.read(lambda tx, c=caller: departures.find_available(tx, c, date_from=TODAY))
         assert [(item["id"], item["status"]) for item in page["data"]] == [(made, status)]
-
-
-def test_a_night_that_has_an_hour_twice_shows_both_departures(new_world: Callable[..., World]) -> None:
-    world = new_world(timezone="Europe/Berlin")
-    tour, berlin = world.experience(duration_minutes=60), zone("Europe/Berlin")
-    for text in ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"):
-        world.departure(tour, starts_at=berlin.parse(text))
-    shown = find(world, date(2026, 10, 25), date(2026, 10, 25))
-    assert [item["starts_at"] for item in shown] == ["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"]
-
-
-def test_a_day_without_a_midnight_begins_where_it_begins(new_world: Callable[..., World]) -> None:
-    world = new_world(timezone="America/Santiago")
-    tour, day = world.experience(), date(2026, 9, 6)
-    start, end = zone("America/Santiago").day_start(day), zone("America/Santiago").day_end(day)
-    assert end - start == 23 * HOUR
-    made = {at: world.departure(tour, starts_at=at) for at in (start - 1, start, end - 1, end)}
-    shown = find(world, day, day)
-    assert ids(shown) == [made[start], made[end - 1]]
-    assert shown[0]["starts_at"] == "2026-09-06T01:00:00-03:00"
-
-
-def test_an_organization_that_moves_is_shown_in_its_new_zone(world: World) -> None:
-    world.departure(world.experience())
-    moved = replace(world.caller(), organization=replace(world.organization, timezone="Asia/Kathmandu"))
-    page = world.database.read(lambda tx: departures.find_available(tx, moved, date_from=TODAY))
-    assert page["data"][0]["starts_at"] == "2026-11-23T17:45:00+05:45"
-
-
-def test_availability_costs_one_statement(world: World, statements: list[str]) -> None:
-    made = world.departure(world.experience())
-    hold(world, made, 1)
-    statements.clear()
-    find(world)
-    assert len(statements) == 1
 
 
 PER_DAY = 55

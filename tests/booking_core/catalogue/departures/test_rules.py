@@ -154,29 +154,3 @@ def test_windows_hold_to_both_ends_of_the_calendar(name: str) -> None:
     for day in (date.min, date.max):
         start, end = departures.window(zone(name), day, rules.default_last_day(day), field="to")
         assert start < end
-
-
-@pytest.mark.parametrize(
-    ("name", "day", "begins", "hours"),
-    [
-        ("America/Santiago", date(2026, 9, 6), "2026-09-06T01:00:00-03:00", 23),
-        ("America/Havana", date(2026, 3, 8), "2026-03-08T01:00:00-04:00", 23),
-        ("America/Havana", date(2024, 11, 3), "2024-11-03T00:00:00-04:00", 25),
-        ("Europe/Berlin", date(2026, 10, 25), "2026-10-25T00:00:00+02:00", 25),
-        ("Australia/Lord_Howe", date(2026, 4, 5), "2026-04-05T00:00:00+11:00", 24.5),
-        ("Africa/Casablanca", date(2026, 2, 15), "2026-02-15T00:00:00+01:00", 25),
-        ("Asia/Kathmandu", date(2026, 2, 15), "2026-02-15T00:00:00+05:45", 24),
-    ],
-)
-def test_a_day_is_as_long_as_its_zone_has_it(name: str, day: date, begins: str, hours: float) -> None:
-    start, end = departures.window(zone(name), day, day, field="to")
-    assert zone(name).iso(start) == begins
-    assert (end - start) / HOUR == hours
-
-
-def test_closing_and_duration_count_elapsed_hours_across_a_clock_change() -> None:
-    berlin = zone("Europe/Berlin")
-    starts = berlin.parse("2026-10-25T12:00:00")
-    assert berlin.iso(departures.closes_at(starts, 24, 0)) == "2026-10-24T13:00:00+02:00"
-    night = berlin.parse("2026-10-25T01:00:00")
-    assert berlin.iso(departures.ends_at(night, None, 180)) == "2026-10-25T03:00:00+01:00"

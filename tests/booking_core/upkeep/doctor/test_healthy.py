@@ -55,9 +55,9 @@ def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> 
 
 def test_a_finding_shows_times_and_amounts_as_people_read_them() -> None:
     context = checks.CheckContext("an-organization", {})
-    template = checks.FindingTemplate("an invariant")
+    check = doctor.Check(invariant="an invariant", query="")
     message = "since 1798764000000000: took -178000 minor NOK of 25000 minor CLP and 7 minor ZZZ"
-    assert template.finding(context, "an-organization", "a-subject", message).message == (
+    assert check.finding(context, "an-organization", "a-subject", message).message == (
         "since 2027-01-01T00:40:00Z: took -1,780.00 NOK of 25,000 CLP and 7 minor ZZZ"
     )
 
@@ -152,9 +152,9 @@ def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(history: Any) ->
 
 def test_a_check_returns_at_most_findings_max(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "FINDINGS_MAX", 2)
-    bounded = doctor.Check("bounded", "SELECT b.organization_id, b.id, 'one' FROM bookings b WHERE [b]")
+    bounded = doctor.Check(invariant="bounded", query="SELECT b.organization_id, b.id, 'one' FROM bookings b WHERE [b]")
     page = "SELECT b.id, b.id, b.status FROM bookings b WHERE b.organization_id = :organization_id"
-    scan = doctor.RowScan("scanned", page, "b.id", lambda row: str(row[0]))
+    scan = doctor.RowScan(invariant="scanned", query=page, key="b.id", validate=lambda row: str(row[0]))
     context = checks.CheckContext(
         None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
     )
@@ -169,7 +169,7 @@ def test_a_row_scan_reads_every_row_of_every_page(history: Any, monkeypatch: pyt
     monkeypatch.setattr(checks, "PAGE", 2)
     seen: list[str] = []
     page = "SELECT e.sequence, e.id, e.type FROM events e WHERE e.organization_id = :organization_id"
-    scan = doctor.RowScan("scanned", page, "e.sequence", lambda row: seen.append(row[0]))
+    scan = doctor.RowScan(invariant="scanned", query=page, key="e.sequence", validate=lambda row: seen.append(row[0]))
     context = checks.CheckContext(
         None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
     )

@@ -1,4 +1,7 @@
-"""The cells of the settings, and the name that each keeps in its database.
+"""Cells: the databases and schemas of one installation, each with organizations of its own (decision 0005).
+
+A cell has every table. Everything but this module, and the composition of a process in `booking_server.cells`, works
+on one `Database` and knows of no other.
 
 A comment on the column of `alembic_version` names the cell, as the comment on that table says which releases can use
 the schema (decision 0003): so a URL that leads to the database of another cell is noticed before anything is written.

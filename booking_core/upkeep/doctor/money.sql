@@ -1,9 +1,11 @@
--- The statements of amounts.py.
+-- Checks of gift cards, payments and refunds. The payment of a booking that is paid on site or by invoice is the sum of
+-- the payments that staff recorded.
 -- `[b]` stands for the condition that the row of the alias b belongs to the organization that is checked.
 
 -- name: gift_card_balances
 -- Select gift cards whose balance is not their face value and their ledger.
 -- Cost: one pass over the ledger, grouped by card.
+-- check: a gift card's balance is its face value and its ledger
 SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' minor ' || g.currency || ' of '
        || g.initial_minor || ' minor ' || g.currency || ', ledger ' || coalesce(l.moved, 0) || ' minor ' || g.currency
   FROM gift_cards g
@@ -17,6 +19,7 @@ SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' minor ' || g.
 -- Select ledger entries whose amount, less what changes of the party restored, or whose currency is not that of their
 -- booking.
 -- Cost: one pass over the ledger, with a look-up of its booking and of its restored parts for each entry.
+-- check: the amount taken from a gift card is the amount on the booking
 SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ' minor ' || g.currency || ', the booking says '
        || b.gift_card_minor || ' minor ' || b.currency
   FROM gift_card_entries n
@@ -31,6 +34,7 @@ SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ' minor ' || g.cur
 -- name: redemptions_without_entry
 -- Select bookings paid by a gift card that have no entry in its ledger.
 -- Cost: one pass over the bookings, and a look-up for each that a card paid for.
+-- check: a booking paid by a gift card has an entry in the card's ledger
 SELECT b.organization_id, b.id, b.gift_card_minor || ' minor ' || b.currency || ' were taken without a ledger entry'
   FROM bookings b
  WHERE [b] AND b.booking_number IS NOT NULL AND b.gift_card_minor > 0
@@ -41,6 +45,7 @@ SELECT b.organization_id, b.id, b.gift_card_minor || ' minor ' || b.currency || 
 -- name: gift_card_restorations
 -- Select redemptions that were not restored exactly once when their booking was cancelled.
 -- Cost: one pass over the ledger, with a look-up of its booking and its counterpart for each entry.
+-- check: a gift card is restored once, when the booking is cancelled
 SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor || ' minor '
        || b.currency || ', restored ' || coalesce(r.amount_minor, 0) || ' minor ' || b.currency
   FROM gift_card_entries n
@@ -66,6 +71,7 @@ SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' 
 -- Select payments that do not fit their booking, and card bookings without one payment. A payment that was refunded in part
 -- at the gateway may be larger than its booking, whose party was made smaller then: by no more than was refunded.
 -- Cost: one pass over the payments, with a look-up of its booking for each; and over the bookings by card.
+-- check: a card booking has one payment of its total, and no other booking has any
 SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' minor ' || p.currency || ' of '
        || b.total_minor || ' minor ' || b.currency || ', source ' || b.payment_source
   FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
@@ -89,6 +95,7 @@ SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' |
 -- name: recorded_payments
 -- Select bookings whose recorded payments, less what was released for guests who left, do not add up.
 -- Cost: one pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
+-- check: payments recorded by staff add up to the amounts of the payment and the booking
 SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ' minor ' || b.currency
        || ', the booking says ' || b.recorded_minor || ' minor ' || b.currency || ', the payment '
        || coalesce(p.amount_minor, 0) || ' minor ' || b.currency
@@ -107,6 +114,7 @@ SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ' mi
 -- name: payment_statuses
 -- Select payments whose status contradicts their amounts or their booking.
 -- Cost: one pass over the payments, with a look-up of its booking for each.
+-- check: a booking's payment status agrees with its payment
 SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking says ' || b.payment_status
        || ' and is ' || b.status
   FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
@@ -123,6 +131,7 @@ SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking 
 -- Select refunds that do not fit their payment or their booking. The refund of a cancellation has the number 0, and is
 -- of the payment; those of changes of the party are of what the payment released.
 -- Cost: one pass over the refunds, with a look-up of its payment and booking for each.
+-- check: a refund belongs to a cancelled booking that was paid here, and is no more than was paid
 SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' minor ' || r.currency || ' of '
        || p.amount_minor || ' minor ' || p.currency || ', the booking is ' || b.status || ', by '
        || b.payment_source
@@ -141,6 +150,7 @@ SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' ||
 -- name: released_payments
 -- Select payments that changes of the party have released less of than was refunded for them.
 -- Cost: one pass over the refunds of changes of the party, grouped by payment, with a look-up of it for each group.
+-- check: a payment has released at least what was refunded for guests who left
 SELECT p.organization_id, p.id, 'released ' || p.released_minor || ' minor ' || p.currency || ', refunds of it are '
        || coalesce(s.refunds, 0) || ' minor ' || p.currency
   FROM payments p
@@ -153,6 +163,7 @@ SELECT p.organization_id, p.id, 'released ' || p.released_minor || ' minor ' || 
 -- Select payments whose refunded amount is not that of their refund and of what was refunded elsewhere.
 -- Cost: one pass over the payments, with a look-up of its refund and intent for each; and over the refunds, with one of its
 -- booking.
+-- check: a payment's refunded amount agrees with its refund
 SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ' minor ' || p.currency || ', its refund is '
        || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor) || ' minor ' || r.currency, 'none')
        || ', and refunded elsewhere were ' || coalesce(i.returned_minor, 0) || ' minor ' || p.currency
@@ -174,6 +185,7 @@ SELECT r.organization_id, r.id, r.status || ', and the money was taken by hand'
 -- name: settled_refunds
 -- Select refunds whose columns about a settlement by hand contradict their status.
 -- Cost: one pass over the refunds.
+-- check: a refund settled by hand has an amount, a time and a note
 SELECT r.organization_id, r.id, r.status || ', settled '
        || coalesce(r.settled_minor || ' minor ' || r.currency, 'no amount')
        || ' at ' || coalesce('' || r.settled_at, 'no time')
@@ -186,8 +198,149 @@ SELECT r.organization_id, r.id, r.status || ', settled '
 -- name: overdue_refunds
 -- Select refunds that are due, or whose lease expired, before the limit.
 -- Cost: a partial index holds the refunds that are not settled.
+-- check: a refund is sent when it is due
+-- waits for: worker
+-- remedy: check that a worker is running, and BOOKING_STRIPE_API_KEY set
 SELECT r.organization_id, r.id, r.status || ', due at ' || coalesce('' || r.next_attempt_at, 'no time')
   FROM refunds r
  WHERE [r] AND r.status IN ('requested', 'sending')
    AND (r.lease_until < :overdue OR (r.lease_until IS NULL
         AND (r.next_attempt_at < :overdue OR r.next_attempt_at IS NULL)))
+
+-- name: payment_states
+-- Select bookings whose payment status does not fit their payment method. What is paid on site, or by invoice, is paid
+-- once staff has recorded all of it.
+-- Cost: one pass over the bookings, with a look-up for each that is not cancelled and refunded.
+-- check: a booking's payment status is one that its method allows
+SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
+       || '), ' || b.payment_status || ', recorded ' || b.recorded_minor || ' minor ' || b.currency
+       || ', total ' || b.total_minor || ' minor ' || b.currency || CASE WHEN b.invoice_due
+       THEN ', invoice due' ELSE '' END
+  FROM bookings b
+ WHERE [b] AND b.booking_number IS NOT NULL
+   AND (b.payment_method NOT IN ('card', 'pay_on_site', 'invoice', 'external_paid', 'gift_card', 'free')
+        OR b.payment_source <> CASE b.payment_method WHEN 'card' THEN 'stripe'
+                                    WHEN 'pay_on_site' THEN 'on_site' ELSE 'external' END
+        OR CASE WHEN b.payment_method = 'card'
+                THEN b.payment_status NOT IN ('pending', 'paid', 'failed', 'partially_refunded', 'refunded')
+                WHEN b.payment_method IN ('pay_on_site', 'invoice')
+                THEN b.payment_status NOT IN ('unpaid', 'paid', 'partially_refunded', 'refunded')
+                ELSE b.payment_status <> 'paid' END
+        OR (b.payment_method IN ('pay_on_site', 'invoice') AND b.payment_status = 'paid'
+            AND b.recorded_minor < b.total_minor)
+        OR (b.status <> 'cancelled' AND b.payment_status = 'failed')
+        OR (b.status <> 'cancelled' AND b.payment_status IN ('partially_refunded', 'refunded')
+            AND NOT EXISTS (SELECT 1 FROM payment_intents i
+                             WHERE i.organization_id = b.organization_id AND i.booking_id = b.id
+                               AND i.returned_minor > 0))
+        OR (b.status = 'cancelled' AND b.payment_status = 'pending')
+        OR (b.status = 'pending' AND (b.payment_method <> 'card' OR b.payment_status <> 'pending'))
+        OR (b.total_minor > 0 AND b.payment_method IN ('gift_card', 'free'))
+        OR (b.total_minor = 0 AND b.payment_method NOT IN ('gift_card', 'free')
+            AND NOT EXISTS (SELECT 1 FROM payments p  -- of which a change of party released all
+                             WHERE p.organization_id = b.organization_id AND p.booking_id = b.id))
+        OR (b.payment_method = 'gift_card' AND b.gift_card_minor = 0)
+        OR (b.payment_method = 'free' AND b.gift_card_minor > 0)
+        OR (b.invoice_due AND (b.payment_method <> 'invoice' OR b.payment_status = 'paid'))
+        OR (b.on_site_fee_minor <> 0 AND b.payment_method <> 'pay_on_site'))
+
+-- name: shared_intents
+-- Select payment intents that pay for more than one booking.
+-- Cost: one pass over the payments, and one sort of them.
+-- check: a payment intent pays for one booking
+-- remedy: look up the payment at the gateway: it paid only one of the bookings
+SELECT p.organization_id, min('' || p.booking_id), count(*) || ' bookings are paid by one payment intent, '
+       || 'the last of them is ' || max('' || p.booking_id)
+  FROM payments p WHERE [p] AND p.payment_intent IS NOT NULL
+ GROUP BY p.organization_id, p.payment_intent HAVING count(*) > 1
+
+-- name: intents_without_payment
+-- Select payment intents whose state contradicts their booking or its payment.
+-- Cost: one pass over the intents, with a look-up of its booking and payment for each.
+-- check: a payment intent agrees with the payment of its booking
+-- remedy: look up the payment at Stripe; if it succeeded, booking storefront pay {subject} --payment-intent PI
+SELECT i.organization_id, i.booking_id, 'the intent ' || coalesce(i.intent_id, 'without an id') || ' is ' || i.status
+       || ', the payment is ' || coalesce(p.status, 'gone') || ' by ' || coalesce(p.payment_intent, 'no intent')
+       || ', the booking is ' || coalesce(b.status, 'gone')
+  FROM payment_intents i
+  LEFT JOIN bookings b ON b.organization_id = i.organization_id AND b.id = i.booking_id
+  LEFT JOIN payments p ON p.organization_id = i.organization_id AND p.booking_id = i.booking_id
+ WHERE [i] AND (b.id IS NULL OR (i.status IN ('requested', 'open', 'succeeded') AND p.id IS NULL)
+                OR (i.status = 'succeeded' AND (p.status IN ('pending', 'failed') OR b.status = 'pending'
+                                                OR coalesce(p.payment_intent, '') <> coalesce(i.intent_id, '')))
+                OR (i.status = 'requested' AND i.intent_id IS NOT NULL)
+                OR (i.status IN ('open', 'succeeded', 'canceled', 'needs_review')
+                    AND i.expires_at IS NOT NULL AND i.intent_id IS NULL)
+                OR (p.status = 'paid' AND p.payment_intent = i.intent_id AND i.status = 'canceled'))
+
+-- name: intents_of_two_bookings
+-- Select payment intents that pay for another booking than their own.
+-- Cost: one pass over the intents, with a look-up along an index of payments for each.
+-- check: a payment intent pays for its own booking
+-- remedy: look up the payment at Stripe: its metadata has the booking that it was made for
+SELECT i.organization_id, i.booking_id, 'the intent ' || i.intent_id || ' has paid for the booking ' || p.booking_id
+  FROM payment_intents i
+  JOIN payments p ON p.organization_id = i.organization_id AND p.payment_intent = i.intent_id
+ WHERE [i] AND i.intent_id IS NOT NULL AND p.booking_id <> i.booking_id
+
+-- name: overdue_checks
+-- Select payment intents whose check is due since before the limit.
+-- Cost: a partial index holds the intents that are to be checked.
+-- check: a payment is looked up at Stripe when it is due
+-- waits for: worker
+-- remedy: check that a worker is running, and that it reaches Stripe
+SELECT i.organization_id, i.booking_id, 'the intent ' || coalesce(i.intent_id, 'without an id') || ' is ' || i.status
+       || ', to be checked since ' || i.check_at
+  FROM payment_intents i
+ WHERE [i] AND i.check_at IS NOT NULL AND i.check_at < :overdue
+
+-- name: timeline_without_payment
+-- Select timeline entries about a refund or a payment that does not exist.
+-- Cost: one pass over the timeline, with a look-up for each of its entries about money.
+-- check: payments and refunds in the timeline exist
+-- remedy: look up the payment at the gateway, then booking refunds record {subject} --amount A --note TEXT
+SELECT t.organization_id, '' || t.booking_id, 'the timeline says ' || min(t.kind)
+       || ', and the booking has no refund'
+  FROM timeline t
+ WHERE [t] AND t.booking_id IS NOT NULL AND t.kind LIKE 'refund_%'
+   AND NOT EXISTS (SELECT 1 FROM refunds r
+                    WHERE r.organization_id = t.organization_id AND r.booking_id = t.booking_id)
+ GROUP BY t.organization_id, t.booking_id
+UNION ALL
+SELECT t.organization_id, '' || t.booking_id, 'the timeline says ' || t.kind || ', the payment is '
+       || coalesce(p.status, 'gone')
+  FROM timeline t
+  LEFT JOIN payments p ON p.organization_id = t.organization_id AND p.booking_id = t.booking_id
+ WHERE [t] AND t.booking_id IS NOT NULL AND t.kind = 'payment_received'
+   AND (p.id IS NULL OR p.status IN ('pending', 'failed'))
+
+-- name: lost_refunds
+-- Select cancelled bookings without the refund that the policy requires.
+-- Cost: one pass over the payments of cancelled bookings that are paid and have no refund, with a look-up for each
+-- of its timeline entry, policy and departure. Left out are bookings whose policy or start may have changed since,
+-- bookings whose refund staff declined (by the timeline entry), and amounts too small for a refund by the gateway.
+-- check: a paid booking that was cancelled has the refund that the policy requires
+-- remedy: look up at the gateway whether the payment was refunded, since no refund is queued, then booking refunds
+--   record {subject} --amount A --note TEXT
+SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.cancel_reason || '), '
+       || p.amount_minor || ' minor ' || p.currency || ' was paid, and no refund is queued'
+  FROM payments p
+  JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
+  JOIN organizations o ON o.id = p.organization_id
+  LEFT JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
+  LEFT JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
+ WHERE [p] AND p.status IN ('paid', 'unpaid') AND p.amount_minor >= 100 AND b.status = 'cancelled'
+   AND NOT EXISTS (SELECT 1 FROM refunds r
+                    WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id AND r.number = 0)
+   AND (b.cancel_reason = 'abandoned'  -- the payment arrived later, and is refunded in full
+        OR EXISTS (SELECT 1 FROM timeline t
+                    WHERE t.organization_id = b.organization_id AND t.customer_id = b.customer_id
+                      AND t.created_at = b.cancelled_at AND t.booking_id = b.id
+                      AND t.kind = 'booking_cancelled'
+                      AND (t.data LIKE '%"refund":"full"%' OR (t.data LIKE '%"refund":"auto"%'
+                           AND o.updated_at + :skew < b.cancelled_at
+                           AND b.manage_expires_at = coalesce(d.ends_at, d.starts_at
+                               + coalesce(CAST(e.duration_minutes AS BIGINT), 0) * 60000000)
+                           AND (b.cancelled_at <= d.starts_at
+                                - CAST(o.refund_full_until_hours AS BIGINT) * 3600000000
+                                OR p.amount_minor / 100 * o.refund_late_percent >= 100)))))

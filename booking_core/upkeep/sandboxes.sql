@@ -1,4 +1,4 @@
--- The statements of store.py: the clocks of sandboxes, and what is due in one of them.
+-- The statements of sandboxes.py: the clocks of sandboxes, and what is due in one of them.
 
 -- name: due_deliveries
 -- Count the deliveries of an organization that are due or in flight, and the events that wait behind the cursors of its

@@ -1,22 +1,99 @@
-"""The SQL of holds."""
+"""Holds: seats of a departure that are kept for a checkout for some minutes, until it is booked, released or expired.
+
+This module has their rules and their rows. Seats are held in `storefront`, and taken over by `bookings`, since both ask
+the capacity rule.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Text, and_, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
+from booking_core.base.clock import Zone
+from booking_core.base.errors import Conflict, NotFound
 from booking_core.catalogue.departures import SEATS_HELD, hold_is_live
-from booking_core.catalogue.holds.rules import Hold, HoldKey
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, holds
 from booking_core.db.unit_of_work import Update
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.holds import HoldStatus
 from booking_core.models.limits import HOLD_S_MAX
 from booking_core.records.idempotency import has_lock
 
-TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
+HoldKey = tuple[str, str]
+"""The ids of organization and hold."""
+
+_FIELD = "hold_id"
+
+
+class Hold(NamedTuple):
+    """The columns of a hold, in the order of every query."""
+
+    id: str
+    departure_id: str
+    seats: int
+    created_at: int
+    expires_at: int
+    ended_at: int | None
+    booking_id: str | None
+
+
+def is_live(hold: Hold, at: int) -> bool:
+    """Return whether the hold keeps its seats at an instant."""
+    return hold.ended_at is None and hold.expires_at > at
+
+
+def status(hold: Hold, at: int) -> HoldStatus:
+    """Return the status at an instant."""
+    if hold.booking_id is not None:
+        return HoldStatus.BOOKED
+    if hold.ended_at is not None:
+        return HoldStatus.RELEASED
+    return HoldStatus.LIVE if hold.expires_at > at else HoldStatus.EXPIRED
+
+
+def require_usable(hold: Hold | None, departure_id: str, at: int) -> Hold:
+    """Return the hold if a booking of the departure can take it over at an instant.
+
+    Raises:
+        NotFound: the organization has no such hold.
+        Conflict: `hold_of_another_departure`, `hold_booked`, `hold_released` or `hold_expired`.
+    """
+    if hold is None:
+        message = "There is no such hold."
+        raise NotFound(message, details=[ErrorDetail(field=_FIELD, reason="unknown_hold", message=message)])
+    if hold.departure_id != departure_id:
+        raise Conflict("hold_of_another_departure", "The hold is of another departure.", _FIELD)
+    refusals = {
+        HoldStatus.BOOKED: ("hold_booked", "A booking has taken over the hold."),
+        HoldStatus.RELEASED: ("hold_released", "The hold was released."),
+        HoldStatus.EXPIRED: ("hold_expired", "The hold has expired."),
+    }
+    refusal = refusals.get(status(hold, at))
+    if refusal:
+        raise Conflict(*refusal, _FIELD)
+    return hold
+
+
+def present(hold: Hold, zone: Zone, at: int) -> dict[str, Any]:
+    """Present a hold as in the API, at an instant."""
+    return {
+        "id": hold.id,
+        "departure_id": hold.departure_id,
+        "seats": hold.seats,
+        "status": str(status(hold, at)),
+        "created_at": zone.iso(hold.created_at),
+        "expires_at": zone.iso(hold.expires_at),
+        "booking_id": hold.booking_id,
+    }
+
+
+# Rows ---------------------------------------------------------------------------------------------------------------
+
+_TAKE_OVER = Update("take_over_hold", holds, sets=("ended_at", "booking_id"))
 _COLUMNS = tuple(holds.c[name] for name in Hold._fields)
 _AT = bindparam("at", type_=BigInteger)
 _OWNER = bindparam("organization_id", type_=Id)
@@ -35,6 +112,11 @@ def lock(tx: Tx, organization_id: str, hold_id: str) -> Hold | None:
     """Lock a hold until the transaction ends, before its departure, as everywhere."""
     row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
     return Hold._make(row) if row else None
+
+
+def take_over(tx: Tx, organization_id: str, hold_id: str, booking_id: str, *, at: int) -> None:
+    """End a locked hold, whose seats the booking has from now on."""
+    tx.update(_TAKE_OVER, organization_id=organization_id, id=hold_id, booking_id=booking_id, ended_at=at)
 
 
 # The holds that a batch of bookings takes over -------------------------------------------------------------------
