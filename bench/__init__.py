@@ -1,4 +1,4 @@
-"""The service measured beside its floors: the same work with everything taken away that could be taken away.
+"""Measures the service and its floors: minimal code for the same work.
 
-`python -m bench` runs it; README.md says how to read what it prints. Nothing here is imported by the service.
+`python -m bench` runs it; README.md explains the tables. The service imports nothing from here.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench`: measure the entries, print the tables, keep the samples and draw the plot."""
+"""`python -m bench`: measure the entries, print the tables, write the samples and draw the plot."""
 
 import argparse
 import compileall
@@ -22,14 +22,14 @@ PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "web
 
 
 def main() -> None:
-    """Read the options and run; exit 1 when something gave wrong answers or could not be measured."""
+    """Read the options and run; exit 1 if an answer was wrong or an entry could not be measured."""
     options = _options()
     if options.list:
         for entry in ENTRIES:
             floor = getattr(entry, "floor", "")
             print(f"{entry.name:21} {entry.goal:10} {entry.measures}{floor and '  /  '}{floor}")
         return
-    # A terminated bench stops what it started, as an interrupted one does.
+    # A terminated bench stops its processes, like an interrupted one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(stderr=True)
     try:
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
         for entry in chosen:
             try:
                 outcome = _measured(entry, stage, rounds, timing, console)
-            except Exception as error:  # what was measured before it, and what comes after, is worth as much
+            except Exception as error:  # the results of the other entries stay valid
                 console.print_exception()
                 broken.append(f"{entry.name}: {error!s:.200}")
             else:
@@ -71,8 +71,11 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _compile() -> None:
-    """Compile every module to bytecode: where an environment keeps Python from writing any, all that was changed since
-    would be compiled at each start, and the starts are measured."""
+    """Compile every module to bytecode.
+
+    If the environment keeps Python from writing bytecode, each start would compile all changed modules, and the starts
+    are measured.
+    """
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2)
 
@@ -88,8 +91,8 @@ def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: 
 def _chosen(names: list[str], *, quick: bool = False) -> list[Entry]:
     """Return the entries of those names, or for an unknown name the entries that begin with it.
 
-    Without names it returns all but a matrix, which takes half an hour; a quick run also leaves out the curves that are
-    not plotted.
+    Without names it returns all but a matrix, which takes half an hour; a quick run also omits the curves without a
+    plot.
     """
     if not names:
         usual = [entry for entry in ENTRIES if not isinstance(entry, Matrix)]

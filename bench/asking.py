@@ -1,4 +1,4 @@
-"""Single requests outside of any measurement: to set something up, or to see that an answer is right."""
+"""Single requests outside of any measurement, for the setup and for checks of answers."""
 
 import http.client
 import json
@@ -11,12 +11,12 @@ from bench.processes import HOST, Server
 
 
 def answer(server: Server, request: Request) -> Any:
-    """Return the JSON of one response, read outside of any measurement; it must be a 2xx."""
+    """Return the JSON of one response, outside of any measurement; it must be a 2xx."""
     return answers(server, [request])[0]
 
 
 def answers(server: Server, requests: Sequence[Request]) -> list[Any]:
-    """Return the JSON of several responses, one after the other on one connection."""
+    """Return the JSON of several responses, requested one after the other on one connection."""
     connection = http.client.HTTPConnection(HOST, server.port, timeout=30)
     found = []
     for request in requests:

@@ -1,8 +1,8 @@
-"""A server that gives canned bytes to whatever it is asked: the client's cost is measured, and nobody else's.
+"""A server that answers every request with canned bytes, so only the client's cost is measured.
 
-`python -m bench.canned PORT` with a JSON object of paths and bodies in BENCH_CANNED; any other path gets an empty 204,
-and that makes it the sink for webhooks, too. `GET /-/count` tells how many requests have come since it was asked last,
-and when the first and the last did, on the monotonic clock that all processes of a machine share.
+`python -m bench.canned PORT` with a JSON object of paths and bodies in BENCH_CANNED. Any other path gets an empty 204,
+so it is also the sink for webhooks. `GET /-/count` returns the number of requests since the previous count, and the
+times of the first and the last one, on the monotonic clock that all processes of a machine share.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _COUNT = "/-/count"
 
 @contextmanager
 def served(bodies: Mapping[str, str]) -> Iterator[Server]:
-    """Run a canned server in a process of its own."""
+    """Run a canned server in a separate process."""
     port = free_port()
     command = [sys.executable, "-m", "bench.canned", str(port)]
     with serving(command, port=port, env={"BENCH_CANNED": json.dumps(bodies)}) as server:
@@ -31,7 +31,7 @@ def served(bodies: Mapping[str, str]) -> Iterator[Server]:
 
 
 class _Seen:
-    """The requests that came."""
+    """The requests that arrived."""
 
     def __init__(self) -> None:
         self.count = 0

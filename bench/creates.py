@@ -13,12 +13,12 @@ from bench.stage import CLIENTS, DEPARTURES, Stage
 
 CREATED = frozenset({"201"})
 ENDPOINTS = 2
-"""Of each organization, unless said: every booking writes four deliveries."""
+"""For each organization by default: every booking causes four deliveries."""
 ONE_STATEMENT = "one CTE statement, Starlette, psycopg in threads, 1 process"
 
 
 class Creating:
-    """Bookings: ours, the one statement in threads, and as a reference pgbench where it is found."""
+    """Return the sides for bookings: ours, the one statement in threads, and pgbench as a reference if it is found."""
 
     def __init__(
         self, organizations: int, processes: int, endpoints: int = ENDPOINTS, *, clients: int = CLIENTS
@@ -31,7 +31,7 @@ class Creating:
     def __call__(self, stage: Stage, stack: ExitStack) -> list[Side]:
         sides: list[Side] = list(self.served(stage, stack))
         if self._processes > 1:
-            # The floor has one process whatever the service has; this shows what a second gives it.
+            # The floor has one process even if the service has more; this side shows the gain of a second process.
             sides.append(self._floor(stage, stack, f"the same, {self._processes} processes", "book_threads"))
         if program := stage.postgres.pgbench():
             script = floor_sql.book_pgbench(self._organizations, DEPARTURES // self._organizations)
@@ -41,7 +41,7 @@ class Creating:
         return sides
 
     def served(self, stage: Stage, stack: ExitStack) -> list[HttpSide]:
-        """Ours, where the service takes part, and the floor."""
+        """Return our side, if the service takes part, and the floor."""
         ours = []
         if stage.with_service:
             service, shops = stage.shops(self._organizations, self._endpoints)
@@ -58,7 +58,7 @@ class Creating:
 
 
 def _floor_bookings(organizations: int) -> Sequence[Request]:
-    """Return the floors' requests: the service's bodies, with the organization named instead of proved by a key."""
+    """Return the floors' requests: the service's bodies, with the organization's id instead of a key."""
     return [
         Request(
             "POST",

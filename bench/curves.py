@@ -14,7 +14,7 @@ QUICK_CLIENTS = (1, 16, 256)
 
 
 def by_clients(build: Callable[[Stage, ExitStack], Sequence[HttpSide]]) -> Callable[[Stage, ExitStack], Level | None]:
-    """Return the sides of a workload, which stay up, under ever more clients."""
+    """Return the sides of a workload, which stay up, under a growing number of clients."""
 
     def started(stage: Stage, stack: ExitStack) -> Level | None:
         sides = build(stage, stack)

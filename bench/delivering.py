@@ -1,4 +1,4 @@
-"""Deliveries: one worker between PostgreSQL and a local sink, beside bare loops of clients."""
+"""Deliveries: one worker between PostgreSQL and a local sink, compared with bare loops of clients."""
 
 import json
 import os
@@ -25,16 +25,16 @@ from bench.stage import Stage
 
 ORGANIZATIONS = 2
 ENDPOINTS = 10
-"""Of each organization. A booking makes two deliveries to each of them."""
+"""For each organization. A booking causes two deliveries to each endpoint."""
 PER_BOOKING = 2 * ENDPOINTS
 IN_FLIGHT = 256
-"""As many as the worker has slots."""
+"""The number of the worker's slots."""
 PER_SECOND = 3_000
-"""For so many deliveries a run makes the events, for each second that it may last."""
+"""The number of deliveries per second of the maximal duration; a run creates events for them."""
 GIVE_UP_S = 180.0
 LOOK_AGAIN_S = 0.02
 RUNS = "the worker runs"
-"""The worker's log says so."""
+"""The text in the worker's log."""
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
@@ -90,10 +90,9 @@ def _wait_for(happened: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSide:
-    """A worker that is stopped while bookings are made, and continued to deliver their events.
+    """A worker that is stopped while bookings are created, and continued to deliver their events.
 
-    The time goes from the first request that the sink saw until nothing is queued any more: what is sent must also be
-    recorded.
+    The time is from the first request at the sink until nothing is queued, because results must also be recorded.
     """
 
     name: str
@@ -131,7 +130,7 @@ class WorkerSide:
 
 
 def _without_mails(requests: Sequence[Request]) -> list[Request]:
-    """Bookings with no work but their deliveries: the worker would write and file their mails meanwhile."""
+    """Return the requests without mails, which the worker would otherwise write and file during the deliveries."""
     silent = {"send_confirmation_email": False, "notify_staff": False}
     return [replace(each, body=json.dumps(json.loads(each.body or "{}") | silent)) for each in requests]
 
@@ -141,7 +140,7 @@ def _bookings(timing: Timing) -> int:
 
 
 def _is_queued(connection: "psycopg.Connection[Any]") -> bool:
-    """Return whether a delivery is queued or in flight, or an event is not even a delivery yet."""
+    """Return whether a delivery is queued or in flight, or an event has no delivery yet."""
     row = connection.execute(_QUEUED).fetchone()
     return bool(row and row[0])
 
@@ -153,12 +152,12 @@ SELECT EXISTS (SELECT FROM webhook_leases)
                  JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
                   AND v.sequence > c.served_sequence)
     OR EXISTS (SELECT FROM deliveries WHERE status = 'queued')"""
-"""The cheap questions first: while leases are there, the rows of all deliveries are not read for it."""
+"""Cheap queries first: while there are leases, the rows of all deliveries are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSide:
-    """A client without a worker around it. Its own CPU stands in the client column."""
+    """A client without a worker. Its CPU is shown in the client column."""
 
     name: str
     client: str
@@ -175,7 +174,7 @@ class LoopSide:
 
 
 def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
-    """Return a run without latencies: its measure is the time until all of it was done."""
+    """Return a run without latencies: its measure is the time until all work was done."""
     return Result(
         throughput=rate,
         p50_ms=0.0,

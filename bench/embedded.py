@@ -1,4 +1,4 @@
-"""Booking on SQLite, beside the rows of a booking written with the standard library's sqlite3."""
+"""Booking on SQLite, compared with writing the rows of a booking with the standard library's sqlite3."""
 
 import json
 import sqlite3
@@ -23,7 +23,7 @@ DEPARTURES = 256
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
-    """Return the service on one file, and the floor on a copy of it, taken when every guest had booked once."""
+    """Return the service on one file, and the floor on a copy of it, made after every guest had booked once."""
     if not stage.with_service:
         return []
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sqlite-")))
@@ -79,13 +79,13 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _tables(database: sqlite3.Connection) -> list[str]:
-    """Parents before children: in the order in which they were made."""
+    """Return the tables in the order of their creation, parents before children."""
     named = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
     return [name for (name,) in database.execute(named)]
 
 
 def _new_rows(database: sqlite3.Connection, table: str) -> list[dict[str, object]]:
-    """Return the rows whose primary key was not there before."""
+    """Return the rows whose primary key is new."""
     columns = database.execute(f"PRAGMA table_info({table})").fetchall()
     key = ", ".join(row[1] for row in columns if row[5])
     found = database.execute(f"SELECT * FROM {table} WHERE ({key}) NOT IN (SELECT {key} FROM before.{table})")

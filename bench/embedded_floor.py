@@ -1,8 +1,8 @@
-"""The floor of booking on SQLite: the rows that a booking of the service writes, by the standard library's sqlite3.
+"""The floor of booking on SQLite: the rows of a booking of the service, written with the standard library's sqlite3.
 
-The pattern is a real booking's: every row that it added, in the service's own tables with all their indexes, keys and
-checks. For each request the ids, the numbers and the departure in it are replaced, and it is written as it is. One
-thread writes, and commits what waits together, as far as BENCH_BATCH allows, with WAL and synchronous=FULL.
+The pattern is a real booking: every row that it added, in the service's tables with all their indexes, keys and checks.
+For each request, the ids, the numbers and the departure in it are replaced, and the rows are written. One thread
+writes, and commits waiting bookings together, up to BENCH_BATCH, with WAL and synchronous=FULL.
 """
 
 import asyncio
@@ -24,28 +24,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 NUMBERED = {"booking_number": 1, "sequence": 2, "event_sequence": 2}
-"""Columns that hold dense numbers, and how many of them a booking takes."""
+"""Columns with dense numbers, and the step for one booking."""
 LONG = 200
-"""A text that is longer is not searched for ids: nothing unique is so long."""
+"""Longer texts are not searched for ids: no unique value is so long."""
 
 Waiting = tuple[str, "asyncio.Future[None]"]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The statement for one row of the pattern, and how its values are made for a request."""
+    """The statement for one row of the pattern, and the functions that make its values for a request."""
 
     statement: str
     values: list[Any]
     tokens: list[tuple[int, str]]
-    """The place of a value that holds a token of the pattern."""
+    """The place of a value that contains a token of the pattern."""
     numbers: list[tuple[int, int]]
-    """The place of a value that is a number, and the step by which a booking raises it."""
+    """The place of a value that is a number, and its step for one booking."""
     departures: list[int]
 
 
 class Pattern:
-    """A booking's rows, to be written again and again."""
+    """A booking's rows, to be written repeatedly."""
 
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text())
@@ -66,7 +66,7 @@ class Pattern:
         )
 
     def rows(self, bookings: Sequence[tuple[int, str]]) -> list[list[list[Any]]]:
-        """Return for each table of the pattern the values of these bookings: each with its number and its departure."""
+        """Return for each table of the pattern the values of these bookings, each with its number and its departure."""
         fresh = [{token: _like(token) for token in self._tokens} for _ in bookings]
         return [
             [_filled(table, number, departure, ids) for (number, departure), ids in zip(bookings, fresh, strict=True)]
@@ -94,7 +94,7 @@ def _like(token: str) -> str:
 
 
 class Writer:
-    """The one thread that writes."""
+    """The single writing thread."""
 
     def __init__(self, path: str, pattern: Pattern, batch: int, loop: asyncio.AbstractEventLoop) -> None:
         self._path = path
@@ -142,7 +142,7 @@ def _resolve(futures: Sequence["asyncio.Future[None]"]) -> None:
 
 
 def book() -> Starlette:
-    """Create the application. Its response is the pattern's: a floor is not asked for its rows."""
+    """Create the application. Its response is the pattern's: a floor does not read its rows."""
     pattern = Pattern(Path(os.environ["BENCH_PATTERN"]))
     writers: list[Writer] = []
 

@@ -1,4 +1,4 @@
-"""The feed: 50 followers at its tail while bookings commit at a given pace, and what each takes from the other."""
+"""The feed: 50 followers at its end while bookings commit at a given rate, and the effect of each on the other."""
 
 import asyncio
 import json
@@ -28,9 +28,9 @@ WRITERS = 32
 POLL_S = 0.2
 """The pause of a follower that has read everything, in seconds."""
 LONGER = 2.0
-"""Than a run under load: a follower needs a while to be at the tail."""
+"""The factor to the length of a run under load: a follower needs some time to reach the end."""
 TAIL_S = 2.0
-"""After the last booking, for the followers to hear of it."""
+"""Seconds after the last booking for the followers to read it."""
 DEPARTURES = 64
 GIVE_UP_S = 120.0
 
@@ -48,7 +48,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The result of that process. A lag is from the booking's response to its event at one follower."""
+    """The result of that process. A lag is the time from a booking's response to its event at one follower."""
 
     bookings: int
     refused: int
@@ -58,9 +58,9 @@ class Seen:
     lag_p50_ms: float
     lag_p99_ms: float
     missed: int
-    """Events of bookings that a follower did not get, over all followers."""
+    """Missing events of bookings, over all followers."""
     busy: float
-    """The share of a core that the process itself used."""
+    """The share of a core that the process used."""
 
 
 def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
@@ -74,7 +74,7 @@ def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
     def run(followers: int, seconds: float) -> Seen:
         return drive(Crowd(server.port, key, shop.departures, followers, seconds))
 
-    run(1, 0.5)  # everything loaded once
+    run(1, 0.5)  # everything is loaded once
 
     def take(timing: Timing) -> Reading:
         seconds = timing.duration_s * LONGER
@@ -99,7 +99,7 @@ def _read(alone: Seen, followed: Seen) -> Reading:
 
 
 def drive(wanted: Crowd) -> Seen:
-    """Run the crowd in a process of its own."""
+    """Run the crowd in a separate process."""
     child = subprocess.run(
         [sys.executable, "-m", "bench.feed"],
         cwd=ROOT,
@@ -127,7 +127,7 @@ class _Day:
     latencies: list[float] = field(default_factory=list)
     refused: int = 0
     seen_by: list[dict[str, float]] = field(default_factory=list)
-    """For each follower, when it saw each booking's event."""
+    """For each follower, the time when it got each booking's event."""
 
     @property
     def ends(self) -> float:
@@ -229,7 +229,7 @@ def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
 
 
 def main() -> None:
-    """Read the crowd from stdin, write what was seen to stdout."""
+    """Read the crowd from stdin, and write the result to stdout."""
     import uvloop
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

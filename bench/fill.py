@@ -1,8 +1,8 @@
 """Fills an organization with rows: a million bookings, 100,000 departures and two million events in minutes.
 
-`python -m bench.fill --database-url URL --org SLUG --bookings 1000000 --departures 100000`, with a progress bar, into
-a database at this release's schema (`booking db upgrade`) that is PostgreSQL (by COPY) or SQLite. The organization is
-made when there is none of that name; one that has bookings already is refused. What is written stands in `filling`.
+`python -m bench.fill --database-url URL --org SLUG --bookings 1000000 --departures 100000`, with a progress bar, into a
+database at this release's schema (`booking db upgrade`) that is PostgreSQL (by COPY) or SQLite. The organization is
+created if it does not exist; an organization with bookings is refused. `filling` describes the rows.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BATCH = 5_000
 """Rows between two steps of the progress bar, and in one statement of SQLite."""
 
 Wrote = Callable[[str, int], None]
-"""Called with the number of rows of a table that were written."""
+"""Called with the number of written rows of a table."""
 
 _ORGANIZATION = """
 INSERT INTO organizations (id, slug, name, timezone, default_currency, created_at, updated_at)
@@ -40,7 +40,7 @@ SET last_booking_number = excluded.last_booking_number, last_event_sequence = ex
 
 
 class Sink(Protocol):
-    """A database that takes rows; everything is committed when its block ends."""
+    """A database for rows; everything is committed at the end of its block."""
 
     def run(self, sql: str, *arguments: Any) -> list[Any]:
         """Run a statement, with {0} for each argument."""
@@ -49,12 +49,12 @@ class Sink(Protocol):
     def take(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], wrote: Wrote) -> None: ...
 
     def settle(self) -> None:
-        """Lets the planner know what is there."""
+        """Update the planner's statistics."""
         ...
 
 
 def create(url: str, slug: str) -> None:
-    """Make the service's tables from their definition, and an empty organization, without the service."""
+    """Create the service's tables from their definition, and an empty organization, without the service."""
     from sqlalchemy import create_engine
 
     from booking_core.db.tables import metadata
@@ -87,7 +87,7 @@ def count(url: str, table: str) -> int:
 
 
 def created_at(url: str, slug: str, booking_id: str) -> int:
-    """Return the created_at of a booking, in microseconds, by which the lists are ordered."""
+    """Return the created_at of a booking, in microseconds, the sort key of the lists."""
     with _sink(url) as sink:
         (row,) = sink.run(
             "SELECT b.created_at FROM bookings b JOIN organizations o ON o.id = b.organization_id"
@@ -173,11 +173,11 @@ def _batches(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
         yield batch
 
 
-# By hand ---------------------------------------------------------------------------------------------------------
+# Command line ----------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Fill as the options say, and show how far it is."""
+    """Fill as the options say, and show the progress."""
     options = _options()
     amounts = Amounts(options.bookings, options.departures, options.events)
     columns = [TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]

@@ -1,8 +1,8 @@
 """The rows of a filled organization, table by table, as tuples in the order of `COLUMNS`.
 
-They are what bookings by staff, who suppressed the mails, would have written where a list or the feed shows it:
-experiences, departures with their seats, customers, bookings with dense numbers, and two events for each booking with
-dense sequences. What no list shows is left out (the timeline, deliveries), so the organization is for reading.
+They are the rows of bookings by staff who suppressed the mails, as far as a list or the feed shows them: experiences,
+departures with their seats, customers, bookings with dense numbers, and two events for each booking with dense
+sequences. Rows that no list shows are omitted (the timeline, deliveries), so the organization is for reading only.
 """
 
 import json
@@ -19,7 +19,7 @@ EXPERIENCES = 25
 DEPARTURES = 5_000
 FIRST_DAY = date(2031, 6, 1)
 DAYS = 92
-"""The departures lie in this many days from the first on, however many they are."""
+"""The departures are in this number of days from the first on, for any number of departures."""
 BOOKINGS_PER_CUSTOMER = 10
 SEATS_LEFT = 12
 API_VERSION = "2026-09-09"
@@ -50,12 +50,15 @@ COLUMNS = {
     "timeline": ("organization_id customer_id created_at id booking_id kind data").split(),
     "events": ("organization_id sequence id type resource_type resource_id occurrence body created_at").split(),
 }
-"""In the order in which they have to be written."""
+"""In the order of writing."""
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """The number of rows of each kind. Without a number of events there are two for each booking; 0 means none."""
+    """The number of rows of each kind.
+
+    Without a number of events, each booking has two; 0 means none.
+    """
 
     bookings: int
     departures: int = DEPARTURES
@@ -63,7 +66,7 @@ class Amounts:
 
     @property
     def event_count(self) -> int:
-        """Events in all: at most two for each booking, the last bookings first to go without."""
+        """All events: at most two for each booking; with fewer, the last bookings have none."""
         return 2 * self.bookings if self.events is None else min(self.events, 2 * self.bookings)
 
     @property
@@ -78,13 +81,13 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one organization. Ids are made from `seed`, so that one table can name another's without memory."""
+    """The rows of one organization. Ids are derived from `seed`, so tables can refer to each other without memory."""
 
     organization_id: str
     amounts: Amounts
     seed: bytes = field(default_factory=lambda: os.urandom(5))
     until_s: int = field(default_factory=lambda: int(time.time()))
-    """The last booking was made then, the one before it a second earlier, and so on."""
+    """The creation of the last booking; each earlier booking was created a second before the next one."""
 
     def of(self, table: str) -> Iterator[tuple[Any, ...]]:
         made: dict[str, Iterator[tuple[Any, ...]]] = {
@@ -191,7 +194,7 @@ class Rows:
             )
 
     def shown(self, n: int) -> str:
-        """Return the booking as JSON. It is put together by hand, since millions are written."""
+        """Return the booking as JSON. It is built by hand, since there are millions."""
         departure, customer = self._of_booking(n)
         at, experience = _iso(self._made_s(n)), 1 + departure % EXPERIENCES
         starts_s = self._starts_s(departure)

@@ -1,8 +1,9 @@
-"""The floors' SQL, as short as the answer allows, with the rows' way into JSON. The statements are in `floor_sql.sql`.
+"""The floors' SQL, as short as the answer allows, and the conversion of rows to JSON. The statements are in
+`floor_sql.sql`.
 
-There are two kinds. The reads run against the service's own tables, with the statement one would write by hand, and
-give the same JSON as the service (the bench compares the two answers before it measures). The booking runs against a
-minimal schema of its own, and is one statement: it is what PostgreSQL can do, not what the service could do.
+There are two kinds. The reads run on the service's tables, with a hand-written statement, and give the same JSON as the
+service (the bench compares the two answers before it measures). The booking runs on a separate minimal schema, and is
+one statement: it shows the limit of PostgreSQL, not a possible service.
 """
 
 import time
@@ -83,13 +84,13 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A list as one would write it by hand: the statement, and what a row becomes."""
+    """A hand-written list: the statement, and the function that presents a row."""
 
     sql: str
     item: Callable[[Row, ZoneInfo], dict[str, Any]]
 
     def page(self, rows: Sequence[Row], zone: str, limit: int | None = None) -> bytes:
-        """Return the page as JSON. The cursor, which only the service can sign, is left out."""
+        """Return the page as JSON. The cursor is omitted, since only the service can sign it."""
         where = _zone(zone)
         shown = rows if limit is None else rows[:limit]
         data = [self.item(row, where) for row in shown]
@@ -101,8 +102,10 @@ _zone = lru_cache(ZoneInfo)
 
 @lru_cache(100_000)
 def _at(microseconds: int, zone: ZoneInfo) -> str:
-    """Return the instant with the zone's offset. It is cached: the same page is requested again and again, and the
-    service's cost of calendars must not be hidden behind a slow floor."""
+    """Return the instant with the zone's offset.
+
+    It is cached because the same page is requested repeatedly: a slow floor would hide the service's cost of calendars.
+    """
     return datetime.fromtimestamp(microseconds // 1_000_000, zone).isoformat()
 
 
@@ -144,7 +147,7 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "experience": {"id": experience, "title": title, "slug": slug},
         "departure": {"id": departure, "starts_at": _at(starts, zone), "ends_at": _at(ends, zone)},
         "customer": {"name": name, "email": email, "phone": phone},
-        # Stored as the JSON that is answered: it goes through as it is.
+        # Stored as the JSON of the answer, and passed on unchanged.
         "guests": orjson.Fragment(guests),
         "add_ons": orjson.Fragment(add_ons),
         "totals": {
@@ -170,14 +173,15 @@ BOOKINGS = Read(_BOOKINGS.substitute(below=""), _booking)
 BOOKINGS_BEFORE = Read(
     _BOOKINGS.substitute(below="AND (b.created_at, b.id) < (%(before)s::bigint, %(id)s::uuid)"), _booking
 )
-"""The page below a booking, which is named by what the lists are ordered by."""
+"""Return the page after a booking, which is named by the sort key of the lists."""
 
 
 @lru_cache(10_000)
 def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | None, currency: str) -> list[Any]:
-    """Return the tiers at a departure's prices: its own, else the tier's. Without tiers there is the standard one.
+    """Return the tiers at a departure's prices: the departure's own price, otherwise the tier's.
 
-    Cached, as the service caches it: departures of an experience mostly share their prices.
+    Without tiers there is the standard tier. It is cached, as in the service: departures of an experience mostly share
+    their prices.
     """
     amounts = orjson.loads(prices) if prices else {}
     configured = orjson.loads(tiers)
@@ -196,7 +200,7 @@ def _tiers(tiers: str, price_from: int | None, own: int | None, prices: str | No
 
 
 def _lowest(offered: list[Any]) -> Any:
-    """Return the lowest price above zero; zero when every tier is free."""
+    """Return the lowest price above zero; zero if every tier is free."""
     prices = [tier["price"] for tier in offered]
     return min((each for each in prices if each["amount_minor"]), key=_amount, default=prices[0] if prices else None)
 

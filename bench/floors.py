@@ -1,7 +1,7 @@
-"""The floors: the least code in Python that gives the same answer. Each is an ASGI app for uvicorn's `--factory`.
+"""The floors: the least Python code that gives the same answer. Each is an ASGI app for uvicorn's `--factory`.
 
-They leave out what makes a service a service (README.md lists it) and keep what no design can avoid: HTTP, the SQL,
-JSON. They run as the service runs: uvicorn with uvloop and httptools, access log off, threads for a blocking driver.
+They omit most of a service (README.md lists the omissions) and keep the work that no design can avoid: HTTP, the SQL,
+JSON. They run like the service: uvicorn with uvloop and httptools, access log off, threads for a blocking driver.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from bench.processes import HOST, Server, free_port, serving
 
 READERS = 2
 WRITERS = 8
-"""Connections, and threads, of a floor process: those that gave most on two cores. A read is bound by the interpreter
-lock, and more threads only fight for it; a booking waits for the disk."""
+"""Connections, and threads, of a floor process: the fastest numbers on two cores. The interpreter lock limits reads,
+and more threads only compete for it; a booking waits for the disk."""
 
 
 def serve(
@@ -59,7 +59,7 @@ class Threads:
 
     def _connect(self) -> None:
         connection = psycopg.connect(os.environ["BENCH_DATABASE_URL"], autocommit=True, prepare_threshold=0)
-        # An id is answered as text; a UUID object in between would be made and thrown away.
+        # The answer has ids as text, so no UUID objects are made.
         connection.adapters.register_loader("uuid", TextLoader)
         self._own.connection = connection
 
@@ -114,7 +114,7 @@ def reads() -> Starlette:
 
 
 def book_threads() -> Starlette:
-    """Create the application of the one-statement booking, bare psycopg in threads."""
+    """Create the application of the one-statement booking: bare psycopg in threads."""
     threads, statement = Threads(WRITERS), floor_sql.book_psycopg()
 
     async def book(request: Request) -> Response:
@@ -130,11 +130,11 @@ def book_threads() -> Starlette:
 
 
 _NUMBER = 987_654_321_012_345
-"""Stands in a rendered booking where the database puts the number it has only then."""
+"""The placeholder in a rendered booking for the number that the database assigns."""
 
 
 def _booking(body: bytes, headers: Any) -> dict[str, Any]:
-    """Return the statement's arguments for one request. Nothing is checked and nothing is priced."""
+    """Return the statement's arguments for one request. Nothing is checked or priced."""
     wanted = orjson.loads(body)
     booking, seats, customer = _new_id(), wanted["guests"][0]["count"], wanted["customer"]
     price, total = {"amount_minor": 89000, "currency": "NOK"}, {"amount_minor": 89000 * seats, "currency": "NOK"}
@@ -181,7 +181,7 @@ def _booking(body: bytes, headers: Any) -> dict[str, Any]:
 
 
 def _new_id() -> str:
-    """Return a UUID that begins with the time, so that rows written together lie together in the indexes."""
+    """Return a UUID that begins with the time, so rows that are written together are close together in the indexes."""
     random = os.urandom(10).hex()
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[4:7]}-{random[7:19]}"

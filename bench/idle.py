@@ -12,9 +12,9 @@ from bench.processes import cpu_s, descendants
 from bench.stage import FILLED, Stage
 
 SETTLE_S = 3.0
-"""After the start, and after the one request that has everything loaded that a request loads."""
+"""Seconds after the start and a first request, which loads everything."""
 WATCHED = 5
-"""The length of the watch, as a multiple of a run under load."""
+"""The length of the measurement, as a multiple of a run under load."""
 
 
 def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:

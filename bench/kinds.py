@@ -1,9 +1,9 @@
-"""The five kinds of entries: what is said of one, how it is measured, and what comes of it.
+"""The five kinds of entries: their descriptions, their measurement and their results.
 
-A `Workload` is a rate under load, and wants to be at least so much of its floor. A `Cost` is a time, and wants to be at
-most so many times its floor. A `Promise` is a figure with a limit of its own, whatever the machine. A `Curve` is
-a rate and its latencies at growing levels, of clients for instance, and wants nothing. A `Matrix` is a table of ratios,
-each with the same limit on one database.
+A `Workload` is a rate under load, with a minimal ratio to its floor. A `Cost` is a time, with a maximal ratio to its
+floor. A `Promise` is a figure with an absolute limit, for any machine. A `Curve` is a rate and its latencies at growing
+levels, such as numbers of clients, without an aim. A `Matrix` is a table of ratios, each with the same limit on one
+database.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Sides that are loaded in turn: ours, the floor, then references. `aim` is the least ratio of ours to the floor.
+    """Sides that are loaded one after the other: ours, the floor, then references. `aim` is the minimal ratio of ours
+    to the floor.
 
-    `build` starts the sides in the stack; it gives none when the entry cannot be measured as the run is set up.
+    `build` starts the sides in the stack; it returns none if the entry cannot be measured in this run.
     """
 
     name: str
@@ -46,9 +47,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Contenders measured in turn: ours, the floor, then references. `at_most` is how many times the floor ours may be.
+    """Contenders that are measured one after the other: ours, the floor, then references. `at_most` is the maximal
+    ratio of ours to the floor.
 
-    `times` is how often each is taken in one round: what is short is taken more often.
+    `times` is the number of takes in one round: short takes are repeated.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a promise gives, and the limit it has, if any."""
+    """A number of a promise, with its limit, if any."""
 
     name: str
     unit: str
@@ -94,7 +96,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Figures with limits. `build` gives what takes one reading."""
+    """Figures with limits. `build` returns the function that takes one reading."""
 
     name: str
     measures: str
@@ -107,12 +109,12 @@ class Promise:
 
 
 Level = Callable[[int, ExitStack], Sequence[Side]]
-"""Gives the sides at one level of a curve; what it starts for that level alone goes into the stack."""
+"""Returns the sides at one level of a curve; resources of that level only are entered in the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Sides that are loaded at growing levels of something. A quick run takes the `quick` ones."""
+    """Sides that are loaded at growing levels. A quick run uses the `quick` levels."""
 
     name: str
     measures: str
@@ -131,7 +133,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A cell of a matrix: how many times as long something took as it does otherwise, and both times."""
+    """A cell of a matrix: the ratio of a disturbed time to its reference, and the times."""
 
     value: float
     quiet_ms: float
@@ -150,7 +152,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """The rows of a matrix: for each side their names, and the function that measures one."""
+    """The rows of a matrix: for each side their names, and the function that measures one row."""
 
     sides: dict[str, Sequence[str]]
     take: Callable[[str, str], Row]
@@ -160,7 +162,7 @@ class Takes:
 class Matrix:
     """Rows and columns of ratios for each side; `at_most` is the limit of each side's ratios.
 
-    It takes long, so it is left out unless it is named.
+    It takes long, so it only runs when it is named.
     """
 
     name: str
@@ -177,12 +179,12 @@ class Matrix:
 Entry = Workload | Cost | Promise | Curve | Matrix
 
 
-# What comes of them ----------------------------------------------------------------------------------------------
+# Results ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """A workload measured: the samples of its sides, ours first where the service took part."""
+    """The result of a workload: the samples of its sides, ours first if the service took part."""
 
     entry: Workload
     samples: Samples
@@ -192,7 +194,7 @@ class Rated:
 
     @property
     def ratio(self) -> Spread | None:
-        """Ours to the floor; none when only floors ran."""
+        """Return the ratio of ours to the floor; None if only floors ran."""
         if not self.with_service:
             return None
         ours, floor, *_ = self.samples.values()
@@ -201,7 +203,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Costed:
-    """A cost measured: what was taken of each contender, ours first."""
+    """The result of a cost: the takes of each contender, ours first."""
 
     entry: Cost
     taken: dict[str, list[float]]
@@ -210,14 +212,14 @@ class Costed:
 
     @property
     def ratio(self) -> Spread:
-        """Ours to the floor, take by take."""
+        """Return the ratio of ours to the floor, take by take."""
         ours, floor, *_ = self.taken.values()
         return Spread.of([a / b for a, b in zip(ours, floor, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A promise read: its figures over the rounds."""
+    """The result of a promise: its figures over the rounds."""
 
     entry: Promise
     readings: dict[str, list[float]]
@@ -227,7 +229,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Curved:
-    """A curve measured: for each of its levels the samples of its sides."""
+    """The result of a curve: for each of its levels the samples of its sides."""
 
     entry: Curve
     levels: dict[int, Samples]
@@ -235,7 +237,7 @@ class Curved:
     doubts: list[str]
 
     def ratio(self, level: int) -> Spread | None:
-        """Return the ratio of the first side to its reference at a level; None if it has none."""
+        """Return the ratio of the first side to its reference at a level; None if it has no reference."""
         if not self.entry.has_reference:
             return None
         ours, reference, *_ = self.levels[level].values()
@@ -244,7 +246,7 @@ class Curved:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A matrix measured: its rows for each side."""
+    """The result of a matrix: its rows for each side."""
 
     entry: Matrix
     sides: dict[str, list[Row]]
@@ -252,7 +254,7 @@ class Mapped:
     doubts: list[str]
 
     def is_met(self, side: str, row: Row) -> bool:
-        """Return whether every cell of a row is within its limit, and nothing else was wrong."""
+        """Return whether every cell of a row is within its limit, and the row has no failure."""
         return not row.failures and all(cell.value <= self.entry.at_most[side] for cell in row.cells.values())
 
 
@@ -260,7 +262,7 @@ Outcome = Rated | Costed | Kept | Curved | Mapped
 
 
 def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Progress) -> Outcome | None:
-    """Start what the entry needs, measure it, stop it; none when it cannot be measured as the run is set up."""
+    """Start the sides of the entry, measure it, and stop them; return None if it cannot be measured in this run."""
     with ExitStack() as stack:
         match entry:
             case Workload():
@@ -291,7 +293,7 @@ def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, progress: 
     if len(contenders) < 2:
         return None
     for contender in contenders:
-        contender.take()  # what is read for the first time comes from the disk, or has to be compiled
+        contender.take()  # the first read comes from the disk, or needs a compilation
     taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     times = rounds * (1 if stage.quick else entry.times)
     neighbours = measure.Neighbours()
@@ -355,7 +357,7 @@ def _mapped(entry: Matrix, stage: Stage, stack: ExitStack, progress: Progress) -
 
 
 def _row(takes: Takes, side: str, name: str) -> Row:
-    """Return a row; one that could not be measured says why, and costs none of the others."""
+    """Return a row; if it could not be measured, it has the reason, and the other rows are measured."""
     try:
         return takes.take(side, name)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Listing with the SDK, beside bare httpx, against canned answers.
+"""Listing with the SDK, compared with bare httpx, with canned answers.
 
-Each side requests 25 objects over one kept connection and reads a field of the last. The bytes come from a server
-that does nothing else, so that what is compared is the client's own work; the way there and back is in all of them.
+Each side requests 25 objects over one kept connection and reads a field of the last. A minimal server sends the bytes,
+so the difference is the client's work; all sides include the round trip.
 """
 
 import json
@@ -22,7 +22,7 @@ API_KEY = f"svc_{'0' * 40}"
 
 
 def _bookings() -> str:
-    """Return a page of bookings, as the service responds."""
+    """Return a page of bookings, like the service's response."""
     rows = Rows(
         "00000000-0000-4000-8000-000000000001", Amounts(COUNT, departures=5), seed=b"bench", until_s=1_800_000_000
     )

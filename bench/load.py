@@ -1,13 +1,13 @@
-"""The load client: keep-alive connections that send pre-rendered requests and count what comes back.
+"""The load client: keep-alive connections that send pre-rendered requests and count the answers.
 
-It runs in a process of its own (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
-raw `asyncio.Protocol`: no HTTP library, no header parsing beyond status and Content-Length. It is the only client the
-bench has, for reads as for writes, so that no ratio compares two clients. It reports its own CPU time; a client that
-nears one full core is the bottleneck, and the report says so.
+It runs in a separate process (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
+raw `asyncio.Protocol`: no HTTP library, and no parsing of headers except status and Content-Length. It is the only
+client of the bench, for reads and writes, so no ratio compares two clients. It reports its CPU time; if it uses nearly
+one full core, it is the bottleneck, and the report says so.
 
-The loop is closed: each connection sends its next request when the answer has arrived. Under saturation the latencies
-are therefore those of N patient clients, not those of an arrival rate. A plan with a rate has an open loop: requests
-are sent at that rate, whether or not the ones before are answered, each on a connection that is free.
+The load is a closed loop: each connection sends its next request after the previous answer. So under saturation, the
+latencies are for N waiting clients, and not for an arrival rate. A plan with a rate is an open loop: requests are sent
+at that rate, without waiting for answers, each on a free connection.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from typing import cast
 from bench.processes import HOST, ROOT
 
 FRESH = "{fresh}"
-"""Stands in a header value or a body for 32 hexadecimal digits that are new in each request."""
+"""A placeholder in a header value or a body for 32 hexadecimal digits that are new in each request."""
 
 MAX_REQUESTS = 200_000
 DRAIN_S = 15.0
-"""How long requests already sent when the time is up may take before they are given up and counted."""
+"""The seconds that requests in flight at the end of the time may take before they are given up and counted."""
 
 _TICK_S = 0.002
-"""The pause between two looks at how many requests of an open loop are due."""
+"""The pause between two checks for due requests of an open loop."""
 
 RequestFactory = Callable[[], bytes]
 
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The requests to send, the number of clients and the duration. `max_requests` bounds it whatever the time."""
+    """The requests to send, the number of clients and the duration. `max_requests` is a limit in any case."""
 
     port: int
     requests: Sequence[Request]
@@ -62,19 +62,19 @@ class Plan:
     duration_s: float = 4.0
     max_requests: int = MAX_REQUESTS
     rate: float = 0.0
-    """Requests a second of an open loop; 0 for a closed one."""
+    """Requests a second of an open loop; 0 for a closed loop."""
     counted: str = ""
-    """The status whose answers are measured; all are by default."""
+    """The status whose answers are measured; all by default."""
     by_key: bool = False
-    """Each connection sends requests of one key only, as a client does. By default it sends any, as a proxy does that
-    keeps connections for all its clients."""
+    """Each connection sends requests of one key only, like a client. By default it sends any, like a proxy that shares
+    its connections among clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a plan.
 
-    Rates and latencies are of the measured window; counts are of the whole run, warm-up included.
+    Rates and latencies are of the measured window; counts are of the whole run, including the warm-up.
     """
 
     throughput: float
@@ -91,7 +91,7 @@ class Result:
 
 
 def render(request: Request, port: int) -> bytes:
-    """The request as bytes, the FRESH marks still in it (they count as the 32 digits they become)."""
+    """The request as bytes, still with the FRESH marks (they count as the 32 digits that replace them)."""
     head = [f"{request.method} {request.path} HTTP/1.1", f"Host: {HOST}:{port}"]
     head += [f"{name}: {value}" for name, value in request.headers.items()]
     body = (request.body or "").encode()
@@ -102,7 +102,8 @@ def render(request: Request, port: int) -> bytes:
 
 
 def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
-    """A function that gives the next request's bytes: the plan's requests in a fixed shuffled order, for ever."""
+    """Return a function that yields the next request's bytes: the plan's requests in a fixed shuffled order,
+    endlessly."""
     rendered = [render(request, port).split(FRESH.encode()) for request in requests]
     random.Random(1).shuffle(rendered)
     if all(len(parts) == 1 for parts in rendered):
@@ -116,7 +117,7 @@ def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
 
 
 def factories_by_key(requests: Sequence[Request], port: int) -> list[RequestFactory]:
-    """A function for the requests of each API key."""
+    """Return a function for the requests of each API key."""
     of_key: dict[str, list[Request]] = {}
     for request in requests:
         of_key.setdefault(request.headers["Authorization"], []).append(request)
@@ -124,7 +125,7 @@ def factories_by_key(requests: Sequence[Request], port: int) -> list[RequestFact
 
 
 class _Run:
-    """The state the connections share: the clock, the samples, how many requests may still go out."""
+    """The shared state of the connections: the clock, the samples, the number of requests that may still be sent."""
 
     __slots__ = ("counted", "end", "free", "latencies", "left", "received", "start", "statuses")
 
@@ -141,7 +142,7 @@ class _Run:
 
 
 class _Connection(asyncio.Protocol):
-    """A client: one request in flight, the next one when its answer is complete."""
+    """A client: it has one request in flight, and sends the next one when its answer is complete."""
 
     __slots__ = ("done", "expected", "factory", "head", "received", "run", "sent_at", "transport")
 
@@ -182,7 +183,7 @@ class _Connection(asyncio.Protocol):
             if end < 0:
                 return
             self.expected = end + 4 + _content_length(self.head[:end])
-        # From here on bytes are only counted: gluing a large answer together would be paid by the server's processor.
+        # From here on bytes are only counted: joining a large answer would use CPU that the server shares.
         if self.received >= self.expected:
             self.answered()
 
@@ -205,7 +206,7 @@ class _Connection(asyncio.Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.run.free and self in self.run.free:  # closed for its silence
+        if self.run.free and self in self.run.free:  # closed because of its silence
             self.run.free.remove(self)
         elif not self.done.done():
             self.run.statuses["lost"] += 1
@@ -223,7 +224,7 @@ def _content_length(head: bytes) -> int:
 
 
 async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
-    """Send the plan's requests until its time or its count is used up, and give what was seen."""
+    """Send the plan's requests until its time or its count is used up, and return the result."""
     loop = asyncio.get_running_loop()
     cpu, began = time.process_time(), time.perf_counter()
     run = _Run(plan)
@@ -240,14 +241,14 @@ async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
 
 
 def _factories(plan: Plan, factory: RequestFactory | None) -> list[RequestFactory]:
-    """The functions that make requests, which the connections have in turn."""
+    """Return the functions that make requests, which are assigned to the connections round-robin."""
     if factory is not None:
         return [factory]
     return factories_by_key(plan.requests, plan.port) if plan.by_key else [request_factory(plan.requests, plan.port)]
 
 
 async def _send_at(rate: float, run: _Run, free: deque[_Connection]) -> None:
-    """Send requests at a rate until the end of the run. One without a free connection is counted as not sent."""
+    """Send requests at a rate until the end of the run. A request without a free connection is counted as not sent."""
     began, sent = time.perf_counter(), 0
     while (now := time.perf_counter()) < run.end:
         due = int((now - began) * rate) - sent
@@ -282,14 +283,14 @@ def _result(run: _Run, ended: float, cpu_s: float, wall_s: float) -> Result:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile of values in ascending order; NaN when there are none."""
+    """Return the nearest-rank percentile of values in ascending order; NaN if there are none."""
     if not ordered:
         return float("nan")
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
 
 
 def drive_in_process(plan: Plan) -> Result:
-    """Run the plan in a load process of its own."""
+    """Run the plan in a separate load process."""
     budget_s = plan.warmup_s + plan.duration_s + DRAIN_S + 30
     child = subprocess.run(
         [sys.executable, "-m", "bench.load"],
@@ -310,13 +311,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
     raw = json.load(sys.stdin)
     plan = Plan(**raw | {"requests": [Request(**request) for request in raw["requests"]]})
-    # A collection in the middle of a run would be booked as the server's latency.
+    # A garbage collection during a run would count as latency of the server.
     gc.disable()
     json.dump(asdict(_on_uvloop(drive(plan))), sys.stdout)
 
 
 def _on_uvloop(drive: Coroutine[None, None, Result]) -> Result:
-    """Run on uvloop where it exists: the client takes less of the processors it shares with the server."""
+    """Run on uvloop if it is installed: the client then uses less of the CPU that it shares with the server."""
     try:
         import uvloop
     except ImportError:

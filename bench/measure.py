@@ -1,6 +1,6 @@
-"""Measuring sides beside each other: one run gives a sample, rounds alternate the sides, medians and spread sum up.
+"""Measures sides: one run gives a sample, rounds alternate the sides, and medians and spreads summarize them.
 
-A side is anything that can be loaded for a while: a server through the load client, or pgbench. All sides of a
+A side is anything that can be loaded for some time: a server through the load client, or pgbench. All sides of a
 workload stay up during all its rounds; only one is loaded at a time.
 """
 
@@ -20,7 +20,7 @@ from bench.postgres import Postgres
 from bench.processes import cpu_s, machine_busy_s
 
 BUSY_CLIENT = 0.85
-"""A load client that used this share of a core was probably what limited the run."""
+"""A load client that used this share of a core probably limited the run."""
 
 
 BUSY_MACHINE = 0.10
@@ -28,7 +28,7 @@ BUSY_MACHINE = 0.10
 
 
 BUSY_NEIGHBOURS = 0.4
-"""The same where a server of ours is among them."""
+"""The same limit if a server of ours counts as another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Sample:
     client_us: float
     client_busy: float
     others_busy: float
-    """Of a request, where they were counted."""
+    """CPU microseconds of a request, if they were counted."""
     per_cpu_s: float = 0.0
-    """What a CPU second of server and database did, where only some answers count."""
+    """The answers for each CPU second of server and database, if only some answers count."""
 
 
 class Side(Protocol):
@@ -67,7 +67,7 @@ class Side(Protocol):
     def run(self, timing: Timing) -> Sample: ...
 
     def failures(self, sample: Sample) -> list[str]:
-        """Return the reasons for which the sample is worthless."""
+        """Return the reasons why the sample is invalid."""
         ...
 
 
@@ -94,7 +94,7 @@ class HttpSide:
 
 @dataclass(frozen=True, slots=True)
 class PgbenchSide:
-    """The statement under pgbench: no HTTP and no Python at all. Its own CPU stands in the client column."""
+    """The statement under pgbench, without HTTP and Python. Its CPU is shown in the client column."""
 
     name: str
     postgres: Postgres
@@ -152,7 +152,7 @@ def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "Meter") ->
 
 
 class Meter:
-    """CPU read at its making and again at `sample`, of the server, the database and the whole machine."""
+    """Measures the CPU time of the server, the database and the whole machine, from its creation to `sample`."""
 
     def __init__(self, server_pid: int | None, database_pid: int | None) -> None:
         self._pids = (server_pid, database_pid)
@@ -184,29 +184,29 @@ class Meter:
         )
 
     def others_busy(self, known_s: float) -> float:
-        """Return the share of the machine that neither this process and its children used, nor the processes known to
-        have taken `known_s`."""
+        """Return the share of the machine that other processes used: not this process, its children, or the processes
+        that are known to have used `known_s`."""
         own = time.process_time() - self._own + self.children_cpu_s()
         wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
         return max(0.0, machine_busy_s() - self._machine - known_s - own) / wall
 
 
 class Neighbours:
-    """The share of the machine that other programs use from here on, while the measured program keeps one processor
-    busy."""
+    """Measures the share of the machine that other programs use from now on, while the measured program keeps one
+    processor busy."""
 
     def __init__(self) -> None:
         self._meter = Meter(None, None)
 
     def doubts(self) -> list[str]:
-        """Return the reasons for doubt, as for samples. A server that the measured program talks to counts as another
-        program here."""
+        """Return the reasons for doubt, as for samples. A server of the measured program counts as another program
+        here."""
         share = self._meter.others_busy(0.0)
         return [f"other programs used {share:.0%} of the machine"] if share > BUSY_NEIGHBOURS else []
 
 
 def _children_cpu_s() -> float:
-    """CPU seconds of the children this process has waited for: load clients and pgbench, not the servers."""
+    """Return the CPU seconds of the finished children of this process: load clients and pgbench, not the servers."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -228,7 +228,7 @@ Samples = dict[str, list[Sample]]
 
 
 def alternate(sides: Sequence[Side], rounds: int, timing: Timing, progress: Callable[[str], None]) -> Samples:
-    """Load each side once per round; every second round in reverse, so that drift favours none."""
+    """Load each side once per round; every second round in reverse order, so drift favours no side."""
     samples: Samples = {side.name: [] for side in sides}
     for number in range(rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
@@ -238,18 +238,18 @@ def alternate(sides: Sequence[Side], rounds: int, timing: Timing, progress: Call
 
 
 def ratios(ours: Sequence[Sample], floor: Sequence[Sample]) -> Spread:
-    """Ours to the floor, round by round: what the machine did to one round it did to both."""
+    """Return the ratio of ours to the floor, round by round: disturbances of a round affect both."""
     return Spread.of([a.throughput / b.throughput for a, b in zip(ours, floor, strict=True) if b.throughput])
 
 
 def failures(sides: Sequence[Side], samples: Samples) -> list[str]:
-    """Answers that were not the wanted ones: the figures mean nothing."""
+    """Return the wrong answers, which make the figures invalid."""
     found = [failure for side in sides for sample in samples[side.name] for failure in side.failures(sample)]
     return list(dict.fromkeys(found))
 
 
 def doubts(samples: Samples) -> list[str]:
-    """Return the reasons for which a reader should not lean on the figures."""
+    """Return the reasons why a reader should not rely on the figures."""
     found = []
     for name, own in samples.items():
         busiest = max(sample.client_busy for sample in own)

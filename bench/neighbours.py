@@ -1,8 +1,8 @@
-"""How an organization fares beside one that misbehaves: the table of tests/isolation at full size.
+"""Measures an organization while another one misbehaves: the table of tests/isolation at full size.
 
-`python -m bench --only neighbours` measures all of it, which takes half an hour.
-`python -m bench.neighbours --misbehaviour rush --operation book --database postgresql` measures a part. The table, and
-how a cell is judged, are the tests' own: what is measured here at full size is held there at a reduced one.
+`python -m bench --only neighbours` measures all of it, which takes half an hour. `python -m bench.neighbours
+--misbehaviour rush --operation book --database postgresql` measures a part. The table and the rules of a cell belong to
+the tests, which check the same cells at a reduced size.
 """
 
 import argparse
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 OPERATIONS = ("me", "list", "availability", "book", "cancel", "delivery", "mail", "expiry")
 LIMITS = {"postgresql": 3.0, "sqlite": 5.0}
 TAKES = 2
-"""A cell above its limit is measured once more."""
+"""A cell above its limit is measured again."""
 ROUNDS, BUDGET_S, PATIENCE_S, PAUSE_S = 60, 12.0, 15.0, 0.02
 
 
 def build(stage: Stage, stack: ExitStack) -> Takes | None:
-    """Return the whole table on both databases; at the reduced sizes for a quick look."""
+    """Return the whole table on both databases; at the reduced sizes for a quick run."""
     return chosen(stage, stack, (), (), tuple(LIMITS)) if stage.with_service else None
 
 
 def chosen(
     stage: Stage, stack: ExitStack, names: Sequence[str], operations: Sequence[str], databases: Sequence[str]
 ) -> Takes:
-    """Return a part of the table; no names are all of them."""
+    """Return a part of the table; without names, all of them."""
     sys.path.append(str(ROOT / "tests"))
     from isolation.cells import BY_NAME, MISBEHAVIOURS
 
@@ -74,7 +74,7 @@ def _only(misbehaviour: "Misbehaviour", operations: Sequence[str]) -> "Misbehavi
 
 
 def _databases(stage: Stage, folder: Path) -> Callable[[str, str], str]:
-    """Return the function that makes an empty database of a side, and gives its URL."""
+    """Return the function that creates an empty database of a side and returns its URL."""
     from booking_core.db import migrate
 
     def make(side: str, name: str) -> str:
@@ -109,7 +109,7 @@ def _read(name: str, verdict: "Verdict") -> Row:
 ENTRIES = (Matrix("neighbours", "a neighbour's p99 beside a misbehaviour", OPERATIONS, LIMITS, build),)
 
 
-# A part of it ----------------------------------------------------------------------------------------------------
+# A part of the table ---------------------------------------------------------------------------------------------
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Many `booking` commands in one process: `python -m bench.operate`, a JSON list of argument lists on stdin.
+"""Runs many `booking` commands in one process: `python -m bench.operate`, a JSON list of argument lists on stdin.
 
-A shop takes three commands, a run up to 64 shops; a Python start for each would take minutes. The command is found by
-its entry point, as a shell finds it, so that nothing of its inside is named here.
+A shop needs three commands, and a run up to 64 shops; a Python start for each would take minutes. The command is found
+by its entry point, as in a shell, so nothing internal is named here.
 """
 
 import json
@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 
 def main() -> None:
-    """Run the commands in order; stop with the first that fails."""
+    """Run the commands in order; stop at the first failure."""
     (command,) = entry_points(group="console_scripts", name="booking")
     booking = command.load()
     for arguments in json.load(sys.stdin):

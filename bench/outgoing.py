@@ -1,4 +1,4 @@
-"""The loops that a worker is measured beside: requests to the sink, as fast as a client sends them, and nothing else.
+"""The loops for comparison with a worker: they send requests to the sink as fast as a client can.
 
 `python -m bench.outgoing CLIENT` with a plan as JSON on stdin; the clients are the functions below. They sign nothing,
 read nothing from a database and record nothing.
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from bench.processes import HOST, ROOT
 
 BODY = json.dumps({"id": "evt", "type": "booking.created", "data": {"object": {"note": "x" * 1000}}}).encode()
-"""About as long as a booking's event."""
+"""About the length of a booking's event."""
 HEADERS = [
     ("Content-Type", "application/json"),
     ("Svc-Signature", f"t=1700000000,v1={'0' * 64}"),
@@ -30,7 +30,7 @@ HEADERS = [
 GIVE_UP_S = 120.0
 
 Send = Callable[[int], Awaitable[bool]]
-"""Makes one request in a slot, and says whether it was answered well."""
+"""Makes one request in a slot, and returns whether it was answered well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Done:
 
 
 def drive(client: str, wanted: Outgoing) -> Done:
-    """Run one of the clients in a process of its own."""
+    """Run one of the clients in a separate process."""
     child = subprocess.run(
         [sys.executable, "-m", "bench.outgoing", client],
         cwd=ROOT,
@@ -85,7 +85,7 @@ async def _loop(wanted: Outgoing, send: Send) -> Done:
 
 
 async def sender(wanted: Outgoing) -> Done:
-    """Send with the worker's own client, its address guard included."""
+    """Send with the worker's client, including its address guard."""
     from booking_core.base.settings import Settings
     from booking_server.adapters.webhook_client import WebhookSender
 
@@ -104,7 +104,7 @@ async def sender(wanted: Outgoing) -> Done:
 
 
 async def httpcore(wanted: Outgoing) -> Done:
-    """httpcore with a pool for each slot: of the clients that everybody here has installed the fastest."""
+    """Send with httpcore and a pool for each slot, the fastest of the installed clients."""
     import httpcore
 
     headers = [(name.encode(), value.encode()) for name, value in HEADERS]
@@ -122,7 +122,7 @@ async def httpcore(wanted: Outgoing) -> Done:
 
 
 def main() -> None:
-    """Run the client that is named; the result goes to stdout."""
+    """Run the named client, and write the result to stdout."""
     import uvloop
 
     client = {"sender": sender, "httpcore": httpcore}[sys.argv[1]]

@@ -1,11 +1,9 @@
-"""More bookings than can be done: an arrival rate of 1, 2, 5 and 10 times what the service does with patient clients.
+"""Bookings above the capacity: an arrival rate of 1, 2, 5 and 10 times the rate of the service with waiting clients.
 
-Above its capacity a service should go on doing what it can, and refuse the rest at once: the throughput is that of the
-bookings that were created, and the latencies are theirs.
-
-The load client takes part of the processors, more the more it sends, and no service can book with that part. So the
-second side is what the service books at its capacity while the same client sends as many requests a second to a server
-that does nothing. The ratio to it, round by round, is what the service itself loses to refusals.
+Above its capacity, a service should keep its throughput and refuse the rest at once. The throughput and the latencies
+are those of the created bookings. The load client uses more CPU the more it sends, and the service cannot use that CPU.
+So the second side measures the service at its capacity while the same client sends as many requests a second to a
+minimal server. The ratio to it, round by round, shows the service's loss through refusals.
 """
 
 import os
@@ -28,23 +26,22 @@ TIMES = (1, 2, 5, 10)
 ORGANIZATIONS = 64
 PATIENT_CLIENTS = 64
 CONNECTIONS_MAX = 3000
-"""More than the requests that wait: a queue has room for 2,048."""
+"""More than the requests that can wait: a queue has room for 2,048."""
 USED_EVERY_S = 8
 """A connection that is silent for ten seconds is closed."""
 WARMUP_S, DURATION_S = 1.0, 3.0
 SETTLED_S = 8.0
-"""The warm-up of an overload: by then the queue is as long as it gets."""
+"""The warm-up of an overload: after it, the queue has its full length."""
 ANSWERED = frozenset({"201", "503", "unsent"})
-"""A request is not sent when all connections wait for answers."""
+"""A request is not sent if all connections wait for answers."""
 CREATED = "201"
 
 
 def by_load(stage: Stage, stack: ExitStack, *, by_key: bool = True) -> Level | None:
-    """Bookings of many organizations at multiples of the rate that 64 patient clients reach.
+    """Return the sides: bookings of many organizations at multiples of the rate that 64 waiting clients reach.
 
-    Args:
-        by_key: each connection belongs to one organization, as those of its clients do. Else all organizations come
-            over the connections of one proxy.
+    Args: by_key: each connection belongs to one organization, like the connections of clients. Otherwise all
+        organizations share the connections of one proxy.
     """
     if not stage.with_service:
         return None
@@ -71,14 +68,14 @@ def by_load(stage: Stage, stack: ExitStack, *, by_key: bool = True) -> Level | N
 
 @dataclass(slots=True)
 class Answered:
-    """The requests a second that were answered in the latest overload; before the first, the rate that is offered."""
+    """The requests a second that were answered in the latest overload; before the first, the offered rate."""
 
     rate: float
 
 
 @dataclass(frozen=True, slots=True)
 class Overload(HttpSide):
-    """A side whose samples are taken when its queue is as long as it gets."""
+    """A side whose samples are taken when its queue has its full length."""
 
     answered: Answered = field(kw_only=True)
 
@@ -92,8 +89,8 @@ class Overload(HttpSide):
 
 @dataclass(frozen=True, slots=True)
 class Reference(HttpSide):
-    """The service under patient clients, beside a client that sends as many requests as in the overload to a server
-    that does nothing."""
+    """The service under waiting clients, while another client sends as many requests as in the overload to a minimal
+    server."""
 
     answered: Answered = field(kw_only=True)
     idle: Server = field(kw_only=True)

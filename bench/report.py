@@ -1,4 +1,4 @@
-"""The report of a run: tables at the end, and the same with every sample as JSON."""
+"""The report of a run: tables at the end, and JSON with every sample."""
 
 import json
 import os
@@ -27,8 +27,8 @@ RATES = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "rati
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """Print a table for each kind, then what a reader must know before believing it."""
-    # A pipe or a narrow terminal would get cut figures; a wrapped line is the lesser evil.
+    """Print a table for each kind, then the doubts and failures."""
+    # A pipe or a narrow terminal would cut figures; wrapped lines are better.
     console = Console()
     console.width = max(console.width, MIN_WIDTH)
     if rated := [outcome for outcome in outcomes if isinstance(outcome, Rated)]:
@@ -162,7 +162,7 @@ def _is_met(outcome: Outcome) -> bool | None:
 
 
 def environment(postgres: Postgres) -> dict[str, object]:
-    """Return the machine and the versions to which a figure belongs."""
+    """Return the machine and the versions of the measurement."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),

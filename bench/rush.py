@@ -1,4 +1,4 @@
-"""A rush: 500 clients want the same departure in the same moment, and 300 get it."""
+"""A rush: 500 clients request the same departure at the same moment, and 300 get a seat."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from bench.stage import Stage
 CLIENTS = 500
 SEATS = 300
 DEPARTURES = 64
-"""A departure for each round of a run, whatever its rounds."""
+"""A departure for each round of a run, for any number of rounds."""
 GIVE_UP_S = 60.0
 
 
@@ -40,13 +40,13 @@ class Seen:
     median_ms: float
     last_ms: float
     outcomes: dict[str, int]
-    """By status and code; a refusal for want of seats says how many are left."""
+    """By status and code; a refusal for lack of seats has the number of seats left."""
     busy: float
-    """The share of a core that the crowd itself used."""
+    """The share of a core that the crowd used."""
 
 
 class Rushing:
-    """A service whose departures have 300 seats, and a crowd for one of them after the other."""
+    """A service with departures of 300 seats, and a crowd for one departure after the other."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -58,7 +58,7 @@ class Rushing:
         (shop,) = service.open_shops(1, DEPARTURES, seats=SEATS)
         server = stack.enter_context(service.serve(self._processes))
         departures = iter(shop.departures)
-        rush(Rush(server.port, shop.authorization["Authorization"], next(departures)))  # everything loaded once
+        rush(Rush(server.port, shop.authorization["Authorization"], next(departures)))  # everything is loaded once
 
         def take(_: Timing) -> Reading:
             return _read(rush(Rush(server.port, shop.authorization["Authorization"], next(departures))))
@@ -73,7 +73,7 @@ def _read(seen: Seen) -> Reading:
 
 
 def rush(wanted: Rush) -> Seen:
-    """Let the crowd loose, from a process of its own."""
+    """Run the crowd in a separate process."""
     child = subprocess.run(
         [sys.executable, "-m", "bench.rush"],
         cwd=ROOT,
@@ -120,7 +120,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Read the rush from stdin, write what was seen to stdout."""
+    """Read the rush from stdin, and write the result to stdout."""
     import uvloop
 
     json.dump(asdict(uvloop.run(_rushed(Rush(**json.load(sys.stdin))))), sys.stdout)

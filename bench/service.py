@@ -1,7 +1,7 @@
-"""Our side: the service, set up by its operator commands and started as an operator starts it.
+"""Our side: the service, set up by its operator commands and started like an operator starts it.
 
-Nothing here knows the service's inside: databases are filled by `booking` commands and by HTTP, requests go to the
-public API. What the commands are called is the operator's manual.
+Nothing here depends on the service's internals: `booking` commands and HTTP fill the databases, and requests use the
+public API. The operator's manual describes the commands.
 """
 
 import json
@@ -29,12 +29,13 @@ SEATS = 1_000_000
 """More than a run can sell: the bench measures bookings, not refusals."""
 _FIRST = datetime(2031, 1, 1, 6)  # noqa: DTZ001 - wall time of the shop
 _STEP = timedelta(hours=6)
-"""06:00, 12:00, 18:00 and midnight: an experience starts once at a time, and no clock change touches these."""
+"""06:00, 12:00, 18:00 and midnight: an experience starts only once at a time, and no clock change affects these
+times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """An organization, a key to it, and the departures that are sold."""
+    """An organization, its key, and the departures for sale."""
 
     slug: str
     api_key: str
@@ -72,10 +73,10 @@ def booking_body(departure: str, number: int) -> dict[str, object]:
 
 
 class Service:
-    """A database of the service, and the means to fill and to serve it."""
+    """A database of the service, with methods to fill and to serve it."""
 
     NOWHERE = f"http://{HOST}:40009/hook"
-    """For endpoints that are written to and never called: there is no worker."""
+    """For endpoints that get deliveries and are never called: there is no worker."""
 
     def __init__(self, database_url: str) -> None:
         self.env = {
@@ -88,7 +89,7 @@ class Service:
         }
 
     def serve(self, processes: int = 1, *, worker: bool = False) -> AbstractContextManager[Server]:
-        """`booking serve`, without its worker unless said: what that does beside the requests is another entry."""
+        """Run `booking serve`, by default without its worker, whose work is another entry."""
         port = free_port()
         return serving(self.command(port, processes, worker=worker), port=port, env=self.env)
 
@@ -100,7 +101,7 @@ class Service:
         return [str(BOOKING), "serve", "--host", HOST, "--port", str(port), *alone, *workers]
 
     def listen(self, shops: Sequence[Shop], urls: Sequence[str]) -> None:
-        """Give each shop an endpoint at each address, which is told of bookings made and confirmed."""
+        """Create an endpoint at each address for each shop, with the events of created and confirmed bookings."""
         types = ["booking.created", "booking.confirmed"]
         wanted = [
             Request("POST", "/api/v1/webhooks", shop.authorization, json.dumps({"url": url, "event_types": types}))
@@ -127,7 +128,7 @@ class Service:
             raise RuntimeError(f"an operator command failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
     def open_shops(self, number: int, departures: int, seats: int = SEATS) -> list[Shop]:
-        """Create the tables and organizations with `departures` each, and a key for each that may read and book."""
+        """Create the tables, organizations with `departures` each, and a key for each that may read and book."""
         with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
             folder = Path(name)
             shops = {f"shop-{at}": tuple(str(uuid.uuid4()) for _ in range(departures)) for at in range(1, number + 1)}
@@ -140,7 +141,7 @@ class Service:
             return [Shop(slug, _key(folder, slug), ids) for slug, ids in shops.items()]
 
     def open_reader(self, slug: str, catalogue: Path | None = None) -> Shop:
-        """Create the tables, where there are none, and an organization with a key that may only read."""
+        """Create missing tables, and an organization with a key for reading only."""
         with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
             folder = Path(name)
             self.operate([["db", "upgrade"], *_opening(folder, slug, catalogue, "--all-read")])
@@ -148,7 +149,7 @@ class Service:
 
 
 def _opening(folder: Path, slug: str, catalogue: Path | None, *scopes: str) -> list[list[str]]:
-    """Return the commands that set up an organization. The secret of its key is left in the folder."""
+    """Return the commands that set up an organization. The secret of its key is written to the folder."""
     secret = str(folder / f"{slug}.key")
     commands = [
         ["orgs", "create", "--slug", slug, "--name", slug, "--timezone", "Europe/Oslo", "--currency", "NOK"],

@@ -1,7 +1,7 @@
-"""A server that does the least that can be done for a request: reads what has come, and writes an answer.
+"""A minimal server: it reads the bytes of a request, and writes an answer.
 
-`python -m bench.sink PORT`. It does not look at what it reads, so each request has to come in one piece, as those of
-the load client do. What it takes beside a service is what any server would take that answers as many requests.
+`python -m bench.sink PORT`. It does not parse the bytes, so each request has to arrive in one piece, like the requests
+of the load client. Its CPU time next to a service is the minimum for any server that answers as many requests.
 """
 
 import os
@@ -23,14 +23,14 @@ ANSWER = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\
 
 @contextmanager
 def served() -> Iterator[Server]:
-    """Run the server in a process of its own."""
+    """Run the server in a separate process."""
     port = free_port()
     with serving([sys.executable, "-m", "bench.sink", str(port)], port=port) as server:
         yield server
 
 
 def answer_all(port: int) -> None:
-    """Answer all requests, for ever."""
+    """Answer all requests, endlessly."""
     connections: dict[int, socket.socket] = {}
     with socket.create_server((HOST, port), backlog=4096) as listener, select.epoll() as poll:
         poll.register(listener, select.EPOLLIN)
@@ -45,7 +45,7 @@ def answer_all(port: int) -> None:
 
 
 def _answer(fd: int) -> bool:
-    """Answer the request on a connection; return False when its client has closed it."""
+    """Answer the request on a connection; return False if its client has closed it."""
     try:
         if not os.read(fd, _PIECE):
             return False

@@ -1,5 +1,4 @@
-"""The servers that the entries of one run share: the database server, databases already filled, and sides made of
-servers."""
+"""The servers that the entries of one run share: the database server, filled databases, and sides with servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,19 +14,19 @@ from bench.service import EXAMPLES, Service, Shop
 
 CLIENTS = 32
 DEPARTURES = 1280
-"""Departures in all, however many organizations share them: with one organization its counter is what is contended,
-not a departure."""
+"""All departures, for any number of organizations: with one organization, bookings contend for its counter, not for a
+departure."""
 LISTED_BOOKINGS = 20_000
-"""Bookings behind the lists. The first page costs the same however many there are; `deep` holds that."""
+"""The bookings of the lists. The first page costs the same for any number; `deep` verifies that."""
 MANY_BOOKINGS, MANY_QUICK = 1_000_000, 40_000
-"""Behind the list that is walked deep; the second for a quick look."""
+"""The bookings of the list with the deep page; the second number is for a quick run."""
 FILLED = "filled"
 EXAMPLE = "fjord-tours"
 
 
 @dataclass(slots=True)
 class Stage:
-    """The run's PostgreSQL, and what has been put into it so far."""
+    """The run's PostgreSQL, and the databases in it."""
 
     postgres: Postgres
     with_service: bool
@@ -38,8 +37,10 @@ class Stage:
     _floors: dict[int, str] = field(default_factory=dict)
 
     def shops(self, organizations: int, endpoints: int = 0) -> tuple[Service, list[Shop]]:
-        """Return the service with that many organizations that sell; departures are shared out among them. With
-        `endpoints` each has so many of them, which listen to its bookings."""
+        """Return the service with that many selling organizations, which share the departures.
+
+        With `endpoints` each has so many of them, which subscribe to its bookings.
+        """
         at = organizations, endpoints
         if at not in self._open:
             url = self.postgres.create_database(f"service_{organizations}_{endpoints}")
@@ -52,10 +53,10 @@ class Stage:
         return self._open[at]
 
     def lists(self) -> tuple[Service, dict[str, Shop], str]:
-        """Return the service with two organizations that are read: one filled with bookings, one with the example
+        """Return the service with two organizations for reading: one filled with bookings, one with the example
         catalogue.
 
-        Without the service its tables are made from their definition, and there is no key and no example.
+        Without the service, its tables are created from their definition, and there is no key and no example.
         """
         if self._lists is None:
             url = self.postgres.create_database("lists")
@@ -72,7 +73,8 @@ class Stage:
         return self._lists
 
     def many(self, bookings: int = 0) -> tuple[Service, Shop | None, str]:
-        """Return the service with an organization of that many bookings; of very many when no number is given."""
+        """Return the service with an organization of that many bookings; by default with the number of the deep
+        page."""
         bookings = bookings or (MANY_QUICK if self.quick else MANY_BOOKINGS)
         if bookings not in self._many:
             url = self.postgres.create_database(f"many_{bookings}")
@@ -108,7 +110,7 @@ class Stage:
         database: bool = True,
         clients: int = CLIENTS,
     ) -> HttpSide:
-        """Return a server under the load client; `database` is true if the run's PostgreSQL works for it."""
+        """Return a server under the load client; `database` is true if it uses the run's PostgreSQL."""
         plan = Plan(server.port, requests, clients)
         return HttpSide(name, plan, server.pid, self.postgres.pid if database else None, expected)
 

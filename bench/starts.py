@@ -1,4 +1,4 @@
-"""The start times of imports, commands and the service. Every take is a process of its own."""
+"""The start times of imports, commands and the service. Every take is a separate process."""
 
 import http.client
 import os
@@ -25,7 +25,7 @@ GIVE_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """Modules beside each other, by the clock of the process that imports them: without the interpreter's own start."""
+    """Compare modules by the clock of the process that imports them, without the start of the interpreter."""
 
     modules: tuple[str, ...]
 
@@ -48,7 +48,7 @@ def _import_ms(module: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`booking` with these arguments, from its start to its end, beside a bare Python."""
+    """Measure `booking` with these arguments, from its start to its end, compared with a bare Python."""
 
     arguments: tuple[str, ...]
     stdin: str = ""

@@ -1,4 +1,5 @@
-"""Checking a signature of a 2 KB body, in this process: the receiver's package beside bare HMAC and beside others."""
+"""Verification of the signature of a 2 KB body, in this process: the receiver's package, bare HMAC and other
+packages."""
 
 import base64
 import hmac
@@ -19,7 +20,7 @@ LOOPS = 5
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    """Return the sides. Each verifies a delivery of its own format, with one body and a secret of one length."""
+    """Return the sides. Each verifies a delivery in its format, with the same body and secrets of the same length."""
     calls = QUICK_CALLS if stage.quick else CALLS
     verifiers = {
         "webhook_verify": _ours(),
@@ -30,19 +31,18 @@ def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
 
 
 def _per_call_us(call: Callable[[], object], calls: int) -> float:
-    """Return the best of some loops: an interruption of one of them is not the call's."""
+    """Return the best of several loops: an interruption of a loop is not a cost of the call."""
     return min(timeit(call, number=calls // LOOPS) for _ in range(LOOPS)) / (calls // LOOPS) * 1e6
 
 
 def _body() -> bytes:
-    """Return an event as the service writes it: compact, its id and type in front."""
+    """Return an event in the service's format: compact, with its id and type first."""
     head, end = b'{"id":"evt","type":"booking.created","data":{"object":{"note":"', b'"}}}'
     return head.ljust(BODY_BYTES - len(end), b"x") + end
 
 
 def _now() -> int:
-    """Return the second of signing: the other packages read the clock themselves, and none is older than their
-    tolerance."""
+    """Return the second of signing: the other packages read the clock, and none is older than their tolerance."""
     return int(time.time())
 
 
@@ -63,12 +63,12 @@ def _ours() -> Callable[[], object]:
 
 
 def _standard() -> Callable[[], object]:
-    """Return the call of a package of the Standard Webhooks. It also parses the JSON, which cannot be left out."""
+    """Return the call of a package of the Standard Webhooks. It also parses the JSON, which cannot be avoided."""
     import standardwebhooks
 
     body = _body().decode()
     verifier = standardwebhooks.Webhook(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
-    # Their tolerance is fixed at five minutes: signed anew for each loop, outside of what is measured.
+    # Their tolerance is fixed at five minutes: each loop has a new signature, made outside of the measurement.
     headers: dict[str, str] = {}
 
     def verify() -> object:

@@ -1,7 +1,7 @@
 """The build: collect the pages of the repository, generate the reference, and let Zensical render the site.
 
-Everything happens in one folder: `pages/` holds the Markdown, `site/` the HTML. Nothing is downloaded, and the site
-loads nothing from anywhere else, so it works without a network, from a server and from a folder.
+Everything is in one folder: `pages/` has the Markdown, `site/` the HTML. Nothing is downloaded, and the site loads
+nothing from other sites, so it works without a network, from a server and from a folder.
 """
 
 import json
@@ -40,7 +40,7 @@ _FILES = {
     "bench/history/measurements.md": "design/measurements.md",
     "decisions/README.md": "design/decisions/index.md",
 }
-"""Pages that live beside the code they describe, with their places in the site."""
+"""Pages outside `docs/`, with their places in the site."""
 _SWAGGER_UI = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -124,7 +124,7 @@ def _write_api(folder: Path, document: dict[str, Any]) -> None:
 
 
 def _copy(pages: Path, places: Pages) -> None:
-    """Copy the files of docs/, and the pages that live beside the code."""
+    """Copy the files of docs/, and the pages outside it."""
     sources = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*")) if path.is_file()]
     for source in [*sources, *places.moved]:
         place = places.place(source)
@@ -140,7 +140,7 @@ def _copy(pages: Path, places: Pages) -> None:
 
 
 def _regular(text: str) -> str:
-    """Return Markdown that every parser reads alike: an empty line before each list, items indented by four."""
+    """Return Markdown that all parsers read in the same way: an empty line before each list, items indented by four."""
     lines: list[str] = []
     is_code = in_list = False
     for line in text.split("\n"):
@@ -170,7 +170,7 @@ def _title(page: Path) -> str:
 
 
 def _configure(folder: Path, lists: dict[str, Any]) -> None:
-    """Write the configuration of docs/, with the navigation of the generated pages filled in."""
+    """Write the configuration of docs/, with the navigation of the generated pages."""
     config = tomllib.loads((ROOT / "docs/zensical.toml").read_text(encoding="utf-8"))
     config["project"]["nav"] = _filled(config["project"]["nav"], lists)
     (folder / "zensical.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
@@ -204,5 +204,5 @@ def _rendered(folder: Path) -> Path:
 
 
 def relative(path: Path) -> str:
-    """Return a path as a person in the repository's folder would write it."""
+    """Return a path relative to the repository's folder."""
     return posixpath.relpath(path.resolve().as_posix(), Path.cwd().as_posix())

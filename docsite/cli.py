@@ -17,7 +17,7 @@ FOLDER = "reference/cli"
 
 @cache
 def printed(*arguments: str) -> str:
-    """Return what a command writes to stdout, 80 columns wide, without colour."""
+    """Return the output of a command on stdout, 80 columns wide, without colour."""
     out = io.StringIO()
     kept = os.environ.copy()
     os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}
@@ -33,7 +33,7 @@ def printed(*arguments: str) -> str:
 
 
 class Reference:
-    """The pages of the command line's reference: the help of the commands as it is printed."""
+    """The pages of the command line's reference: the printed help of the commands."""
 
     def __init__(self) -> None:
         self.groups: dict[str, list[tuple[str, ...]]] = {}

@@ -26,7 +26,7 @@ _LINE_LENGTH = 88
 
 
 def described(thing: Any) -> str:
-    """Return the docstring of an object: prose as it is, sections as tables."""
+    """Return the docstring of an object: prose unchanged, sections as tables."""
     text = own_doc(thing)
     head, *pieces = _SECTION.split(text)
     parts = [examples(head.strip())]
@@ -39,14 +39,14 @@ def described(thing: Any) -> str:
 
 
 def own_doc(thing: Any) -> str:
-    """Return the docstring that an object has of its own, and not one that Python or pydantic made."""
+    """Return the docstring that is written for an object, and not one that Python or pydantic generated."""
     text = thing.__dict__.get("__doc__") if inspect.isclass(thing) else getattr(thing, "__doc__", "")
     text = inspect.cleandoc(text or "")
     return "" if inspect.isclass(thing) and text.startswith(f"{thing.__name__}(") else text
 
 
 def examples(text: str) -> str:
-    """Return prose in which indented blocks are blocks of Python, or of text where they hold no code."""
+    """Return prose with indented blocks as blocks of Python, or as text if they contain no code."""
     parts: list[tuple[bool, list[str]]] = []
     for line in text.split("\n"):
         is_block = line.startswith("    ") or (not line.strip() and bool(parts) and parts[-1][0])
@@ -70,7 +70,7 @@ def _is_python(text: str) -> bool:
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:
-    """Yield the terms of a section with their texts; what has no term is prose."""
+    """Yield the terms of a section with their texts; a text without a term is prose."""
     term, lines = "", list[str]()
     for line in textwrap.dedent(body.strip("\n")).splitlines():
         if found := re.match(r"([*\w.]+): +(.*)", line):
@@ -84,7 +84,7 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
 
 
 def signature(function: Any, name: str) -> str:
-    """Return a signature as it is written in the source, without `self`."""
+    """Return a signature as in the source, without `self`."""
     node = _parsed(function)
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return fence(name, "python")
@@ -104,7 +104,7 @@ def signature(function: Any, name: str) -> str:
 
 
 def _each(arguments: ast.arguments) -> Iterator[str]:
-    """Yield the parameters one by one, with the marks for those that go by position or by name."""
+    """Yield the parameters one by one, with the marks for positional and keyword-only parameters."""
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
     for index, (argument, default) in enumerate(zip(positional, defaults, strict=True), 1):
@@ -134,7 +134,7 @@ def _unquoted(text: str) -> str:
 
 
 def _parsed(thing: Any) -> ast.stmt | None:
-    """Return the definition of a class or function in its source; none where there is no source."""
+    """Return the definition of a class or function in its source; None without a source."""
     thing = inspect.unwrap(thing)
     return _definitions(thing.__module__).get(thing.__qualname__) if hasattr(thing, "__qualname__") else None
 

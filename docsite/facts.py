@@ -1,4 +1,4 @@
-"""Pages of facts that stand in the code: settings, error codes, event types, scopes and limits."""
+"""Pages of facts from the code: settings, error codes, event types, scopes and limits."""
 
 import ast
 import inspect
@@ -18,25 +18,25 @@ from docsite.markdown import code, fence, page, table
 
 FOLDER = "reference"
 NOTES = {
-    "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first"
-    " key that is not 32 bytes or more in base64 or hex is refused.",
+    "BOOKING_SECRET_KEY": "Generated in a file next to an SQLite database. The first key seals and signs, all keys"
+    " open. A first key with less than 32 bytes in base64 or hex is refused.",
     "BOOKING_SECRET_KEY_CHECK": "`refuse` stops `serve`, `worker` and `doctor`.",
     "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and"
     " `worker` warn.",
-    "BOOKING_MAIL_FROM": "An address, or `Name <a@b>`; `no-reply@` the public host unless set.",
-    "BOOKING_MAIL_DIR": "As `.eml`, where there is no SMTP; `booking.db.mail` beside an SQLite file unless set.",
-    "BOOKING_TRUSTED_PROXIES": "Without it, all clients behind a proxy count as one address.",
-    "BOOKING_WEBHOOK_DEADLINE": "For all of it, from the look-up of the name to the head of the answer.",
-    "BOOKING_WEBHOOK_DISABLE_AFTER": "With at least six failures in a row, an endpoint is switched off then.",
+    "BOOKING_MAIL_FROM": "An address, or `Name <a@b>`; by default `no-reply@` the public host.",
+    "BOOKING_MAIL_DIR": "Files `.eml`, if there is no SMTP; by default `booking.db.mail` next to an SQLite database.",
+    "BOOKING_TRUSTED_PROXIES": "Without it, all clients of a proxy count as one address.",
+    "BOOKING_WEBHOOK_DEADLINE": "For the whole attempt, from the look-up of the name to the head of the answer.",
+    "BOOKING_WEBHOOK_DISABLE_AFTER": "After this time and at least six failures in a row, an endpoint is disabled.",
     "BOOKING_EVENT_RETENTION_DAYS": "Days that events are kept.",
     "BOOKING_DELIVERY_RETENTION_DAYS": "Days that the log of deliveries is kept.",
     "BOOKING_REQUEST_LOG": "From 0 to 1; `on` is 1. Answers with 5xx have a line unless it is `off`.",
-    "BOOKING_TRACING": "Needs `booking-server[otel]`; the `OTEL_*` variables say where spans go, and which.",
-    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that a key is new.",
-    "BOOKING_GUEST_RETENTION_DAYS": "Customers are anonymized then, with their bookings and what repeats them.",
-    "BOOKING_PENDING_MINUTES": "An organization may set its own time.",
+    "BOOKING_TRACING": "Needs `booking-server[otel]`; the `OTEL_*` variables configure spans and their destination.",
+    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that, a key counts as new.",
+    "BOOKING_GUEST_RETENTION_DAYS": "After this time, customers are anonymized, with all copies of their data.",
+    "BOOKING_PENDING_MINUTES": "An organization may have another value.",
 }
-"""Sentences that the command's page about the environment has no room for."""
+"""Additional sentences, for which the command's page about the environment has no room."""
 
 
 def pages(document: Mapping[str, Any]) -> dict[str, str]:
@@ -51,7 +51,7 @@ def pages(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def settings() -> str:
-    """Return the page of the settings, from the fields of `Settings` and the command's own page about them."""
+    """Return the page of the settings, from the fields of `Settings` and the command's page about them."""
     meanings = {}
     for line in cli.printed("help", "environment", "-o", "tsv").splitlines():
         name, _, meaning = line.split("\t", 2)
@@ -61,7 +61,7 @@ def settings() -> str:
     for each in fields(Settings):
         name, is_secret = variable(each.name), each.name in SECRETS
         default = str(each.default) if is_secret and each.default else shown[name].removesuffix(".0")
-        # The command's page gives the default among the meanings; here it has a column of its own.
+        # The command's page gives the default among the meanings; here it has a separate column.
         parts = [part for part in meanings.get(name, "").split("; ") if part not in ("", default)]
         sentences = [_sentence("; ".join(parts))] if parts else []
         sentences += [NOTES[name]] if name in NOTES else []
@@ -70,23 +70,23 @@ def settings() -> str:
     return page(
         "Settings",
         "Every setting is an environment variable. The table is generated from `booking_core.base.settings`; an empty"
-        " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that"
-        " names it and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
+        " variable counts as absent. With an invalid setting, a program ends at its start with exit code 2 and one line"
+        " that names the setting. `serve` and `worker` log the effective settings, with secrets masked.",
         table(("setting", "default", "meaning"), rows),
-        "[Running the service](../guides/operators/index.md) explains the ones that matter for an installation;"
-        " `booking help environment` also lists those that client commands read.",
+        "[Running the service](../guides/operators/index.md) explains the important ones;"
+        " `booking help environment` also lists the settings of client commands.",
         description="Every setting of an installation with its default.",
     )
 
 
 def _sentence(text: str) -> str:
-    """Return a text of the command's help as a sentence; a URL or a value at its beginning stays as it is."""
+    """Return a text of the command's help as a sentence; a URL or a value at its beginning stays unchanged."""
     is_word = text.partition(" ")[0].isalpha() and not text.startswith(("refuse", "console"))
     return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "…")) else ".")
 
 
 def error_codes(document: Mapping[str, Any]) -> str:
-    """Return the page of the error codes with the statuses that the API's document gives them."""
+    """Return the page of the error codes with their statuses from the API's document."""
     statuses: dict[str, set[str]] = {}
     messages: dict[str, str] = {}
     for operations in document["paths"].values():
@@ -107,8 +107,8 @@ def error_codes(document: Mapping[str, Any]) -> str:
     return page(
         "Error codes",
         'Every refusal has the body `{"error", "code", "details", "request_id"}`. Branch on `code`; the message is'
-        " for people and may change. [Errors and retries](../guides/integrators/errors.md) says what to do about each;"
-        " [exit codes](cli/index.md#exit-codes) are what `booking` makes of them.",
+        " for people and may change. [Errors and retries](../guides/integrators/errors.md) explains what to do about"
+        " each. `booking` maps them to [exit codes](cli/index.md#exit-codes).",
         table(("code", "status", "example of a message"), rows),
         description="Every error code of the HTTP API.",
     )
@@ -121,7 +121,7 @@ def _examples(document: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping
 
 
 def event_types(document: Mapping[str, Any]) -> str:
-    """Return the page of the event types with the scope that each needs."""
+    """Return the page of the event types with the scope of each."""
     rows, bodies = [], []
     for each in EventType:
         described = document["webhooks"][each.value]["post"]
@@ -133,8 +133,8 @@ def event_types(document: Mapping[str, Any]) -> str:
         bodies.append(fence(json.dumps(example, indent=2, ensure_ascii=False), "json"))
     return page(
         "Event types",
-        "An event carries the whole resource, so reading it, and subscribing to it, needs the read scope of that"
-        " resource. New types are added without a new version: pass over types that you do not know.",
+        "An event has the whole resource, so reading it, and subscribing to it, needs the read scope of the resource."
+        " New types are added without a new version: skip types that you do not know.",
         table(("type", "about", "scope", "meaning"), rows),
         *bodies,
         description="Every type of event, with the scope it needs and an example of its body.",
@@ -142,7 +142,7 @@ def event_types(document: Mapping[str, Any]) -> str:
 
 
 def scopes(document: Mapping[str, Any]) -> str:
-    """Return the page of the scopes with the operations that each opens."""
+    """Return the page of the scopes with the operations of each."""
     opened: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -154,8 +154,8 @@ def scopes(document: Mapping[str, Any]) -> str:
     ]
     return page(
         "Scopes",
-        "A key may do what its scopes allow. A new key has every `:read` scope unless you choose otherwise; the others"
-        " are given by name. A request without the scope it needs is answered 403 `insufficient_scope` with"
+        "The scopes of a key are its permissions. A new key has every `:read` scope unless you choose otherwise; other"
+        " scopes have to be named. A request without the necessary scope is answered 403 `insufficient_scope` with"
         " `required_scope`. Events need the read scope of their resource: see [event types](event-types.md).",
         table(("scope", "given by default", "opens"), rows),
         description="The scopes of an API key.",
@@ -163,7 +163,7 @@ def scopes(document: Mapping[str, Any]) -> str:
 
 
 def numbers() -> str:
-    """Return the page of the limits, from the module that holds the contract's numbers."""
+    """Return the page of the limits, from the module with the contract's numbers."""
     tree = ast.parse(inspect.getsource(limits))
     rows = []
     for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
@@ -175,7 +175,7 @@ def numbers() -> str:
             rows.append((code(name), code(str(getattr(limits, name))), note))
     return page(
         "Limits",
-        "The numbers of the contract, as `booking_core.models.limits` has them. Times end in `_S` (seconds) or `_DAYS`;"
+        "The numbers of the contract in `booking_core.models.limits`. Times end in `_S` (seconds) or `_DAYS`;"
         " retention and the webhook times are defaults that [settings](settings.md) change.",
         table(("name", "value", "note"), rows),
         description="Every number of the contract.",

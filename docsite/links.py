@@ -1,4 +1,4 @@
-"""Links: rewritten when a page is copied into the site, and checked in the HTML that was built."""
+"""Links: rewritten when a page is copied into the site, and checked in the built HTML."""
 
 import posixpath
 import re
@@ -19,7 +19,7 @@ _FENCE = re.compile(r"^ *(```|~~~)")
 
 
 class BrokenLink(Exception):
-    """A link that leads to no page and to no file."""
+    """A link to a page or a file that does not exist."""
 
 
 def rewritten(text: str, replace: Callable[[re.Match[str]], str]) -> str:
@@ -44,7 +44,7 @@ def _linked(part: str, replace: Callable[[re.Match[str]], str]) -> str:
 
 
 class Pages:
-    """The pages of the site by the files that they are made from."""
+    """The pages of the site by their source files."""
 
     def __init__(self, root: Path, moved: Mapping[str, str], generated: frozenset[str]) -> None:
         self.root = root
@@ -90,7 +90,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """The links of a page of the site, and the anchors in it."""
+    """The links and the anchors of a page of the site."""
 
     anchors: frozenset[str]
     links: list[str]
@@ -98,7 +98,7 @@ class _Document:
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Yield a line for each broken link or anchor of a built site, and for each thing loaded from elsewhere."""
+    """Yield a line for each broken link or anchor of a built site, and for each resource loaded from another site."""
     documents = {path: _read(path) for path in sorted(site.rglob("*.html"))}
     for path, document in documents.items():
         name = path.relative_to(site)
@@ -126,13 +126,13 @@ def _broken(path: Path, document: _Document, documents: Mapping[Path, _Document]
 
 
 def _file(site: Path, page: Path, target: str) -> Path:
-    """Return the file that a page loads; only the page for what is not found names it from the root."""
+    """Return the file that a page loads; only the page of error 404 has paths from the root."""
     path = unquote(urlsplit(target).path)
     return site / path.lstrip("/") if path.startswith("/") else page.parent / path
 
 
 def _read(path: Path) -> _Document:
-    """Read the tags of a page. Text and code in it are escaped, so whatever looks like a tag is one."""
+    """Read the tags of a page. Text and code in it are escaped, so everything that looks like a tag is a tag."""
     text = path.read_text(encoding="utf-8")
     tags = [(match[1], dict(_ATTRIBUTE.findall(match[2]))) for match in _TAG.finditer(text)]
     return _Document(
@@ -143,7 +143,7 @@ def _read(path: Path) -> _Document:
 
 
 def _loaded(tag: str, values: Mapping[str, str]) -> str:
-    """Return the address of what a browser fetches for a tag by itself."""
+    """Return the address that a browser fetches for a tag automatically."""
     if tag == "link":
         return "" if values.get("rel") in ("canonical", "next", "prev", "alternate") else values.get("href", "")
     return "" if tag == "a" else values.get("src", "")

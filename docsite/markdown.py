@@ -1,4 +1,4 @@
-"""Markdown that the generated pages are made of."""
+"""Markdown for the generated pages."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, or nothing when there is no row."""
+    """Return a table, or nothing if there are no rows."""
     lines = [_row(cells) for cells in rows]
     return "\n".join([_row(head), _row(["---"] * len(head)), *lines]) + "\n" if lines else ""
 
@@ -22,7 +22,7 @@ def _cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return inline code, also of a text that holds backticks."""
+    """Return inline code, also of a text with backticks."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 

@@ -84,7 +84,7 @@ class Reference:
         parts = []
         for kind in errors:
             bases = ", ".join(code(base.__name__) for base in kind.__bases__ if base is not Exception)
-            parts.append(f"## {kind.__name__}\n\n" + (f"A kind of {bases}.\n\n" if bases else "") + described(kind))
+            parts.append(f"## {kind.__name__}\n\n" + (f"A subclass of {bases}.\n\n" if bases else "") + described(kind))
             parts.append(_attributes(kind))
         tree = inspect.getdoc(booking_sdk.errors) or ""
         return page("Errors", _indented_as_text(tree), *parts, description="Every exception that the SDK raises.")
@@ -116,8 +116,8 @@ class Reference:
         }
         return page(
             "Options and helpers",
-            "Pages, paginators and feeds of the async client have the same names with `Async` in front; their methods"
-            " are awaited.",
+            "Pages, paginators and feeds of the async client have the same names with the prefix `Async`; their"
+            " methods are awaited.",
             *_things(left.items(), with_constructors=False),
             description="Functions, options, pages and metadata of the SDK.",
         )
@@ -170,7 +170,7 @@ def _things(things: Iterable[tuple[str, Any]], heading: str = "##", *, with_cons
 
 
 def _functions(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods of a class, those of its bases in our packages first."""
+    """Yield the public methods of a class, beginning with the methods of its bases in our packages."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(_OURS):
@@ -206,7 +206,7 @@ def _fields(kind: type[BaseModel]) -> str:
 
 
 def _plain_type(annotation: str) -> str:
-    """Return a type without the names that only say how a value is checked."""
+    """Return a type without the names that only describe its validation."""
     annotation = re.sub(r"\bOpen\[(\w+), \w+\]", r"\1 | str", annotation)
     return re.sub(r"\b(?:Id|LineId)\b", "str", annotation).replace("AwareDatetime", "datetime")
 

@@ -1,4 +1,4 @@
-"""`python -m docsite.terminal`: draw docs/images/terminal.svg from what the command prints on the demo's data."""
+"""`python -m docsite.terminal`: draw docs/images/terminal.svg from the output of commands on the demo's data."""
 
 import json
 import os
@@ -27,7 +27,7 @@ COMMANDS = (
     " --payment invoice",
     "booking events list --limit 3",
 )
-"""DEPARTURE is one with free seats."""
+"""DEPARTURE has free seats."""
 
 
 def main() -> int:
@@ -73,7 +73,7 @@ def with_departure(exports: dict[str, str], folder: str) -> list[str]:
 
 
 def printed(command: str, exports: dict[str, str], folder: str) -> str:
-    """Return what a command writes to a terminal."""
+    """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, **exports, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     program = str(Path(sys.executable).with_name("booking"))
@@ -96,7 +96,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def draw(runs: list[tuple[str, str]]) -> None:
-    """Write the picture. Rich's frame would load a font from a public server, so that part of it is left out."""
+    """Write the picture, without the part of Rich's frame that loads a font from a public server."""
     with Path(os.devnull).open("w") as nowhere:
         console = Console(width=COLUMNS, record=True, file=nowhere, force_terminal=True)
         for command, output in runs:

@@ -2,9 +2,9 @@
 
     python -m scripts.citus /usr/lib/postgresql/16/bin tests/contract -q
 
-The first argument is the folder of the programs of a PostgreSQL in which Citus is installed, the others are pytest's.
-The servers use free ports of the loopback interface, and folders that are deleted in the end. As root they run as
-`postgres`.
+The first argument is the folder with the programs of a PostgreSQL that has Citus, the others are for pytest. The
+servers use free ports of the loopback interface, and folders that are deleted at the end. If started by root, they run
+as `postgres`.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     python -m scripts.code_size BEFORE .     # two trees beside each other
 
 A line of code is a line of Python with more than a comment or a docstring, or a line of SQL with more than a comment.
-Revisions of the schema and generated code are left out.
+Revisions of the schema and generated code are omitted.
 """
 
 import ast
@@ -37,7 +37,7 @@ def code_lines(path: Path) -> int:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    """Return the lines of texts that are statements: docstrings, and those below constants and fields."""
+    """Return the lines of texts that are statements: docstrings, and the docstrings of constants and fields."""
     texts = (
         node
         for node in ast.walk(tree)
@@ -47,7 +47,7 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def sources(root: Path, package: str) -> list[Path]:
-    """Return the Python and SQL files of a package that are written by hand."""
+    """Return the hand-written Python and SQL files of a package."""
     found = (path for path in (root / package).rglob("*") if path.suffix in (".py", ".sql"))
     return sorted(path for path in found if not EXCLUDED.search(path.relative_to(root).as_posix()))
 
@@ -59,7 +59,7 @@ def operations(root: Path) -> int:
 
 
 def long_functions(root: Path, package: str) -> Iterator[str]:
-    """Yield the functions of a package that have more than `LONG_FUNCTION` lines, decorators left out."""
+    """Yield the functions of a package with more than `LONG_FUNCTION` lines, without decorators."""
     for path in (path for path in sources(root, package) if path.suffix == ".py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -69,7 +69,7 @@ def long_functions(root: Path, package: str) -> Iterator[str]:
 
 
 def report(roots: list[Path]) -> Iterator[str]:
-    """Yield the sizes of the trees beside each other, and the long functions of the last one."""
+    """Yield the sizes of the trees, and the long functions of the last tree."""
     for packages in (*((name,) for name in PRODUCT), PRODUCT, *((name,) for name in OTHERS)):
         name = packages[0] if len(packages) == 1 else "product"
         found = [[path for each in packages for path in sources(root, each)] for root in roots]

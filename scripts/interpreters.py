@@ -1,6 +1,6 @@
-"""Prints a Python interpreter for each minor version from 3.11 on that this machine has: the newest of each.
+"""Prints the newest installed Python interpreter of each minor version from 3.11 on.
 
-Looks on the PATH and among pyenv's versions. Run by `make test-pythons`, with whatever Python calls it.
+It searches the PATH and pyenv's versions. `make test-pythons` runs it, with any Python.
 """
 
 import os
@@ -16,7 +16,7 @@ _ASK = "import sys; print(*sys.version_info[:3]); sys.exit(sys.version_info.rele
 
 
 def candidates() -> Iterator[Path]:
-    """Yield every file that is called like an interpreter."""
+    """Yield every file with the name of an interpreter."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     on_path = [Path(each) for each in os.environ.get("PATH", "").split(os.pathsep) if each]
     for folder in [*on_path, *sorted((pyenv / "versions").glob("*/bin"))]:
@@ -25,7 +25,7 @@ def candidates() -> Iterator[Path]:
 
 
 def version_of(path: Path) -> tuple[int, ...] | None:
-    """Return the version that the interpreter says it is; None for one that does not run, or is no final release."""
+    """Return the version that the interpreter reports; None if it does not run, or is not a final release."""
     try:
         answer = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -34,7 +34,7 @@ def version_of(path: Path) -> tuple[int, ...] | None:
 
 
 def found() -> list[Path]:
-    """Return one interpreter for each minor version, in their order; of several patch releases the newest."""
+    """Return one interpreter for each minor version in order, the newest patch release of each."""
     best: dict[tuple[int, ...], tuple[tuple[int, ...], Path]] = {}
     for path in candidates():
         version = version_of(path)

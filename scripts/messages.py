@@ -1,7 +1,7 @@
 """Bring the message catalogues in line with the code: `make messages`.
 
-Messages are collected from the core, the guest's pages and their templates. A new one is added to each catalogue
-without a translation, which the tests refuse; one that is gone is removed.
+Messages are collected from the core, the guest's pages and their templates. A new message is added to each catalogue
+without a translation, and the tests fail until it is translated. A message that the code no longer has is removed.
 """
 
 import sys
@@ -51,7 +51,7 @@ def catalogues() -> Iterator[tuple[Path, Catalog]]:
 
 
 def main() -> None:
-    """Add new messages to the catalogues, and remove messages that are gone."""
+    """Add new messages to the catalogues, and remove messages that the code no longer has."""
     template = collect()
     for path, catalog in catalogues():
         catalog.update(template, no_fuzzy_matching=True)

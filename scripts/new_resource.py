@@ -34,7 +34,7 @@ TYPES = {
     "integer": ("int", "BigInteger", "1"),
     "boolean": ("bool", "Boolean", "True"),
 }
-"""By type of a field: its Python type, its column type and an example in Python."""
+"""For each type of a field: its Python type, its column type and an example in Python."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Field:
 
     @property
     def annotation(self) -> str:
-        """The Python type, with None when the field may be null."""
+        """The Python type, with None if the field may be null."""
         return TYPES[self.type][0] + (" | None" if self.is_nullable else "")
 
     @property
@@ -125,7 +125,7 @@ def write(plural: str, fields: list[Field]) -> list[Path]:
 
     Raises:
         FileExistsError: the resource exists.
-        ValueError: a line is to be inserted before one that is not there.
+        ValueError: the line before which a text is inserted does not exist.
     """
     values = names(plural, fields)
     contents: dict[Path, str] = {}

@@ -91,7 +91,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments, lines that follow one another as one text."""
+    """Yield the comments; consecutive lines are one text."""
     start, last, lines = 0, -1, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:

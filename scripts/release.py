@@ -36,7 +36,7 @@ VERSIONED = {
     "booking_cli/_version.py": r'__version__ = "([^"]+)"',
     "deploy/kubernetes/booking.yaml": r"image: booking:(\S+)",
 }
-"""The files that carry the version, with the pattern of its places."""
+"""The files that contain the version, with the pattern of its places."""
 
 
 class Failed(Exception):
@@ -61,7 +61,7 @@ def current_version() -> str:
 
 
 def set_version(version: str) -> None:
-    """Write a version into every file that carries it."""
+    """Write a version into every file that contains it."""
     for file, pattern in VERSIONED.items():
         path = ROOT / file
         text = path.read_text(encoding="utf-8")
@@ -130,7 +130,7 @@ def write_constraints(path: Path) -> Path:
 
 
 def write_sbom(python: Path, folder: Path, target: Path) -> None:
-    """Write the SBOM of an environment, by a program in another environment."""
+    """Write the SBOM of an environment, with a program in another environment."""
     tools = folder / "tools"
     run(sys.executable, "-m", "venv", str(tools))
     run(str(tools / "bin/python"), "-m", "pip", "install", "--quiet", SBOM)
@@ -204,7 +204,7 @@ def smoke(programs: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def served(booking: str, env: dict[str, str]) -> Iterator[str]:
-    """Run `booking serve` on a free port, and yield its address once it accepts connections."""
+    """Run `booking serve` on a free port, and yield its address when it accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     service = subprocess.Popen([booking, "serve", "--port", str(port)], env=env, stderr=subprocess.DEVNULL)  # noqa: S603

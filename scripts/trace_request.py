@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 
 class Recorder:
-    """Records the functions of the workspace that are called while it is on, in every thread."""
+    """Records the functions of the workspace that are called while it is active, in every thread."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -90,7 +90,7 @@ def traced(recorder: Recorder, port: int, method: str, path: str, key: str, body
             connection.request(method, path, json.dumps(body) if body else None, headers)
             response = connection.getresponse()
             response.read()
-            time.sleep(0.1)  # work that follows the response belongs to the request
+            time.sleep(0.1)  # work after the response belongs to the request
     recorder.is_on = False
     return response.status
 

@@ -2,7 +2,7 @@
 
     make sync-client
 
-Every module in `SOURCES` becomes the module of the same name in `booking_sdk/_sync/`. `RULES` are the whole difference.
+Every module in `SOURCES` becomes the module of the same name in `booking_sdk/_sync/`. `RULES` are all differences.
 Two pairs are written by hand, because asyncio and threads differ there: `_concurrency` in both folders, and the two
 `Connections` classes in `_http`.
 """
