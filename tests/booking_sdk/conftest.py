@@ -14,7 +14,7 @@ from sdk_support.routed import Clients
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the environment variables of this machine that a client would read."""
+    """Remove the environment variables that a client reads."""
     proxies = [write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper)]
     for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET", *proxies):
         monkeypatch.delenv(name, raising=False)
@@ -35,7 +35,7 @@ def flavour(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def connect(flavour: str, runner: asyncio.Runner) -> Iterator[Clients]:
-    """Make clients of either flavour with connections of their own, which respx answers, and close them."""
+    """Make clients of either flavour with their own connections, which respx answers, and close them."""
     clients = Clients(flavour, runner)
     yield clients
     clients.close()

@@ -1,6 +1,6 @@
-"""Attempts over real sockets end in time and leak no connection, whatever the server does.
+"""Attempts over real sockets end in time and leak no connection, with any behaviour of the server.
 
-respx stands in front of connections: it cannot show what becomes of them, nor a head that arrives byte by byte.
+respx replaces the connections: it cannot show their state, nor a head that arrives byte by byte.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner:
     assert not caught.value.maybe_executed
 
 
-# What other libraries make of a client
+# Clients in other libraries
 
 
 @pytest.fixture
@@ -281,9 +281,9 @@ def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter
 
 
 LIMIT_S = 10.0
-"""A caller's limit, which is over as soon as the request has arrived: the loop's clock then leaps behind it."""
+"""A caller's limit. When the request has arrived, the loop's clock leaps past it."""
 LEAP_S = 20.0
-"""Less than the client's own limits."""
+"""Less than the limits of the client."""
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -311,7 +311,7 @@ def unanswered(on_request: Callable[[], object]) -> Script:
 async def error_of(waiting: Awaitable[Any]) -> BaseException:
     try:
         await waiting
-    except BaseException as error:  # noqa: BLE001 - it is what is looked at
+    except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
     raise AssertionError("it was to be cancelled")
 
@@ -387,7 +387,7 @@ def test_interruption_of_an_unrelated_exception_is_none() -> None:
 
 AT_ONCE = 130
 CANCELLATIONS = 2_600
-"""Twenty times as many as at once: each of the points where a call waits is met forty times."""
+"""Twenty times the number of concurrent calls: each point where a call waits is met forty times."""
 
 
 class Answering(asyncio.Protocol):
@@ -417,11 +417,11 @@ async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
         await task
 
 
-# A socket or a stream whose connecting was cancelled is left to the garbage collector by asyncio and anyio.
+# asyncio and anyio leave a socket whose connecting was cancelled for the garbage collector.
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket", "ignore:unclosed transport")
 @pytest.mark.parametrize("given", [False, True])
 def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> None:
-    """Calls are cancelled at every point where one waits, while more are made than there are connections."""
+    """Calls are cancelled at every point where a call can wait, with more calls than connections."""
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
@@ -445,4 +445,4 @@ def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> 
             await asyncio.sleep(0)
 
     asyncio.run(run())
-    gc.collect()  # or another test would get their warnings
+    gc.collect()  # otherwise another test would get their warnings

@@ -46,7 +46,7 @@ def offline(kind: type[Any], **options: Any) -> Any:
     return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(), **options})
 
 
-# Made of
+# Settings
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -280,7 +280,7 @@ def test_an_error_of_the_system_below_counts_as_no_answer(respx_mock: respx.Mock
 
 
 class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """An answer that never stops, and never pauses for long enough to time out."""
+    """A response that never ends, and never pauses long enough to time out."""
 
     def __init__(self, clock: list[float]) -> None:
         self.clock = clock
@@ -351,7 +351,7 @@ def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key
         seen.append(request)
         return httpx.Response(200, json={})
 
-    # Not with respx: it answers in the place of httpx's own transport, and this client brings another one.
+    # Not with respx: it replaces httpx's own transport, and this client has another one.
     http_client = httpx.Client(
         transport=httpx.MockTransport(answer),
         auth=("somebody", "else"),
@@ -387,7 +387,7 @@ def test_a_raw_answer_is_not_parsed_until_it_is_asked(respx_mock: respx.MockRout
 
 def test_options_make_another_client_on_the_same_connections() -> None:
     client = offline(BookingClient, timeout=10, max_retries=1)
-    client.bookings  # noqa: B018 - made, so that it could be taken along by mistake
+    client.bookings  # noqa: B018 - created, and must not be copied
     other = client.with_options(timeout=2, max_retries=5, default_headers={"X-Tenant": "b"}, api_key="svc_other")
     assert other._transport is client._transport
     assert other.bookings._client is other

@@ -58,7 +58,7 @@ CLASSES = [
     (503, "service_unavailable", "ServerError"),
     (599, None, "ServerError"),
     (302, None, "APIStatusError"),
-    (418, "insufficient_capacity", "APIStatusError"),  # a code where it does not belong chooses no class
+    (418, "insufficient_capacity", "APIStatusError"),  # a code with an unexpected status selects no class
     (404, "api_key_revoked", "NotFoundError"),
 ]
 
@@ -79,7 +79,7 @@ def test_every_class_is_below_the_one_root_and_shadows_nothing() -> None:
 
 
 def me(client: BookingClient) -> dict[str, Any]:
-    """Send a request that changes nothing, whose result is any JSON object."""
+    """Send a request that changes nothing; its result is any JSON object."""
     return client.request("GET", "/api/v1/me", cast_to=dict)
 
 
@@ -175,7 +175,7 @@ def of(status: int, code: str | None) -> APIStatusError:
     return error_class(status, code)(response, idempotency_key="order-1", attempts=3)
 
 
-# Made by hand and not by calls: a queue has to carry every field, also those that one answer does not set together.
+# Created directly and not by calls: pickling must keep every field, and no single response sets all of them.
 EVERY_KIND = [
     *(of(status, code) for status, code, _ in CLASSES),
     APIConnectionError("gone", idempotency_key="order-1", maybe_executed=True, attempts=3),

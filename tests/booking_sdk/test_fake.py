@@ -1,4 +1,4 @@
-"""The double of the service: that it is the service, and its own methods."""
+"""The double of the service: it behaves as the service, and its own methods work."""
 
 import gc
 import threading

@@ -36,10 +36,10 @@ def event(sequence: int) -> dict[str, Any]:
 
 
 FEED = f"{URL}/api/v1/events"
-"""The route of the tests in which one answer is enough: they use respx, as an integrator would.
+"""The route of tests that need one response: they use respx, as an integrator would.
 
-The other tests answer a sequence of requests, and compare what was asked with how long was waited in between. They stay
-on `Wire`, which holds the answers, the requests and the clock together.
+The other tests answer a sequence of requests, and compare the requests and the waits in between. They use `Wire`, which
+has the responses, the requests and the clock.
 """
 
 
@@ -190,14 +190,14 @@ def test_a_checkpoint_survives_being_written_down() -> None:
         assert str(position).isascii()
 
 
-# A service that is away
+# Unavailable service
 
 
 def test_a_service_that_is_away_is_waited_for(
     flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     away: list[AttemptResult] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
-    away.append(answered(408, None))  # as a proxy answers on a connection that was idle for long
+    away.append(answered(408, None))  # as a proxy responds on a connection that was idle for a long time
     wire = Wire([page(1, resume="c1"), *away, page(2, resume="c2")])
     client = wire.client(flavour, runner, max_retries=0)
     with caplog.at_level(logging.WARNING, "booking_sdk"):
@@ -209,7 +209,7 @@ def test_a_service_that_is_away_is_waited_for(
 def test_backoff_of_a_feed_is_at_most_a_minute(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([*[DROPPED] * 1200, page(1, resume="c1")])
     assert taken(wire.client(flavour, runner, max_retries=0).events.follow(), 1) == [1]
-    assert max(wire.clock.sleeps) == 30  # chance is always half
+    assert max(wire.clock.sleeps) == 30  # random numbers are always 0.5
 
 
 def test_feed_waits_for_retry_after(flavour: str, runner: asyncio.Runner) -> None:
@@ -297,7 +297,7 @@ def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
     assert "hush" not in caplog.text
 
 
-# Events that were deleted before they were read
+# Events that were deleted unread
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -353,7 +353,7 @@ def test_on_lost_is_called_for_lost_events(flavour: str, runner: asyncio.Runner)
         (away(120), [aged(10, 90)]),  # the last one is kept
         (away(120), [aged(4, 91)]),  # and so are some before it
         (away(120), [aged(11, 90)]),  # the next one is kept, and another's
-        (away(60), [aged(30, 90)]),  # nothing happened in the month before it was read to the end
+        (away(60), [aged(30, 90)]),  # no event in the month before it was read to the end
         (away(120), []),
     ],
 )
@@ -396,7 +396,7 @@ def test_feed_waits_at_most_an_hour_for_retry_after(flavour: str, runner: asynci
 # Stopped from outside
 
 
-@pytest.mark.respx(assert_all_called=False)  # closed before it asks, or after
+@pytest.mark.respx(assert_all_called=False)  # closed before or after its request
 def test_a_feed_is_closed_from_another_thread(respx_mock: respx.MockRouter) -> None:
     respx_mock.get(FEED).respond(json=enveloped(resume="c"))
     with BookingClient(KEY, base_url=URL) as client, ThreadPoolExecutor(1) as pool:
@@ -428,7 +428,7 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
     async def run() -> None:
         waiting = asyncio.Event()
 
-        # Not with respx: the answer must still be awaited when the feed is closed, and respx counts calls by their end.
+        # Not with respx: the response must be pending when the feed is closed, and respx counts calls at their end.
         class Service(httpx.AsyncBaseTransport):
             async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
                 waiting.set()

@@ -1,4 +1,4 @@
-"""What the SDK says at a prompt, in a log and in an error: representations, suggestions, addresses, words."""
+"""The SDK's texts at a prompt, in a log and in an error: representations, suggestions, addresses, words."""
 
 import logging
 from collections.abc import Iterator
@@ -124,7 +124,7 @@ def test_problems_are_told_in_words_and_counted() -> None:
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """Provide the SDK's logger as a program that configures no logging has it."""
+    """Provide the SDK's logger in a program that configures no logging."""
     logger = logging.getLogger("booking_sdk")
     handlers, level = logger.handlers[:], logger.level
     logger.handlers.clear()

@@ -19,7 +19,7 @@ from booking_sdk.testing import FakeBookingAPI, make_customer
 
 
 def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
-    """Pages of those sizes, each but the last with more behind it."""
+    """Return pages of these sizes; all but the last have a next page."""
     cursors = cursors or [f"c{number}" for number in range(1, len(sizes))]
     answers = []
     for number, size in enumerate(sizes):
@@ -31,7 +31,7 @@ def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
 
 
 class Answered:
-    """The routes to the lists, which respx answers with pages in their order, and clients that ask for them."""
+    """The routes to the lists, which respx answers with pages in order, and clients that request them."""
 
     def __init__(self, router: respx.MockRouter, connect: Clients, answers: list[Any]) -> None:
         path = {"url__regex": rf"{URL}/api/v1/(customers|bookings|availability|events)"}
@@ -46,12 +46,12 @@ class Answered:
 Answering = Callable[[list[Any]], Answered]
 
 pytestmark = pytest.mark.respx(assert_all_called=False)
-"""Some tests show that nothing is asked."""
+"""Some tests show that no request is sent."""
 
 
 @pytest.fixture
 def answering(respx_mock: respx.MockRouter, connect: Clients) -> Answering:
-    """Answer with those pages."""
+    """Answer with these pages."""
     return lambda answers: Answered(respx_mock, connect, answers)
 
 

@@ -52,7 +52,7 @@ COLUMNS = {"GET": GET, "with a key": KEYED, "without a key": ONCE, "PATCH": PATC
 
 BUSY = answered(409, "idempotency_in_progress", retry_after="1")
 
-# Which columns are sent again, and whether a change may have been made when it stays like that.
+# The columns that are sent again, and whether a change may have been made if every attempt ends like this.
 TABLE: list[tuple[str, Answer, set[str], bool]] = [
     ("not connected", REFUSED, {"GET", "with a key", "without a key", "PATCH", "DELETE"}, False),
     ("name not resolved in time", UNRESOLVED, {"GET", "with a key", "without a key", "PATCH", "DELETE"}, False),
@@ -139,10 +139,13 @@ def test_timeouts_and_connection_errors_have_their_own_classes() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "maybe_executed"),
     [
-        ([DROPPED, answered(404, "not_found")], False),  # stored for the key: so the first did the same
+        ([DROPPED, answered(404, "not_found")], False),  # stored for the key: the first attempt had the same result
         ([DROPPED, answered(409, "insufficient_capacity")], False),
         ([DROPPED, answered(422, "validation_failed")], False),
-        ([DROPPED, answered(401, "api_key_revoked")], True),  # answered in front of the key: says nothing of the first
+        (
+            [DROPPED, answered(401, "api_key_revoked")],
+            True,
+        ),  # answered before the key is looked up: says nothing about the first
         ([DROPPED, answered(403, "insufficient_scope")], True),
         ([DROPPED, answered(400, "validation_failed")], True),
         ([DROPPED, answered(429, "rate_limited"), answered(429, "rate_limited")], True),
@@ -209,7 +212,7 @@ def test_custom_requests_are_retried_only_when_safe() -> None:
 
 
 class Chance(ManualClock):
-    """Chance that always gives the same."""
+    """A clock with a constant random number."""
 
     def __init__(self, value: float) -> None:
         super().__init__(datetime(2026, 11, 21, 12, tzinfo=UTC))
@@ -240,7 +243,7 @@ def test_no_number_of_retries_overflows_the_bound() -> None:
         ({"retry_after": "Saturday, 21-Nov-26 12:00:09 GMT"}, 9.0),
         ({"retry_after": "Sat Nov 21 12:00:09 2026"}, 9.0),
         ({"retry_after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0.0),
-        # The clocks of the two machines need not agree.
+        # The clocks of the two machines may differ.
         ({"retry_after": "Mon, 01 Jan 2029 00:00:05 GMT", "date": "Mon, 01 Jan 2029 00:00:00 GMT"}, 5.0),
         ({}, 0.25),
         ({"retry_after": "soon"}, 0.25),
@@ -283,7 +286,7 @@ def test_a_wait_of_more_than_a_minute_is_the_callers_to_decide(value: str, secon
     assert len(played.sent) == 1
 
 
-# How long in all
+# The deadline
 
 
 def test_a_deadline_ends_the_retries_before_a_wait_that_would_pass_it() -> None:
@@ -319,7 +322,7 @@ def test_options_of_one_call() -> None:
     assert len(play(none, [DROPPED], deadline=0.1, took_s=1).sent) == 3
 
 
-# Somebody else decides, and somebody looks on
+# The caller's retry function, and hooks
 
 
 def test_a_decision_of_the_callers_takes_the_place_of_the_table() -> None:
@@ -390,7 +393,7 @@ def test_a_key_that_is_gone_between_attempts_does_not_hide_what_may_have_been_do
         play(KEYED, [REFUSED], api_key=lambda: next(keys, ""))
 
 
-# As an integrator writes it, with either client
+# With either client, as an integrator uses it
 
 
 def test_a_retry_sends_the_same_key(respx_mock: respx.MockRouter, flavour: str, runner: asyncio.Runner) -> None:

@@ -70,7 +70,7 @@ class TestTheService:
         runner: asyncio.Runner,
         monkeypatch: pytest.MonkeyPatch,
     ) -> Stage:
-        # Whether an address is public is asked of DNS, which a test has no business with.
+        # The check of a public address would query DNS, which tests must not do.
         service = session_app.app.state.service  # type: ignore[attr-defined]
         monkeypatch.setattr(service, "is_public_address", lambda url: True)
         return Stage(session_app, world, runner if flavour == "async" else None)

@@ -1,4 +1,4 @@
-"""Uses that an integrator tries without reading the guide."""
+"""Uses that an integrator would try without reading the guide."""
 
 import asyncio
 import pickle
@@ -159,7 +159,7 @@ def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, s
 
 
 def test_bookings_of_a_wide_window_are_asked_for_in_several(flavour: str, runner: asyncio.Runner) -> None:
-    # On a scripted transport: a walk of several answers, compared request by request.
+    # On a scripted transport: an iteration over several responses, compared request by request.
     def answers() -> list[Any]:
         ends = [("a", "c1"), ("b", None), ("c", None), ("d", None)]
         return [
@@ -245,7 +245,7 @@ def test_a_redirect_names_where_it_leads(location: str, named: str) -> None:
 
 
 def test_a_redirect_that_is_named_does_not_obey_a_terminal() -> None:
-    # Without httpx, which gives up an answer whose Location it cannot parse; another client's transport may not.
+    # Without httpx, which rejects a response with an invalid Location; another client's transport may accept it.
     error = scripted.play(get("me"), [scripted.answered(308, None, location="https://a.example.com/\x1b[2J")]).error
     assert isinstance(error, APIStatusError)
     assert error.location == r"https://a.example.com/\x1b[2J"

@@ -1,4 +1,4 @@
-"""The local variables that an error reporter records of a failed call contain no secret."""
+"""An error reporter records no secret in the local variables of a failed call."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ HEADERS = {"X-Token": "HUSH"}
 
 
 def reported(error: BaseException) -> list[str]:
-    """Return what a reporter records of an exception and its causes, without the frames of this file."""
+    """Return the variables that a reporter records of an exception and its causes, except the frames of this file."""
     shown, pending, seen = [], [error], set()
     while pending:
         one = pending.pop()
@@ -51,7 +51,7 @@ def reported(error: BaseException) -> list[str]:
 def failed(call: Callable[[], object]) -> BaseException:
     try:
         call()
-    except BaseException as error:  # noqa: BLE001 - it is what is looked at
+    except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
     raise AssertionError("it was to fail")
 
@@ -128,9 +128,9 @@ def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, flavou
 
 
 class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
-    """A transport that fails in a way of its own, with what it was given among its variables.
+    """A transport that raises an unknown exception, with the request among its variables.
 
-    Not respx: the frames that are looked through are those of a transport, and not those of a mock.
+    Not respx: the test inspects the frames of a transport, not the frames of a mock.
     """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

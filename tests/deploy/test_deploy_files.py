@@ -117,13 +117,13 @@ def test_stopping_waits_longer_than_requests_in_progress() -> None:
 
 
 def test_a_pod_that_ends_gets_requests_until_every_node_knows() -> None:
-    """A Service sends requests to a pod for some seconds after its SIGTERM; a port that is closed refuses them."""
+    """A Service sends requests to a pod for some seconds after its SIGTERM; a closed port would refuse them."""
     (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
     assert float(config["BOOKING_SHUTDOWN_DELAY"]) >= 5
 
 
 def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses() -> None:
-    """nginx looks up names when it starts: a container that is made anew would be a stranger's address to it."""
+    """nginx looks up names only when it starts: a new container with another address would not be found."""
     found = compose()
     (pool,) = found["networks"]["default"]["ipam"]["config"]
     behind = re.findall(

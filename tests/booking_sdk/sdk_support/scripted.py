@@ -25,7 +25,7 @@ DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> Response:
-    """Return an error response; `_` in header names stands for `-`."""
+    """Return an error response; `_` in header names means `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     body = b"<html>" if code is None else json.dumps({"error": "No.", "code": code}).encode()
     return Response(status, pairs, body)
