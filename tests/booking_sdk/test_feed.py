@@ -48,12 +48,7 @@ def envelope(*sequences: int, resume: str | None, more: bool = False) -> dict[st
 
 
 def enveloped(*events: Any, resume: str | None, more: bool = False) -> dict[str, Any]:
-    return {
-        "data": list(events),
-        "has_more": more,
-        "next_cursor": resume if more else None,
-        "resume_cursor": resume,
-    }
+    return {"data": list(events), "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume}
 
 
 def page(*sequences: int, resume: str | None, more: bool = False) -> AttemptResult:

@@ -9,12 +9,7 @@ import pytest
 import respx
 from sdk_support.routed import DROPPED, URL, Clients, repeated
 
-from booking_sdk import (
-    APIConnectionError,
-    PaginationError,
-    ResponseValidationError,
-    meta,
-)
+from booking_sdk import APIConnectionError, PaginationError, ResponseValidationError, meta
 from booking_sdk.testing import FakeBookingAPI, make_customer
 
 
@@ -119,10 +114,7 @@ def test_pages_can_be_had_whole(answering: Answering) -> None:
     assert [len(page) for page in found] == [2, 0, 1]
     assert [meta(getattr(page, "target", page)).request_id for page in found] == ["req_0", "req_1", "req_2"]
     wire = answering(pages(2, 2, 2))
-    assert [len(page) for page in wire.client().customers.iterate(page_size=2, max_items=3).pages()] == [
-        2,
-        2,
-    ]
+    assert [len(page) for page in wire.client().customers.iterate(page_size=2, max_items=3).pages()] == [2, 2]
 
 
 def test_cursor_of_a_paginator_stands_before_the_current_page(answering: Answering) -> None:

@@ -334,10 +334,7 @@ def test_a_decision_of_the_callers_takes_the_place_of_the_table() -> None:
 
     played = play(KEYED, [answered(409, "conflict")], retry=decide, max_retries=5)
     assert played.slept == [3.0]
-    assert [(one.number, one.wait, one.path) for one in asked] == [
-        (1, None, "/api/v1/x"),
-        (2, None, "/api/v1/x"),
-    ]
+    assert [(one.number, one.wait, one.path) for one in asked] == [(1, None, "/api/v1/x"), (2, None, "/api/v1/x")]
     assert isinstance(asked[0].error, APIStatusError)
 
 

@@ -134,12 +134,7 @@ def _quotes(scene: Scene) -> Iterator[None]:
 
 
 MISBEHAVIOURS = (
-    Misbehaviour(
-        "rare-filter",
-        "24 clients ask for what none of 300,000 bookings is",
-        _rare_filters,
-        _many_bookings,
-    ),
+    Misbehaviour("rare-filter", "24 clients ask for what none of 300,000 bookings is", _rare_filters, _many_bookings),
     Misbehaviour(
         "gift-card-status",
         "24 clients filter 50,000 gift cards by a status that none has",

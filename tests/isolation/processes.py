@@ -182,11 +182,7 @@ def request(method: str, path: str, key: str | None, body: bytes | None = None) 
     lines += [f"Authorization: Bearer {key}"] if key else []
     if body is not None:
         length = len(body) + body.count(FRESH) * (32 - len(FRESH))
-        lines += [
-            f"Idempotency-Key: {FRESH.decode()}",
-            "Content-Type: application/json",
-            f"Content-Length: {length}",
-        ]
+        lines += [f"Idempotency-Key: {FRESH.decode()}", "Content-Type: application/json", f"Content-Length: {length}"]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + (body or b"")
 
 

@@ -96,11 +96,7 @@ class Till:
     def receive(self, booking_id: str, payment_intent: str | None = None) -> None:
         self.write(
             lambda tx: payments.receive(
-                tx,
-                self.actor,
-                booking_id=booking_id,
-                payment_intent=payment_intent,
-                customer_id=self.customer_id,
+                tx, self.actor, booking_id=booking_id, payment_intent=payment_intent, customer_id=self.customer_id
             )
         )
 
