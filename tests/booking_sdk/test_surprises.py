@@ -246,7 +246,7 @@ def test_a_redirect_names_where_it_leads(location: str, named: str) -> None:
 
 def test_a_redirect_that_is_named_does_not_obey_a_terminal() -> None:
     # Without httpx, which rejects a response with an invalid Location; another client's transport may accept it.
-    error = scripted.play(get("me"), [scripted.answered(308, None, location="https://a.example.com/\x1b[2J")]).error
+    error = scripted.failure(get("me"), scripted.answered(308, None, location="https://a.example.com/\x1b[2J"))
     assert isinstance(error, APIStatusError)
     assert error.location == r"https://a.example.com/\x1b[2J"
     assert rf"a redirect to {error.location}, which is not followed" in str(error)
@@ -273,9 +273,7 @@ FOREIGN = [b"", b"<html>", b'{"code": "NoSuchRoute"}', b'{"code": 404}', b'{"mes
 @pytest.mark.parametrize("status", [404, 409, 422])
 def test_rejection_by_a_proxy_leaves_maybe_executed_unchanged(status: int, body: bytes) -> None:
     def unsure(*answers: Answer) -> bool:
-        error = play(book, answers).error
-        assert error is not None
-        return error.maybe_executed
+        return play(book, answers).failure.maybe_executed
 
     error = play(book, [DROPPED, httpx.Response(status, content=body)]).error
     assert isinstance(error, APIStatusError)

@@ -85,6 +85,12 @@ class Played:
     error: APIError | None = None
 
     @property
+    def failure(self) -> APIError:
+        """The error of a call that failed."""
+        assert self.error is not None
+        return self.error
+
+    @property
     def keys(self) -> set[str | None]:
         return {request.headers.get("idempotency-key") for request in self.sent}
 
