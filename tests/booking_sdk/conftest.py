@@ -4,12 +4,16 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from booking_sdk import AsyncBookingClient, BookingClient
+
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sdk_support.routed import Clients
+from sdk_support.blocking import blocking
+from sdk_support.routed import KEY, ClientOf, Clients
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,21 @@ def runner() -> Iterator[asyncio.Runner]:
 def flavour(request: pytest.FixtureRequest) -> str:
     """Parametrize a test with the sync and the async client."""
     return str(request.param)
+
+
+@pytest.fixture
+def client_of(flavour: str, runner: asyncio.Runner) -> Iterator[ClientOf]:
+    """Make clients of either flavour on the machine's clock, `client_of(url, **options)`, and close them."""
+    made: list[Any] = []
+
+    def make(url: str, **options: Any) -> Any:
+        kind = BookingClient if flavour == "sync" else AsyncBookingClient
+        made.append(blocking(kind(**{"api_key": KEY, "base_url": url, **options}), runner))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ import httpx
 import httpx2
 import pytest
 import respx
-from sdk_support.blocking import blocking
 from sdk_support.raw import Script, answer, drip, scripted_server
-from sdk_support.routed import Clients
+from sdk_support.routed import ClientOf, Clients
 
 from booking_sdk import (
     APIConnectionError,
@@ -38,14 +37,18 @@ KEY = "svc_" + "k" * 40
 BOOKING = json.dumps(make_booking().to_json()).encode()
 
 
-def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) -> Any:
-    if flavour == "sync":
-        return BookingClient(KEY, base_url=url, **options)
-    return blocking(AsyncBookingClient(KEY, base_url=url, **options), runner)
-
-
 def booked(client: Any) -> Any:
     return client.bookings.cancel("b1", idempotency_key="order-0001")
+
+
+@pytest.fixture
+def theirs(request: pytest.FixtureRequest, flavour: str, runner: asyncio.Runner) -> Iterator[Any]:
+    """Provide an HTTP client of the caller's from the library of the parameter, or None."""
+    library = request.param
+    client = library and (library.Client() if flavour == "sync" else library.AsyncClient())
+    yield client
+    if client is not None:
+        client.close() if flavour == "sync" else runner.run(client.aclose())
 
 
 # Time
@@ -68,39 +71,34 @@ ENDLESS: dict[str, Script] = {
 }
 
 
-@pytest.mark.parametrize("given", ["own", "given"])
-@pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
-def test_an_attempt_ends_in_time_whatever_arrives(
-    script: Script, given: str, flavour: str, runner: asyncio.Runner
-) -> None:
-    with scripted_server(script) as url:
-        theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
-        options = {"http_client": theirs} if given == "given" else {}
-        client = client_of(flavour, runner, url, timeout=0.3, max_retries=0, **options)
+ATTEMPTS = [(name, library) for name in ENDLESS for library in (None, httpx)]
+
+
+@pytest.mark.parametrize(("name", "theirs"), [*ATTEMPTS, ("a head that drips", httpx2)], indirect=["theirs"])
+def test_an_attempt_ends_in_time_whatever_arrives(name: str, theirs: Any, client_of: ClientOf) -> None:
+    with scripted_server(ENDLESS[name]) as url:
+        client = client_of(url, timeout=0.3, max_retries=0, http_client=theirs)
         begun = time.monotonic()
         with pytest.raises(APITimeoutError) as caught:
             booked(client)
         took = time.monotonic() - begun
-        client.close()
-        theirs.close() if isinstance(theirs, httpx.Client) else runner.run(theirs.aclose())
     assert 0.29 < took < ENDED_WITHIN_S
     assert caught.value.maybe_executed
     assert caught.value.idempotency_key == "order-0001"
 
 
 @pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
-def test_a_deadline_ends_all_attempts(script: Script, flavour: str, runner: asyncio.Runner) -> None:
+def test_a_deadline_ends_all_attempts(script: Script, client_of: ClientOf) -> None:
     with scripted_server(script) as url:
-        client = client_of(flavour, runner, url, timeout=0.2, deadline=0.5, max_retries=99)
+        client = client_of(url, timeout=0.2, deadline=0.5, max_retries=99)
         begun = time.monotonic()
         with pytest.raises(APITimeoutError):
             client.me()
         took = time.monotonic() - begun
-        client.close()
     assert took < ENDED_WITHIN_S
 
 
-def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_connection_that_is_not_taken_is_surely_not_sent(client_of: ClientOf) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         fill = [socket.socket() for _ in range(8)]
         for one in fill:
@@ -108,10 +106,9 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner:
             with suppress(BlockingIOError):
                 one.connect(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        client = client_of(flavour, runner, url, timeout=Timeout(0.3, connect=0.3), max_retries=0)
+        client = client_of(url, timeout=Timeout(0.3, connect=0.3), max_retries=0)
         with pytest.raises(APITimeoutError) as caught:
             booked(client)
-        client.close()
         for one in fill:
             one.close()
     assert not caught.value.maybe_executed
@@ -127,23 +124,11 @@ def healthy() -> Iterator[str]:
         yield url
 
 
-def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, flavour: str, runner: asyncio.Runner) -> None:
-    theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
-    client = client_of(flavour, runner, healthy, http_client=theirs)
+@pytest.mark.parametrize("theirs", [httpx2], indirect=True)
+def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, theirs: Any, client_of: ClientOf) -> None:
+    client = client_of(healthy, http_client=theirs)
     assert booked(client).status == "confirmed"
     assert booked(client).status == "confirmed"
-    runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
-
-
-def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
-    with scripted_server(ENDLESS["a head that drips"]) as url:
-        theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
-        client = client_of(flavour, runner, url, http_client=theirs, timeout=0.3, max_retries=0)
-        begun = time.monotonic()
-        with pytest.raises(APITimeoutError):
-            booked(client)
-        assert time.monotonic() - begun < ENDED_WITHIN_S
-        runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
 
 
 # Event loops

@@ -96,8 +96,8 @@ def test_the_proxy_of_the_environment_is_named_without_its_password(monkeypatch:
     monkeypatch.setenv("https_proxy", "http://user:HUSH@proxy.test:3128")
     monkeypatch.setenv("no_proxy", "near.test")
     assert route("https://api.test/x", is_callers=False) == " through the proxy proxy.test:3128"
-    assert route("http://api.test/x", is_callers=False) == " without a proxy"
-    assert route("https://near.test/x", is_callers=False) == " without a proxy"
+    for url in ("http://api.test/x", "https://near.test/x"):
+        assert route(url, is_callers=False) == " without a proxy"
     assert route("https://api.test/x", is_callers=True) == " by your http_client"
 
 

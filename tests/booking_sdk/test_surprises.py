@@ -39,6 +39,8 @@ from booking_sdk.testing import (
 )
 
 KEY = "svc_" + "k" * 40
+ADULT: Any = [{"tier_id": "adult", "count": 1}]
+ORDER: Any = {"customer": {"name": "Ada", "email": "ada@example.com"}, "payment": "invoice"}
 NOK = [Money(amount_minor=amount, currency="NOK") for amount in (100, 250, 50)]
 
 
@@ -188,13 +190,7 @@ def test_paginator_over_windows_resumes_at_its_cursor(flavour: str, runner: asyn
     client = api.client()
     for days in (1, 2, 100, 101, 102, 200):
         departure = api.add_departure(starts_at=api.clock.now + timedelta(days=days))
-        client.bookings.create(
-            departure_id=departure.id,
-            guests=[{"tier_id": "adult", "count": 1}],
-            customer={"name": "Ada", "email": "ada@example.com"},
-            payment="invoice",
-            note=str(days),
-        )
+        client.bookings.create(departure_id=departure.id, guests=ADULT, **ORDER, note=str(days))
     window = {"departure_from": today, "departure_to": today + timedelta(days=250), "order": "asc", "page_size": 1}
     everything = [one.note for one in client.bookings.iterate(**window)]
     assert everything == ["1", "2", "100", "101", "102", "200"]
@@ -255,13 +251,9 @@ def test_a_redirect_that_is_named_does_not_obey_a_terminal() -> None:
 def test_an_unknown_tier_is_answered_with_the_tiers_there_are(flavour: str, runner: asyncio.Runner) -> None:
     api = FakeBookingAPI()
     departure = api.add_departure()
+    senior: Any = [{"tier_id": "senior", "count": 1}]
     with pytest.raises(UnprocessableEntityError, match="adult"):
-        api.client().bookings.create(
-            departure_id=departure.id,
-            guests=[{"tier_id": "senior", "count": 1}],
-            customer={"name": "Ada", "email": "ada@example.com"},
-            payment="invoice",
-        )
+        api.client().bookings.create(departure_id=departure.id, guests=senior, **ORDER)
 
 
 # Answers that are not the service's

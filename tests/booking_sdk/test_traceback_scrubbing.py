@@ -6,12 +6,13 @@ import logging
 import socket
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from sdk_support.blocking import blocking
 from sdk_support.raw import Script, answer, drip, scripted_server
+from sdk_support.routed import ClientOf
 
 import booking_sdk
 from booking_sdk import AsyncBookingClient, BookingClient, Hooks, parse_event_unverified, unwrap
@@ -95,36 +96,27 @@ CALLS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) -> Any:
-    arguments = {
-        "base_url": url,
-        "timeout": 0.3,
-        "max_retries": 0,
-        "webhook_secret": SECRET,
-        "default_headers": HEADERS,
-        **options,
-    }
-    if flavour == "sync":
-        return BookingClient(KEY, **arguments)
-    return blocking(AsyncBookingClient(KEY, **arguments), runner)
+@pytest.fixture
+def secretive(client_of: ClientOf) -> ClientOf:
+    """Make clients with secret settings."""
+    settings = {"api_key": KEY, "webhook_secret": SECRET, "default_headers": HEADERS}
+    return partial(client_of, **settings, timeout=0.3)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_shows_nothing_secret(stage: str, call: str, flavour: str, runner: asyncio.Runner) -> None:
+def test_a_call_that_fails_shows_nothing_secret(stage: str, call: str, secretive: ClientOf) -> None:
     with scripted_server(STAGES[stage]) as url:
-        client = client_of(flavour, runner, url)
+        client = secretive(url, max_retries=0)
         error = failed(lambda: CALLS[call](client))
-        client.close()
     assert not isinstance(error, AssertionError), error
     assert_discreet(error)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
-    client = client_of(flavour, runner, "http://127.0.0.1:1")
+def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, secretive: ClientOf) -> None:
+    client = secretive("http://127.0.0.1:1", max_retries=0)
     assert_discreet(failed(lambda: CALLS[call](client)))
-    client.close()
 
 
 class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
@@ -143,9 +135,9 @@ class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
+def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, secretive: ClientOf) -> None:
     theirs = httpx.Client(transport=Broken()) if flavour == "sync" else httpx.AsyncClient(transport=Broken())
-    client = client_of(flavour, runner, "https://api.test", http_client=theirs)
+    client = secretive("https://api.test", max_retries=0, http_client=theirs)
     error = failed(lambda: CALLS[call](client))
     assert isinstance(error, RuntimeError)
     assert_discreet(error)
@@ -187,10 +179,9 @@ MISUSES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("misuse", MISUSES)
-def test_a_call_that_makes_no_sense_shows_nothing_secret(misuse: str, flavour: str, runner: asyncio.Runner) -> None:
-    client = client_of(flavour, runner, "http://127.0.0.1:1")
+def test_a_call_that_makes_no_sense_shows_nothing_secret(misuse: str, secretive: ClientOf) -> None:
+    client = secretive("http://127.0.0.1:1", max_retries=0)
     assert_discreet(failed(lambda: MISUSES[misuse](client)))
-    client.close()
 
 
 @pytest.mark.parametrize("kind", [BookingClient, AsyncBookingClient])
@@ -200,17 +191,14 @@ def test_a_client_that_cannot_be_made_shows_nothing_secret(kind: Any, wrong: dic
     assert_discreet(failed(lambda: kind(KEY, **options)))
 
 
-def test_hooks_that_fail_show_nothing_secret(
-    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hooks_that_fail_show_nothing_secret(secretive: ClientOf, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> None:
         raise LookupError
 
     with scripted_server(STAGES["failed"]) as url, caplog.at_level(logging.INFO, "booking_sdk"):
         hooks = Hooks(on_send=fail, on_response=fail, on_retry=fail)
-        client = client_of(flavour, runner, url, hooks=hooks, max_retries=1, retry=fail)
+        client = secretive(url, hooks=hooks, max_retries=1, retry=fail)
         assert_discreet(failed(lambda: client.bookings.create(**ORDER)))
-        client.close()
     kept = [record for record in caplog.records if record.exc_info]
     assert len(kept) == 2 + 2 + 1 + 1
     for record in kept:

@@ -16,6 +16,7 @@ KEY = "svc_" + "k" * 40
 URL = "https://api.test"
 
 Answer = httpx.Response | type[httpx.TransportError]
+ClientOf = Callable[..., Any]
 
 OK = httpx.Response(200, json={"fine": True})
 REFUSED = httpx.ConnectError
