@@ -158,8 +158,7 @@ def test_a_page_is_its_own_items_and_knows_the_next(answering: Answering) -> Non
 
 @pytest.mark.parametrize("cursor", [None, "c1"])
 def test_page_whose_cursor_leads_to_itself_raises(cursor: str | None, answering: Answering) -> None:
-    wire = answering(pages(1, 1, cursors=[cursor]))
-    page = wire.client().customers.list(starting_after="c1")
+    page = answering(pages(1, 1, cursors=[cursor])).client().customers.list(starting_after="c1")
     with pytest.raises(PaginationError):
         page.next_page()
 

@@ -81,19 +81,9 @@ class Cluster:
     def build(self) -> None:
         self.run("initdb", "-D", str(self._folder / "0"), "-U", "postgres", "-A", "trust", "--no-sync")
         self.start(0)
-        self.run(
-            "pg_basebackup",
-            "-D",
-            str(self._folder / "1"),
-            "-R",
-            "-X",
-            "stream",
-            "-c",
-            "fast",
-            "--no-sync",
-            "-d",
-            f"{self.url(0)}?application_name=replica",
-        )
+        primary = f"{self.url(0)}?application_name=replica"
+        options = ("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+        self.run("pg_basebackup", "-D", str(self._folder / "1"), *options, "-d", primary)
         self.start(1)
         databases.run(self.url(0), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 
