@@ -118,7 +118,7 @@ def test_every_link_of_the_package_page_leads_somewhere(folder: str, built: Path
     from readme_renderer import markdown
 
     page = markdown.render(str(metadata(built).get_payload())) or ""
-    assert len(page) > 300, "a package page says what the package is for"
+    assert len(page) > 300, "a package page describes its package"
     anchors = set(re.findall(r' id="([^"]+)"', page))
     for target in re.findall(r'<a href="([^"]*)"', page):
         assert target.startswith("https://") or target.removeprefix("#") in anchors, target

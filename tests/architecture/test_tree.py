@@ -27,7 +27,7 @@ def tracked() -> list[Path]:
         check=False,
     )
     if listing.returncode:
-        pytest.skip("this is no clone")
+        pytest.skip("not a clone")
     paths = (ROOT / name for name in listing.stdout.split("\0") if name)
     return [path for path in paths if path.is_file()]
 

@@ -153,7 +153,7 @@ def test_client_works_on_several_event_loops(healthy: str) -> None:
         return first.id
 
     assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
-    assert not client._transport._connections._own, "a loop that ended takes its connections along"
+    assert not client._transport._connections._own, "connections of a loop end with it"
 
 
 def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
@@ -298,7 +298,7 @@ async def error_of(waiting: Awaitable[Any]) -> BaseException:
         await waiting
     except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
-    raise AssertionError("it was to be cancelled")
+    raise AssertionError("the call was not cancelled")
 
 
 async def by_task(call: Any, asked: asyncio.Event) -> None:

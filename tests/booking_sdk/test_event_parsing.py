@@ -63,7 +63,7 @@ def test_events_are_distinguished_by_class() -> None:
             assert event.data.reason == "customer"
             assert event.data.object.note == "Hello"
         case _:
-            pytest.fail("a cancellation is one")
+            pytest.fail("not a BookingCancelled")
     assert isinstance(make_event("booking.rescheduled"), BookingEvent)
 
 

@@ -54,7 +54,7 @@ def failed(call: Callable[[], object]) -> BaseException:
         call()
     except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
-    raise AssertionError("it was to fail")
+    raise AssertionError("the call did not fail")
 
 
 def assert_discreet(error: BaseException) -> None:
@@ -142,7 +142,7 @@ def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, secreti
     assert isinstance(error, RuntimeError)
     assert_discreet(error)
     names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    assert names & {"handle_request", "handle_async_request"}, "the lines of the traceback stay"
+    assert names & {"handle_request", "handle_async_request"}, "the traceback keeps its lines"
 
 
 def test_a_cancelled_call_shows_nothing_secret() -> None:

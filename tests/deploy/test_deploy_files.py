@@ -99,7 +99,7 @@ def test_the_image_can_back_up_the_server_of_the_compose_file() -> None:
     assert int(server.removeprefix("postgres:")) <= int(package)
     programs = re.findall(rf"/client/usr/lib/postgresql/{package}/bin/(\w+)", image)
     assert sorted(programs) == ["pg_dump", "pg_restore", "psql"]
-    assert f" /usr/lib/postgresql/{package}/bin/\n" in image, "one of the folders that `booking backup` looks into"
+    assert f" /usr/lib/postgresql/{package}/bin/\n" in image, "a folder where `booking backup` looks for the programs"
 
 
 def test_stopping_waits_longer_than_requests_in_progress() -> None:
@@ -132,7 +132,9 @@ def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses
     addresses = {found["services"][name]["networks"]["default"]["ipv4_address"] for name in behind}
     assert len(addresses) == len(behind) == 2
     assert all(ip_address(each) in ip_network(pool["subnet"]) for each in addresses)
-    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), "that of another container"
+    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), (
+        "Docker may assign the address to another container"
+    )
     assert found["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
 
 

@@ -171,12 +171,12 @@ def test_the_mirror_is_exact_whoever_is_killed_while_guests_book_and_cancel(
             with ThreadPoolExecutor(AT_ONCE) as guests:
                 numbers = range(kill * BOOKINGS_PER_KILL, (kill + 1) * BOOKINGS_PER_KILL)
                 asked = [guests.submit(book_and_cancel, client, departure, number) for number in numbers]
-                wait_until(lambda known=known: len(noticed(tmp_path)) > known, "it is being mirrored")  # type: ignore[misc]
+                wait_until(lambda known=known: len(noticed(tmp_path)) > known, "the mirror grows")  # type: ignore[misc]
                 running[kill % len(running)].kill_and_start()
             for booked in asked:
                 booked.result()
         wanted, events = stage.bookings(), stage.event_ids()
-        wait_until(lambda: noticed(tmp_path) >= events, "every event has come")
+        wait_until(lambda: noticed(tmp_path) >= events, "every event has arrived")
         assert mirrored(tmp_path) == wanted
         assert noticed(tmp_path) == events
     assert len(wanted) == BOOKINGS

@@ -31,7 +31,7 @@ def small_disk(folder: Path, *, size: str = "6m") -> Iterator[Path]:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False)
     if mounted.returncode:
-        pytest.skip("a file system can be mounted by root only")
+        pytest.skip("only root can mount a file system")
     try:
         yield folder
     finally:

@@ -187,7 +187,7 @@ class Guests:
         for _ in range(1000):
             if not self.process():
                 return
-        raise AssertionError("it does not come to an end")
+        raise AssertionError("the erasure does not end")
 
     def process_and_die(self) -> None:
         """Process due erasures in a transaction that is rolled back."""

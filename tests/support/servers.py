@@ -234,17 +234,17 @@ class Line:
 
     async def get(self, path: str) -> Answer:
         answer = await self._ask("GET", path, b"", "")
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def delete(self, path: str) -> Answer:
         answer = await self._ask("DELETE", path, b"", "")
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def post(self, path: str, body: Any, key: str) -> Answer:
         answer = await self.try_post(path, body, key)
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def try_post(self, path: str, body: Any, key: str) -> Answer | None:

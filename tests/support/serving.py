@@ -56,7 +56,7 @@ def wait_for(address: str) -> None:
             return True
         return False
 
-    wait_until(listens, f"somebody listens on {address}")
+    wait_until(listens, f"a process listens on {address}")
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:

@@ -41,5 +41,5 @@ def _settle(hooks: Hooks) -> None:
     while (due_at := hooks.next_due_at()) is not None:
         hooks.world.clock.at = max(hooks.world.clock.at, due_at)
         claimed = hooks.claim(free=1000)
-        assert claimed, "a test left a delivery that it had claimed"
+        assert claimed, "an earlier test left a claimed delivery"
         hooks.succeed(*claimed)
