@@ -7,7 +7,7 @@
         print(departure.starts_at, departure.seats_available)
 
 The clients and the errors are imported at once. Models and pydantic are imported when a name or a call first needs
-them, because their import takes longer than that of everything else. The README is the guide.
+them, because their import takes most of the time. The README is the guide.
 """
 
 import pkgutil
@@ -387,7 +387,7 @@ _LAZY_MODULES = (
     ),
     "webhook_verify",
 )
-"""The modules with the names that are imported on first use, in the order of the search."""
+"""The modules whose names are imported on first use, in the order of the search."""
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ class AttemptTimedOut(Exception):
 
 
 class PhaseTimeout(float):
-    """The timeout of a phase in seconds, which also knows when the attempt ends."""
+    """The timeout of a phase in seconds. It also knows when the attempt ends."""
 
     ends_at: float
 
@@ -31,8 +31,8 @@ class PhaseTimeout(float):
 class AttemptTimeout(dict[str, float]):
     """The `timeout` extension of an httpx request. httpx looks up each phase when the phase begins.
 
-    A phase gets no more than what remains of the whole attempt, so that the phases together cannot exceed it. The phase
-    that was looked up last shows how far the attempt has come.
+    A phase gets at most the remaining time of the attempt, so the phases together cannot exceed it. The phase that was
+    looked up last shows the progress of the attempt.
     """
 
     def __init__(self, connect_s: float, total_s: float) -> None:
@@ -57,6 +57,6 @@ class AttemptTimeout(dict[str, float]):
         return self._phase not in ("pool", "connect")
 
     def check(self) -> None:
-        """Raise AttemptTimedOut when the time is over."""
+        """Raise AttemptTimedOut when no time remains."""
         if time.monotonic() > self.ends_at:
             raise AttemptTimedOut

@@ -1,4 +1,4 @@
-"""Decides what a follower of the event feed requests next, and which event it yields. It does no I/O."""
+"""Decides which page a follower of the event feed requests next, and which event it yields. It does no I/O."""
 
 import base64
 import json
@@ -30,22 +30,22 @@ _RETENTION_MIN_S = 86_400.0
 class FeedPosition:
     """The position of a follower: before a page of the feed, and after one event of that page.
 
-    A cursor stands between pages and belongs to one `created_since`. A checkpoint therefore holds cursor, sequence and
-    `since`, and can be taken after any event.
+    A cursor is a position between pages and belongs to one `created_since`. A checkpoint therefore holds cursor,
+    sequence and `since`, and can be taken after any event.
     """
 
     cursor: str | None = None
     sequence: int = 0
     since: str | None = None
     read_at: float = 0.0
-    """Unix seconds: the last time at which the feed was read to its end."""
+    """The last time that the feed was read to its end, in unix seconds."""
 
     @classmethod
     def parse(cls, checkpoint: str, since: str | None = None) -> Self:
         """Return the position of a checkpoint, or of a cursor of the feed in ascending order from `since`.
 
         Raises:
-            ValueError: The text is neither.
+            ValueError: The text is neither a checkpoint nor a cursor.
         """
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ValueError("after must be a checkpoint, or None to begin with the oldest event")
@@ -137,7 +137,7 @@ class FeedReader:
         self.delay_s = 0.0 if has_more else self._poll or 0.0
 
     def _record_end(self) -> None:
-        """Record that the feed was read to its end. After a resume this is only known once an event was seen."""
+        """Record that the feed was read to its end. After a resume this is known only after the first event."""
         if self._is_at_end and not self._is_resumed:
             self.position = replace(self.position, read_at=self._page_read_at)
 
@@ -147,7 +147,7 @@ class FeedReader:
         """Return True when events may have been deleted between the last yielded event and this page.
 
         A filter on types, or a missing scope, leaves gaps between the numbers too. A gap therefore counts only when the
-        feed was not read to its end within the shortest retention; `oldest_spec` then finds out.
+        feed was not read to its end within the shortest retention; the request of `oldest_spec` then decides.
         """
         last = self.position.sequence
         first = next((event.sequence for event in events if event.sequence > last), None)

@@ -179,7 +179,7 @@ class _Flow(Generic[T]):
             ("accept", "application/json"),
             ("user-agent", self.config.user_agent),
             *self.config.default_headers,
-            # Read for every attempt, so that a key rotated in between takes effect.
+            # Read for every attempt: the key may have been rotated in between.
             ("authorization", f"Bearer {validated_api_key(self.config.api_key())}"),
         ]
         if self.spec.body is not None:
@@ -209,7 +209,7 @@ class _Flow(Generic[T]):
         return response.status_code == 404 and _retries.is_conclusive(response.status_code, error_code(response))
 
     def _is_unchanged(self, response: Response) -> bool:
-        """Return True for a 304 to a condition of the caller, who gets the response as it came."""
+        """Return True for a 304 to a condition of the caller, who gets the response unchanged."""
         has_condition = "if-none-match" in dict(self.config.default_headers)
         return response.status_code == 304 and has_condition and self.spec.is_raw
 

@@ -51,7 +51,7 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
 
 
 class Connections:
-    """The httpx client of a BookingClient: the caller's, or one that the SDK owns."""
+    """The httpx client of a BookingClient: the caller's, or the SDK's own."""
 
     def __init__(self, http_client: Any) -> None:
         self._callers = checked_client(http_client, awaited=False)
@@ -93,10 +93,10 @@ class Connections:
 
 
 class AsyncConnections:
-    """The httpx clients of an AsyncBookingClient: the caller's, or one per event loop that the SDK owns.
+    """The httpx clients of an AsyncBookingClient: the caller's, or the SDK's own, one per event loop.
 
     A connection belongs to the event loop that it was opened on. A client is created when a loop is first used. It is
-    closed with its loop: by the loop itself where it ends as in `asyncio.run`, otherwise when the next loop is used.
+    closed with its loop: by the loop itself when it ends as in `asyncio.run`, otherwise when the next loop is used.
     """
 
     def __init__(self, http_client: Any) -> None:

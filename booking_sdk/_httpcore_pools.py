@@ -1,7 +1,7 @@
 """Workarounds for httpcore's connection pools, which use their private attributes.
 
 httpx 0.28 uses httpcore 1.0. Its pool leaks a connection slot when a request is cancelled at certain points
-(encode/httpcore#1093), and its timeouts start anew with every read. Attributes are looked up, never assumed: for a
+(encode/httpcore#1093), and its timeouts restart with every read. Attributes are looked up, never assumed: for a
 transport without them, such as a mock or another library's, these functions do nothing.
 """
 
@@ -14,7 +14,7 @@ ClientT = TypeVar("ClientT")
 
 
 def _pools(client: Any) -> list[Any]:
-    """Return the connection pools of a client, also those of its proxies."""
+    """Return the connection pools of a client, including the pools of its proxies."""
     transports = [getattr(client, "_transport", None), *getattr(client, "_mounts", {}).values()]
     pools = [getattr(transport, "_pool", None) for transport in transports]
     return [pool for pool in pools if hasattr(pool, "_connections") and hasattr(pool, "_requests")]
@@ -69,7 +69,7 @@ _WRITE_BYTES = 65_536
 
 
 class _TimedStream:
-    """A network stream that limits each read and write to what remains of the attempt."""
+    """A network stream that limits each read and write to the remaining time of the attempt."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -83,7 +83,7 @@ class PageIterator:
 
     @property
     def cursor(self) -> str | None:
-        """Return the cursor at which another iterator can continue. With several windows it names the window too."""
+        """Return the cursor from where another iterator can continue. With several windows it names the window too."""
         window, cursor = self._position
         if self._window_count <= 1 or self._page_size is None:
             return cursor

@@ -1,6 +1,6 @@
 """Parses response bodies into models. A validator is built when a type is first used, and cached.
 
-pydantic is imported by the first validator or model: its import takes longer than that of the rest of the SDK.
+The first validator or model imports pydantic, which takes longer than importing the rest of the SDK.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def validate_body(body_type: Any, body: bytes) -> Any:
         return _validator(body_type)(body)
     except ValidationError as error:
         invalid = first_problem(error)
-    # Raised outside the except block: as its context, the validation error would carry the body along.
+    # Raised outside the except block: the validation error contains the body and would become the context.
     raise invalid
 
 

@@ -76,7 +76,7 @@ class Failure:
     timed_out: bool
     reason: str
     via: str = ""
-    """The proxy that was followed, or that there was none."""
+    """The proxy of the request, or a text that there was no proxy."""
 
 
 AttemptResult = Response | Failure
@@ -104,7 +104,7 @@ def maybe_executed(
     """Return True when a change may have been made, after an attempt that was no success.
 
     A rejection that the service stores for a key is the final result of all attempts with this key. A rejection that
-    comes before the key is looked up, such as 401 or the response of a proxy, tells nothing about earlier attempts.
+    comes before the key is looked up, such as 401 or the response of a proxy, says nothing about earlier attempts.
 
     Args:
         before: the result of this function for the attempts before.
@@ -130,8 +130,8 @@ def backoff_s(retries: int, random: float) -> float:
 def retry_after_s(response: Response, wall_s: float) -> float | None:
     """Return the delay that the Retry-After header asks for, in seconds; None without a valid header.
 
-    A date is compared with the response's own Date header, so that the clock of this machine does not matter. Of
-    several headers the longest delay counts, and more than a year counts as a year.
+    A date is compared with the response's own Date header, so the clock of this machine does not matter. Of several
+    headers the longest delay counts, and more than a year counts as a year.
     """
     headers = response.headers
     now = _date_s(headers.get("date", ""))

@@ -67,7 +67,7 @@ class AsyncBookingClient(AsyncAPIClient):
             timeout: Seconds for one attempt; at most 5 of them to connect.
             deadline: Seconds for a call with all its attempts and delays.
             max_retries: The maximum number of attempts after the first.
-            retry: A function that decides about each retry in place of the SDK.
+            retry: A function that decides about each retry instead of the SDK.
             http_client: An httpx client of your own. The SDK does not close it.
             default_headers: Headers that are sent with every request.
             webhook_secret: The secret for `webhooks.unwrap`, or several during a rotation. Defaults to

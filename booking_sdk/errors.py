@@ -23,7 +23,7 @@
 
 The status selects the class, and the error code a subclass. A code that is newer than this SDK raises the class of its
 status and keeps the code. All errors can be pickled, and no message contains a secret or a body. Webhook verification
-raises `WebhookVerificationError`, which has a tree of its own.
+raises `WebhookVerificationError`, which is not a `BookingError`.
 """
 
 import re
@@ -276,7 +276,7 @@ class APIStatusError(APIError):
         return f"{self.status_code} {one_line(self.code or 'without a code')}: {self.message}{self._others()}{request}"
 
     def _others(self) -> str:
-        """Return how many problems there are beside the one that the message names."""
+        """Return the number of further problems, which the message does not name."""
         others = len(self.details) - 1
         return "" if others < 1 else f" (and {others} more {'problem' if others == 1 else 'problems'}, in details)"
 

@@ -40,7 +40,7 @@ def unwrap(
         payload: The raw request body.
         headers: The request headers, in the form that the web framework provides.
         secret: The secret of the endpoint, several secrets during a rotation, or a `webhook_verify.Verifier`.
-        now: The time at which the delivery arrived, in unix seconds, for a delivery that waited in a queue.
+        now: The time of arrival in unix seconds, for a delivery that waited in a queue.
         tolerance: The maximum age in seconds. Ignored with a Verifier, which has its own.
 
     Raises:
@@ -68,7 +68,7 @@ def parse_event_unverified(payload: bytes | bytearray | str | Mapping[str, Any])
         return parse_event(dict(payload) if isinstance(payload, Mapping) else json.loads(payload))
     except ValidationError as error:
         problem = first_problem(error)
-    # Raised outside the except block, so that the validation error does not carry the payload along.
+    # Raised outside the except block: the validation error contains the payload and would become the context.
     raise ValueError(f"this is not an event: {problem.problem} at {problem.field_path or 'its start'}")
 
 

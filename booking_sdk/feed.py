@@ -1,6 +1,6 @@
 """The event feed as an endless iterator.
 
-`booking_sdk._feed_reader` decides what is requested.
+`booking_sdk._feed_reader` decides which pages are requested.
 
 The sync class, in `booking_sdk._sync.feed`, is generated from this one by `make sync-client`.
 """
@@ -79,7 +79,7 @@ class AsyncFeed(Suggesting, AsyncIterator[EventT]):
             event = self._reader.next_event()
             if event is not None:
                 self._is_checkpoint_due = True
-                return cast("EventT", event)  # of the types that were asked for
+                return cast("EventT", event)  # of the requested types
             if self._reader.is_over:
                 break
             with self._stop.interrupting():

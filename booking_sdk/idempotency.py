@@ -1,4 +1,4 @@
-"""Idempotency keys, with which a change can be repeated without being made twice."""
+"""Idempotency keys: a change that is repeated with the same key is made once."""
 
 import hashlib
 import uuid

@@ -62,7 +62,7 @@ class BookingRefundData(BookingUpdateData):
     refunded_amount: Money
     """The amount that was returned now."""
     total_refunded: Money
-    """The amount that was returned of the booking's payment in all."""
+    """The total amount of the booking's payment that was returned so far."""
 
 
 class DepartureData(Resource):
@@ -163,7 +163,7 @@ class Event(Envelope):
     @model_validator(mode="before")
     @classmethod
     def _add_resource_fields(cls, fields: Any) -> Any:
-        """Add the fields that only the feed contains to a webhook event, so that one handler serves both."""
+        """Add the fields that only the feed contains to a webhook event: one handler can then serve both."""
         if not isinstance(fields, dict) or "resource_type" in fields:
             return fields
         resource_type = str(fields.get("type")).partition(".")[0]
@@ -234,7 +234,7 @@ class BookingRescheduled(BookingEvent):
 
 
 class BookingUpdated(BookingEvent):
-    """A booking changed in a way that has no event of its own."""
+    """A booking changed in a way that has no separate event type."""
 
     type: Literal["booking.updated"]
     data: BookingUpdateData
@@ -298,7 +298,7 @@ class GiftCardRedeemed(GiftCardEvent):
 
 
 class GiftCardRestored(GiftCardEvent):
-    """A cancelled booking gave back what it took from a gift card."""
+    """A booking was cancelled, and its amount was returned to the gift card."""
 
     type: Literal["gift_card.restored"]
     data: RestorationData
@@ -357,10 +357,10 @@ else:
 
 
 class UnknownEvent(Event):
-    """An event of an unknown type, or one that could not be parsed, with its data as received.
+    """An event of an unknown type, or an event that could not be parsed, with its data as received.
 
-    Its `type` is a string. For type checkers it is a literal of its own, so that comparing `type` narrows an
-    `AnyEvent`. To compare with a type that is newer than this version, use `str(event.type)`.
+    Its `type` is a string. For type checkers it is a separate literal, and comparing `type` narrows an `AnyEvent`. To
+    compare with a type that is newer than this version, use `str(event.type)`.
     """
 
     type: UnknownType

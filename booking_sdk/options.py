@@ -79,15 +79,15 @@ class Hooks:
 
 
 class RequestOptions(TypedDict, total=False):
-    """The settings of one call, which override those of the client."""
+    """The settings of one call, which override the client's settings."""
 
     timeout: float | Timeout
     deadline: float | None
     max_retries: int
     headers: Mapping[str, str]
-    """Headers that are added to those of the client."""
+    """Headers that are added to the client's headers."""
     query: Mapping[str, str]
-    """Query parameters that are added to those of the method, for parameters that the SDK does not know yet."""
+    """Query parameters that are added to the method's, for parameters that the SDK does not know yet."""
 
 
 class ClientOptions(TypedDict, total=False):

@@ -57,7 +57,7 @@ class GuestParam(TypedDict):
     phone: NotRequired[str | None]
 
 
-# Event types by the resource that they are about: a list of one kind narrows what a feed yields.
+# Event types by the resource that they are about: a list of one kind narrows the type of a feed's events.
 BookingEventType = Literal[
     "booking.*",
     "booking.created",
@@ -73,7 +73,7 @@ GiftCardEventType = Literal["gift_card.*", "gift_card.issued", "gift_card.redeem
 
 
 class ListEvents(TypedDict, total=False):
-    """The parameters of `events.list` beside the types."""
+    """The parameters of `events.list` except the types."""
 
     resource_type: ResourceTypeParam | None
     resource_id: str | UUID | None
@@ -86,7 +86,7 @@ class ListEvents(TypedDict, total=False):
 
 
 class IterateEvents(TypedDict, total=False):
-    """The parameters of `events.iterate` beside the types."""
+    """The parameters of `events.iterate` except the types."""
 
     resource_type: ResourceTypeParam | None
     resource_id: str | UUID | None
@@ -100,7 +100,7 @@ class IterateEvents(TypedDict, total=False):
 
 
 class FollowEvents(TypedDict, total=False):
-    """The parameters of `events.follow` beside the types."""
+    """The parameters of `events.follow` except the types."""
 
     after: str | None
     since: datetime | None

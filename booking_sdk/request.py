@@ -101,7 +101,7 @@ def post_without_key(
 def read_with_post(
     *segments: str, body: Mapping[str, Any], key: str | None = None, options: RequestOptions | None = None
 ) -> RequestSpec:
-    """Build a POST that changes nothing and is retried like a GET; `key` is the Idempotency-Key that it is about."""
+    """Build a POST that changes nothing and is retried like a GET. `key` is the Idempotency-Key of the order."""
     key = None if key is None else checked_key(key)
     return _build("POST", path(*segments), body, options, key=key, retry_safety=RetrySafety.SAFE)
 
@@ -109,7 +109,7 @@ def read_with_post(
 def basket_fields(
     departure_id: str | UUID, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
 ) -> dict[str, Any]:
-    """Return the fields of a body that says what is booked."""
+    """Return the fields of a body that describe a booking."""
     return {
         "departure_id": str(departure_id),
         "guests": body_lines("guests", guests),

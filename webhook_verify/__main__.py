@@ -1,4 +1,4 @@
-"""`python -m webhook_verify`: checks a delivery that was saved, and says what is wrong with one that fails."""
+"""`python -m webhook_verify`: checks a saved delivery, and explains why the check fails."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _explanation(
 
 
 def _hint(body: bytes, headers: list[tuple[str, str]], secrets: list[str]) -> list[str]:
-    """Find the change to the body or the secret that broke the signature, by undoing likely changes in turn."""
+    """Find the change to the body or the secret that broke the signature, by undoing likely changes one by one."""
     changes = [
         ("a newline was added at the end of the body, as many editors do", body.rstrip(b"\r\n"), secrets),
         ("the line ends of the body were converted", body.replace(b"\r\n", b"\n"), secrets),

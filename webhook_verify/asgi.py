@@ -74,7 +74,7 @@ class VerifyMiddleware:
     async def _accept(self, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> VerifiedDelivery:
         if self._verifier.seen is None:
             return self._verifier.verify(body, headers)
-        # A store of seen events may wait for a database, which the event loop must not.
+        # A store of seen events may wait for a database, which would block the event loop.
         return await asyncio.to_thread(self._verifier.verify, body, headers)
 
     async def _pass_on(self, delivery: VerifiedDelivery, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,7 +89,7 @@ class VerifyMiddleware:
         try:
             await self._app(scope, _replaying(delivery.payload, receive), watched_send)
         except BaseException:
-            # In place and not in a thread: a request that was cancelled may not wait for one.
+            # Not in a thread: a cancelled request must not wait for one.
             self._verifier.release(delivery)
             raise
         if not 200 <= status < 300:

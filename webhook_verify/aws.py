@@ -1,4 +1,4 @@
-"""Deliveries in AWS Lambda, behind API Gateway (both payload versions), a function URL or a load balancer.
+"""Reads deliveries in AWS Lambda from API Gateway (both payload versions), a function URL or a load balancer.
 
 delivery = verifier.verify(*from_lambda(event))
 """

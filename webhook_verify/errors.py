@@ -1,12 +1,12 @@
 """The exceptions of verification, and the message for each reason.
 
-The messages are fixed sentences: no byte of the body, of a header or of a secret ever stands in one, so that
-every error here can be logged, shown and sent back as it is.
+The messages are fixed sentences. They contain no byte of a body, a header or a secret, so every error can be logged,
+shown and sent back.
 """
 
 from __future__ import annotations
 
-# Type checkers read this name as true. `typing` itself is not imported: it costs more than the rest of the package.
+# Type checkers take this name for true. `typing` is not imported: its import takes longer than the whole package's.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
@@ -85,7 +85,7 @@ class PayloadError(WebhookVerificationError):
 
 
 class DuplicateEvent(Exception):
-    """The delivery is authentic, but its event was handled before. Respond with 2xx, so that the sender stops."""
+    """The delivery is authentic, but its event was handled before. Respond with 2xx to stop the retries."""
 
     http_status = 200
 

@@ -56,7 +56,7 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
         body = await _read_body(request, verifier.max_body_bytes)
         if verifier.seen is None:
             return accept(body, request)
-        # A store of seen events may wait for a database, which the event loop must not.
+        # A store of seen events may wait for a database, which would block the event loop.
         return await run_in_threadpool(accept, body, request)
 
     async def verified(request: Request) -> AsyncIterator[Any]:
@@ -73,7 +73,7 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
         try:
             yield accepted.pop()
         except BaseException:
-            # In place and not in a thread: a request that was cancelled may not wait for one.
+            # Not in a thread: a cancelled request must not wait for one.
             verifier.release(delivery)
             raise
 
@@ -81,7 +81,7 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
-    """Return the body and cache it on the request, so that the path operation can read it again.
+    """Return the body and cache it on the request, where the path operation can read it again.
 
     Raises:
         WebhookVerificationError: The body is larger than the limit.

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator, to place below `@app.post`. The view receives the delivery as its first argument.
 
-    When the view raises, or answers anything but 2xx, the event is given back to the store of seen events: the
-    sender will come again.
+    When the view raises, or responds with a status other than 2xx, the event is released from the store of seen events,
+    because the sender will retry.
     """
 
     def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[...,
 def _read_body(limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise WebhookVerificationError("body_too_large")
-    # Not parsed as a form, whatever the content type says: that would consume the bytes.
+    # Never parsed as a form, even with the content type of one: parsing would consume the bytes.
     body: bytes = request.get_data(cache=True, parse_form_data=False)
     return body
 

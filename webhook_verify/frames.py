@@ -1,4 +1,4 @@
-"""Removes local variables from the frames of a traceback, so that no error reporter can record them.
+"""Removes local variables from the frames of a traceback.
 
 Error reporters such as Sentry record the local variables of every frame that an exception passed through. In the frames
 of a verifier or of an HTTP client these are secrets, bodies and headers.

@@ -1,7 +1,7 @@
 """Finds the Svc-* headers of a request in the header objects of web frameworks.
 
-Understood are mappings (their keys in any case, or spelt as in a WSGI environ), pairs of str or bytes as in ASGI,
-and the bare value of the signature header. Values may be str, bytes, or lists of str.
+The headers may be a mapping (with keys in any case, or spelt as in a WSGI environ), pairs of str or bytes as in ASGI,
+or only the value of the signature header. Values may be str, bytes, or lists of str.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ else:
 def select(headers: Any) -> Selected:
     """Return the values of Svc-Signature, Svc-Event-Id, Svc-Event-Type and Svc-Delivery-Id; None for absent ones.
 
-    A header that came several times, with several values in hand, is joined with commas as HTTP prescribes.
+    Several values of one header are joined with commas, as HTTP prescribes.
     """
     get = getattr(headers, "get", None)
     if get is None:
         return (headers or None, *_NO_MORE) if headers is None or isinstance(headers, str) else _from_pairs(headers)
-    # The usual request has all four, in a mapping that knows them under the names they were sent with.
+    # The usual request has all four, in a mapping that finds them under the names in the request.
     signature, event_id = get(SIGNATURE_HEADER), get(EVENT_ID_HEADER)
     event_type, delivery_id = get(EVENT_TYPE_HEADER), get(DELIVERY_ID_HEADER)
     if type(signature) is type(event_id) is type(event_type) is type(delivery_id) is str:

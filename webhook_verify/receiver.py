@@ -1,7 +1,7 @@
 """Verifies requests: the result is a VerifiedDelivery or a WebhookVerificationError.
 
-The order of the checks is part of the contract. The signature comes before the timestamp, so that "too old" means
-authentic but late; nothing is decoded or parsed before the signature has been found to fit.
+The order of the checks is part of the contract. The signature is checked before the timestamp: "too old" means
+authentic but late. Nothing is decoded or parsed before the signature was verified.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class VerifiedDelivery:
 
     @property
     def timestamp(self) -> int:
-        """The time at which this attempt was signed, in unix seconds."""
+        """The time of the signature of this attempt, in unix seconds."""
         return self._timestamp
 
     @property
@@ -73,7 +73,7 @@ class VerifiedDelivery:
 
     @property
     def secret_index(self) -> int:
-        """The index of the matching secret. When it is always that of the new one, the old one can be removed."""
+        """The index of the matching secret. Once only the new secret matches, the old one can be removed."""
         return self._secret_index
 
     @property
@@ -83,7 +83,7 @@ class VerifiedDelivery:
 
     @property
     def event_id(self) -> str:
-        """The `id` in the signed body: the same in every attempt, so the one to deduplicate on. Raises PayloadError."""
+        """The `id` in the signed body. It is the same in every attempt: deduplicate by it. Raises PayloadError."""
         return _text(self._read_identity()[0])
 
     @property
@@ -92,7 +92,7 @@ class VerifiedDelivery:
         return _text(self._read_identity()[1])
 
     def json(self) -> Any:
-        """Parse the body as JSON, anew at each call. Raises PayloadError."""
+        """Parse the body as JSON; each call parses it again. Raises PayloadError."""
         return _parsed(self._payload)
 
     def _read_identity(self) -> tuple[Any, Any]:
@@ -108,11 +108,11 @@ class VerifiedDelivery:
 
 
 class Verifier:
-    """Verifies deliveries to one endpoint. Make it once; any number of threads may use it.
+    """Verifies deliveries to one endpoint. Create it once; any number of threads may use it.
 
-    Several secrets mean a rotation is under way: any of them may have signed. `tolerance` is in seconds and holds in
-    both directions; 0 means 0, `float("inf")` accepts any age. With `seen`, an event that was claimed before raises
-    DuplicateEvent, for `seen_ttl` seconds. A secret that is empty or holds white space raises ValueError here.
+    During a rotation there are several secrets, and any of them may have signed. `tolerance` is in seconds and applies
+    in both directions; 0 means 0, `float("inf")` accepts any age. With `seen`, an event that was claimed in the last
+    `seen_ttl` seconds raises DuplicateEvent. An empty secret, or one with white space, raises ValueError here.
     """
 
     __slots__ = ("_clock", "_keys", "_seen_ttl", "_tolerance", "max_body_bytes", "seen")
@@ -164,15 +164,15 @@ class Verifier:
     ) -> VerifiedDelivery:
         """Verify a request and return its delivery.
 
-        `payload` is the body as it came in. `headers` is the framework's mapping, pairs, a WSGI environ, or just the
-        value of the signature header; where the event id and type are among them they have to agree with the body.
-        `now`, in unix seconds, stands in for the clock: the time of arrival, for a delivery that was queued.
-        Raises WebhookVerificationError, and DuplicateEvent where a store of seen events is set.
+        `payload` is the body as received. `headers` is the framework's mapping, pairs, a WSGI environ, or only the
+        value of the signature header. An event id or type among the headers must agree with the body. `now`, in unix
+        seconds, replaces the clock: pass the time of arrival for a delivery that was queued. Raises
+        WebhookVerificationError, and with a store of seen events also DuplicateEvent.
         """
         try:
             return self._verified(payload, headers, now)
         except BaseException as error:
-            # What an error reporter finds in a frame, it shows.
+            # Error reporters show the variables of a frame.
             del payload, headers
             clear_frames(error)
             raise
@@ -187,12 +187,12 @@ class Verifier:
         timestamp, signatures = plain_header(signature) or _parsed_header(signature)
         secret_index = matching_secret(self._keys, timestamp, body, signatures)
         if secret_index is None:
-            # A shortcut that misses may have missed because the header is malformed, which is the better reason.
+            # The shortcut also fails for a malformed header, which is the better reason.
             parse_header(signature)
             raise WebhookVerificationError("signature_mismatch")
         signed_at = int(timestamp)
         age = (self._clock() if now is None else now) - signed_at
-        # Written so that a clock that answers NaN is refused, not let through.
+        # Written with `not`, to refuse a clock that returns NaN.
         if not abs(age) <= self._tolerance:
             raise WebhookVerificationError("timestamp_too_new" if age < 0 else "timestamp_too_old")
         identity = None
@@ -227,7 +227,7 @@ class Verifier:
             raise
 
     def release(self, delivery: VerifiedDelivery) -> None:
-        """Release an event after its handler failed, so that the next attempt is handled. Needs a store."""
+        """Release an event after its handler failed: the next attempt is then handled. Needs a store."""
         if self.seen is not None:
             self.seen.release(delivery.event_id)
 
@@ -292,8 +292,8 @@ def _agreed_identity(body: bytes, event_id: str | None, event_type: str | None) 
     """
     if event_id is not None and event_type is not None:
         opening = f'{{"id":"{event_id}","type":"{event_type}"'
-        # A body that opens as the service writes it agrees by comparison; parsing it would cost more than the
-        # signature did. With a quote in it, a header could match across fields of the body.
+        # A comparison suffices for a body that begins as the service writes it; parsing would take longer than the
+        # signature did. A header with a quote could match across fields of the body.
         plain = opening.isascii() and "\\" not in opening and '"' not in event_id and '"' not in event_type
         if plain and body.startswith(opening.encode()):
             return event_id, event_type
@@ -319,7 +319,7 @@ def _text(value: Any) -> str:
 
 def _parsed(body: bytes, loads: Callable[[bytes], Any] | None = None) -> Any:
     if loads is None:
-        # On demand: a receiver that passes the body on to a queue or to a model never needs it.
+        # Imported on demand: a receiver that passes the body to a queue or to a model never needs it.
         import json
 
         loads = json.loads
@@ -327,5 +327,5 @@ def _parsed(body: bytes, loads: Callable[[bytes], Any] | None = None) -> Any:
         return loads(body)
     except (ValueError, RecursionError):
         pass
-    # Raised out here, since the parser's own error carries the body and would travel along as its context.
+    # Raised outside the except block: the parser's error contains the body and would become the context.
     raise PayloadError

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-# Six attempts span 10 h 36 min; a claim that ends earlier would let the last of them in as new.
+# Six attempts span 10 h 36 min; with a shorter claim the last of them would count as new.
 SHORTEST_TTL = 12 * 3600.0
 
-# A delivery can be retried by hand for as long as its log is kept.
+# A delivery can be retried by hand while its log is kept.
 DEFAULT_TTL = 30 * 86_400.0
 
 
@@ -25,17 +25,17 @@ class SeenStore(Protocol):
         """Claim an event for `ttl` seconds, atomically. Return False when it is already claimed."""
 
     def release(self, event_id: str) -> None:
-        """Release an event after its handler failed, so that the next attempt is handled."""
+        """Release an event after its handler failed: the next attempt is then handled."""
 
 
 class MemorySeenStore:
     """A SeenStore in memory, for one process. Thread-safe; its content is lost when the process ends.
 
-    Beyond `max_events` the oldest claim is forgotten.
+    Beyond `max_events` the oldest claim is dropped.
     """
 
     def __init__(self, max_events: int = 100_000, *, clock: Callable[[], float] = time.monotonic) -> None:
-        # Imported here: a receiver that keeps its events elsewhere does not wait for either at start.
+        # Imported here: a receiver with another store does not pay for these imports.
         from collections import OrderedDict
         from threading import Lock
 

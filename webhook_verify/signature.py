@@ -2,8 +2,8 @@
 
 `Svc-Signature: t=<unix seconds>,v1=<hex>` where v1 is HMAC-SHA256 over the bytes `<t>.<body>` and the key is the
 endpoint's secret exactly as it was shown, `whsec_` included. The same deliveries carry the three headers of the
-Standard Webhooks convention; their key is what the text after `whsec_` decodes to. Both are made here. Only the
-first is verified here, since any Standard Webhooks library verifies the second.
+Standard Webhooks convention; their key is the decoded text after `whsec_`. This module creates both. It verifies only
+the first, since any Standard Webhooks library verifies the second.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DELIVERY_ID_HEADER = "Svc-Delivery-Id"
 # Seconds, in either direction: long enough for clocks that drift, short enough to make a replay useless.
 DEFAULT_TOLERANCE = 300
 
-# Room for sixteen signatures and then some. A sender has at most three live secrets; a sender of more than this
-# wants to keep the receiver busy.
+# Enough for sixteen signatures. A sender has at most three valid secrets; a longer header is an attempt to keep the
+# receiver busy.
 MAX_HEADER_LENGTH = 4096
 MAX_SIGNATURES = 16
 
-# Twelve digits reach the year 33658, and no integer that a receiver in another language could not hold.
+# Twelve digits reach the year 33658, and fit into the integers of receivers in other languages.
 MAX_TIMESTAMP_DIGITS = 12
 
 _HEX_DIGITS = "0123456789abcdef"
@@ -48,7 +48,7 @@ class ParsedSignature:
     """A parsed `Svc-Signature` header, which is not yet verified. For verification, logs and debugging.
 
     `timestamp` is in unix seconds; `signatures` holds the well-formed v1 signatures, in the order of the header.
-    `signed_timestamp` is the timestamp as it was written, since `t=007` is signed as it stands.
+    `signed_timestamp` is the text of the timestamp: `t=007` is signed with its zeros.
     """
 
     __slots__ = ("signatures", "signed_timestamp", "timestamp")
@@ -65,9 +65,9 @@ class ParsedSignature:
 def parse_header(value: str) -> ParsedSignature:
     """Parse a `Svc-Signature` header.
 
-    Elements are separated by commas, spaces around them do not count, and each is split at its first `=`. There is
-    exactly one `t`. A `v1` that is not 64 lowercase hex digits counts for nothing, and so does an element of another
-    name, so that a later scheme can be sent beside this one. Raises WebhookVerificationError.
+    Elements are separated by commas and split at their first `=`; spaces around them are ignored. There is exactly one
+    `t`. A `v1` that is not 64 lowercase hex digits is ignored. Elements with other names are ignored too: a later
+    scheme can be sent together with this one. Raises WebhookVerificationError.
     """
     if len(value) > MAX_HEADER_LENGTH:
         raise WebhookVerificationError("header_too_long")
@@ -85,8 +85,8 @@ def parse_header(value: str) -> ParsedSignature:
 def plain_header(value: str) -> tuple[str, tuple[str]] | None:
     """Return timestamp and signature of a header with a single signature; None for any other header.
 
-    A shortcut at a quarter of the cost. It does not look at the digits of the signature, so when that fits no secret
-    `parse_header` has to say whether it could have.
+    This shortcut takes a quarter of the time. It does not check the digits of the signature: when no secret matches,
+    `parse_header` decides whether the header is malformed.
     """
     start, _, signature = value.partition(",v1=")
     timestamp = start[2:]
@@ -96,14 +96,14 @@ def plain_header(value: str) -> tuple[str, tuple[str]] | None:
 
 
 def _is_timestamp(text: str) -> bool:
-    # isdigit() alone is true for digits of every script, and for superscripts that int() refuses.
+    # isdigit() is also true for digits of every script, and for superscripts that int() refuses.
     return text.isdigit() and text.isascii() and len(text) <= MAX_TIMESTAMP_DIGITS
 
 
 def sign(payload: Payload, secrets: str | Iterable[str], *, timestamp: int | None = None) -> str:
     """Return the value of the `Svc-Signature` header for a body, with one v1 element per secret, in their order.
 
-    Sign every attempt afresh: receivers turn away a timestamp that is minutes old.
+    Sign every attempt again: receivers reject a timestamp that is minutes old.
     """
     return _signature(prepared_keys(secrets), payload, _whole_seconds(timestamp))
 
@@ -120,7 +120,7 @@ def standard_headers(
 
 
 class Signer:
-    """Signs bodies as `sign` and `standard_headers` do. Its keys are prepared once, which is the half of a signature.
+    """Signs bodies as `sign` and `standard_headers` do. It prepares its keys once: half the work of a signature.
 
     Raises ValueError for a secret that is not `whsec_` and standard base64.
     """
@@ -175,7 +175,7 @@ def _prepared_standard_keys(secrets: Iterable[str]) -> tuple[Key, ...]:
 def prepared_key(position: int, secret: bytes) -> Key:
     """Return the position, and the inner and the outer hash of HMAC (RFC 2104), each already updated with the key.
 
-    Two bare hashes, because copying and feeding an `hmac.HMAC` takes a fifth of a whole verification more.
+    Two plain hashes are used, because copying and updating an `hmac.HMAC` makes a verification a fifth slower.
     """
     block = hashlib.sha256(secret).digest() if len(secret) > 64 else secret
     block = block.ljust(64, b"\0")
@@ -189,7 +189,7 @@ _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures: Iterable[str]) -> int | None:
     """Return the index of the first key that matches one of the signatures (ASCII); None without a match.
 
-    Every signature is compared under every key, so that the time taken does not reveal which one matched.
+    Every signature is compared under every key: the time taken must not reveal which one matched.
     """
     found = None
     before_body = timestamp.encode() + b"."
@@ -205,7 +205,7 @@ def mac(key: Key, *parts: bytes) -> hashlib._Hash:
     """Return the finished hash of HMAC over the parts."""
     _, fed_inner, fed_outer = key
     inner = fed_inner.copy()
-    for part in parts:  # instead of one concatenation: the body is not copied
+    for part in parts:  # not concatenated, which would copy the body
         inner.update(part)
     outer = fed_outer.copy()
     outer.update(inner.digest())
@@ -264,7 +264,7 @@ def _decoded_key(secret: str) -> bytes:
         key = binascii.a2b_base64(encoded)
     except ValueError:
         key = b""
-    # The decoder skips characters that are not base64, so only encoding again shows that there were none.
+    # The decoder skips characters that are not base64; encoding the key again reveals them.
     if not key or not secret.startswith(_SECRET_PREFIX) or _base64(key) != encoded:
         raise ValueError("a Standard Webhooks secret must be whsec_ followed by standard base64")
     return key

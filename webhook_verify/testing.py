@@ -1,7 +1,7 @@
 """Tools to test a receiver: deliveries as the service sends them, and requests that must be rejected.
 
-Nothing here is needed to receive. `vectors.json`, beside this file, holds the same knowledge as data, for receivers
-in any language; the README describes its format.
+A receiver in production does not need this module. `vectors.json`, next to this file, contains the same cases as data,
+for receivers in any language; the README describes its format.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def signed_request(
 ) -> Request:
     """Return the headers and the body of a delivery of an event. `timestamp` defaults to now.
 
-    An event given as bytes or str is the body as it stands. Several secrets sign as during a rotation.
+    An event given as bytes or str is sent unchanged as the body. Several secrets sign as during a rotation.
     """
     body = payload_bytes(event) if isinstance(event, (bytes, str)) else _rendered(event)
     signed_at = int(time.time()) if timestamp is None else timestamp
@@ -90,12 +90,12 @@ def _rendered(event: Mapping[str, Any]) -> bytes:
 
 
 def _event_headers(body: bytes, secrets: list[str], signed_at: int) -> dict[str, str]:
-    """Return the headers with id and type of the event; none for a body that is not an event."""
+    """Return the headers with id and type of the event; no headers for a body that is not an event."""
     event_id, event_type = _identity(body)
     if not (isinstance(event_id, str) and isinstance(event_type, str)):
         return {}
     headers = {EVENT_ID_HEADER: event_id, EVENT_TYPE_HEADER: event_type}
-    # A made-up secret that is not base64 signs Svc-Signature well enough, and nothing else.
+    # A made-up secret that is not base64 can sign only Svc-Signature.
     with suppress(ValueError):
         headers.update(standard_headers(body, secrets, message_id=event_id, timestamp=signed_at))
     return headers

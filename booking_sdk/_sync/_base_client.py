@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class APIClient(Suggesting):
-    """The base class of the client, on which resources, pages and feeds depend."""
+    """The base class of the client. Resources, pages and feeds depend on it."""
 
     _config: Config
     _clock: Clock

@@ -1,7 +1,7 @@
 # Generated from booking_sdk/feed.py by `make sync-client`. Do not edit.
 """The event feed as an endless iterator.
 
-`booking_sdk._feed_reader` decides what is requested.
+`booking_sdk._feed_reader` decides which pages are requested.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +78,7 @@ class Feed(Suggesting, Iterator[EventT]):
             event = self._reader.next_event()
             if event is not None:
                 self._is_checkpoint_due = True
-                return cast("EventT", event)  # of the types that were asked for
+                return cast("EventT", event)  # of the requested types
             if self._reader.is_over:
                 break
             with self._stop.interrupting():

@@ -155,7 +155,7 @@ class Paginator(Suggesting, Iterator[T]):
     def cursor(self) -> str | None:
         """The cursor to continue with later: `iterate(starting_after=cursor)`, with the same filters and order.
 
-        It stands before the current page, so the new iterator repeats items of that page and misses none. None means
+        It points before the current page, so the new iterator repeats items of that page and misses none. None means
         the beginning of the list.
         """
         return self._page_iterator.cursor
@@ -176,7 +176,7 @@ class Paginator(Suggesting, Iterator[T]):
         raise StopIteration
 
     def pages(self) -> Iterator[Page[T]]:
-        """Iterate over the remaining pages in place of the items."""
+        """Iterate over the remaining pages instead of the items."""
         while (page := self._fetch_next()) is not None:
             if self._page_iterator.items_left is not None:
                 self._page_iterator.items_left = max(0, self._page_iterator.items_left - len(page))

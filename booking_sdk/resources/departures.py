@@ -1,4 +1,4 @@
-"""Departures: those of a day, single ones, and their manifests."""
+"""Departures: list the departures of a day, get one, and read its manifest."""
 
 from datetime import date
 from uuid import UUID

@@ -234,7 +234,7 @@ class AsyncEvents(AsyncAPIResource):
 
         Args:
             after: A checkpoint; pass the same `types` again. Defaults to the oldest event, or to `since`.
-            since: The time at which to start, without a checkpoint.
+            since: The time to start from, without a checkpoint.
             types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
             poll: Seconds between two requests when there is no new event. None ends the iteration there.
             on_checkpoint: Called with the checkpoint of an event that was handled, when the next one is requested.

@@ -23,7 +23,7 @@ class AsyncHolds(AsyncAPIResource):
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Hold:
-        """Hold seats of one departure, so that nobody else books them meanwhile.
+        """Hold seats of one departure: nobody else can book them until the hold ends.
 
             hold = await client.holds.create(departure_id=departure.id, seats=2)
             booking = await client.bookings.create(departure_id=departure.id, hold_id=hold.id, ...)
@@ -60,7 +60,7 @@ class AsyncHolds(AsyncAPIResource):
         return await self._client._execute(spec, parser_for(Hold))
 
     async def delete(self, hold_id: str | UUID, *, options: RequestOptions | None = None) -> None:
-        """Release the seats of a hold. One that was released or has expired stays as it is.
+        """Release the seats of a hold. A hold that was released or has expired stays unchanged.
 
         Args:
             hold_id: The id of the hold.

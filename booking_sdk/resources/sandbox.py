@@ -29,7 +29,7 @@ class AsyncSandbox(AsyncAPIResource):
     """
 
     async def clock(self, *, options: RequestOptions | None = None) -> SandboxClock:
-        """Return the clock, with what is due at its instant.
+        """Return the clock, with the work that is due at its instant.
 
         Args:
             options: Settings for this call.
@@ -42,7 +42,7 @@ class AsyncSandbox(AsyncAPIResource):
     async def advance(
         self, seconds: int, *, idempotency_key: str | None = None, options: RequestOptions | None = None
     ) -> SandboxClock:
-        """Move the clock ahead, and return it. `wait_until_ready` waits for what has become due.
+        """Move the clock ahead, and return it. `wait_until_ready` waits for the work that has become due.
 
         Args:
             seconds: How far the clock moves.
@@ -62,7 +62,7 @@ class AsyncSandbox(AsyncAPIResource):
         """Move the clock ahead to an instant, and return it.
 
         Args:
-            to: The instant, which lies ahead of the clock.
+            to: The instant, later than the clock.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
             options: Settings for this call.
 
@@ -131,7 +131,7 @@ class AsyncSandbox(AsyncAPIResource):
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[SandboxMail]:
-        """List one page of the mails that the sandbox has captured, in the order in which they were written.
+        """List one page of the mails that the sandbox has captured, by creation time.
 
         Args:
             limit: The page size, from 1 to 100.
@@ -155,7 +155,7 @@ class AsyncSandbox(AsyncAPIResource):
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[SandboxMail]:
-        """Iterate over all mails that the sandbox has captured, in the order in which they were written.
+        """Iterate over all mails that the sandbox has captured, by creation time.
 
         Args:
             order: `asc` for the oldest first.

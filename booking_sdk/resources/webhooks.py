@@ -97,7 +97,7 @@ class AsyncWebhooks(AsyncAPIResource):
             event_types: The types of the events to send.
             description: A text for people.
             headers: At most ten headers of each delivery, such as `Authorization`. Their values are never shown.
-            max_per_second: The most requests that are sent within any second, 1 to 1000. None sets no limit.
+            max_per_second: The maximum number of requests within any second, 1 to 1000. None sets no limit.
             options: Settings for this call.
 
         Raises:
@@ -135,7 +135,7 @@ class AsyncWebhooks(AsyncAPIResource):
             event_types: The new event types.
             description: The new description; None clears it.
             status: `enabled` or `disabled`. `enabled` also resumes an endpoint that the service disabled.
-            headers: The headers of deliveries in the place of all former ones; an empty mapping removes them.
+            headers: The headers of deliveries, which replace all former ones; an empty mapping removes them.
             max_per_second: The new limit, 1 to 1000; None removes it.
             options: Settings for this call.
 
@@ -189,7 +189,7 @@ class AsyncWebhooks(AsyncAPIResource):
         return await self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
 
     async def test(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> Delivery:
-        """Send a `ping` event to an endpoint, whatever its event types.
+        """Send a `ping` event to an endpoint, even if it does not subscribe to the type.
 
         Args:
             endpoint_id: The id of the endpoint.
@@ -373,7 +373,7 @@ class AsyncWebhooks(AsyncAPIResource):
             payload: The raw request body.
             headers: The request headers, in the form that the web framework provides.
             secret: The secret of the endpoint. Defaults to the client's `webhook_secret`.
-            now: The time at which the delivery arrived, in unix seconds, for a delivery that waited in a queue.
+            now: The time of arrival in unix seconds, for a delivery that waited in a queue.
 
         Raises:
             WebhookVerificationError: The delivery is not authentic or not recent.

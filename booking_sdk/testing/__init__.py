@@ -10,7 +10,7 @@
         assert len(api.bookings) == 1
 
 `FakeBookingAPI` is the service itself, with a database in memory; it comes with `pip install "booking-sdk[testing]"`.
-It needs no network, and never sleeps. The other names come with the SDK alone.
+It needs no network, and never sleeps. The other names need only the SDK.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the service when a test first asks for it."""
+    """Import the service when a test first uses it."""
     if name != "FakeBookingAPI":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -42,10 +42,10 @@ def real_now(staff: Actor) -> int:
 
 
 def import_catalogue(tx: Tx, staff: Actor, **entries: Mapping[str, Any]) -> None:
-    """Import one entry of each kind that is named.
+    """Import one entry of each given kind.
 
     Raises:
-        ValueError: The catalogue cannot be imported; the message says what is wrong with it.
+        ValueError: The catalogue cannot be imported; the message names the reason.
     """
     document = {kind: [entry] for kind, entry in entries.items()}
     try:
@@ -57,7 +57,7 @@ def import_catalogue(tx: Tx, staff: Actor, **entries: Mapping[str, Any]) -> None
 
 
 def import_gift_card(tx: Tx, staff: Actor, card: Mapping[str, Any]) -> None:
-    """Import a gift card, and publish it as one that was issued."""
+    """Import a gift card, and publish the event that it was issued."""
     import_catalogue(tx, staff, gift_cards=card)
     publish(tx, staff, EventType.GIFT_CARD_ISSUED, gift_cards.get(tx, staff, card["id"]))
 
@@ -93,7 +93,7 @@ def add_transaction(tx: Tx, staff: Actor, gift_card_id: str, amount_minor: int, 
 
 
 def insert(tx: Tx, staff: Actor, model: type[Resource], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Insert a resource into the table that is named as its model, and return the fields that the API shows.
+    """Insert a resource into the table that has the name of its model, and return the fields that the API shows.
 
     Raises:
         TypeError: No table has this name and these columns.

@@ -56,7 +56,7 @@ class Fault:
 
 
 def take_fault(coming: list[Fault], request: FakeRequest) -> Fault | None:
-    """Return the failure of a request, and count it. The failures are in the order in which they were asked for."""
+    """Return the failure of a request, and count it. The first requested failure comes first."""
     fault = next((fault for fault in coming if fault.matches(request)), None)
     if fault is not None:
         fault.times -= 1
@@ -66,7 +66,7 @@ def take_fault(coming: list[Fault], request: FakeRequest) -> Fault | None:
 
 
 def mock_transport(respond: Callable[[httpx.Request], AttemptResult]) -> httpx.MockTransport:
-    """Return a transport for `httpx.Client` and `httpx.AsyncClient` that calls a function in place of the network."""
+    """Return a transport for `httpx.Client` and `httpx.AsyncClient` that calls a function instead of the network."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         result = respond(request)

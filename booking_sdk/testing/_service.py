@@ -1,7 +1,7 @@
-"""The service in this process: one application for all doubles, and a database in memory for each.
+"""The service in this process: one application for all doubles, and a database in memory for each double.
 
-The application runs on an event loop in a thread of its own, so that tests without an event loop, and tests with any
-kind of one, use it alike. It serves one request at a time.
+The application runs on an event loop in its own thread: tests can use it without an event loop, and from any kind of
+event loop. It serves one request at a time.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ def _database_url() -> str:
 
 
 def _open_copy(clock: Callable[[], int] | None = None) -> Database:
-    """Return a database in memory with the tables of the service, which ends with its last connection."""
+    """Return a database in memory with the tables of the service. Closing its last connection deletes it."""
     database = Database(_database_url(), clock=clock)
     with contextlib.closing(sqlite3.connect(memory_uri(Path(str(database.url.database))), uri=True)) as copy:
         _template().backup(copy)
@@ -98,18 +98,18 @@ def _application() -> FastAPI:
 
 
 class SandboxTime:
-    """The clock of the double's database: that of the test, less the offset of the sandbox."""
+    """The clock of the double's database: the test's clock less the offset of the sandbox."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.offset = 0
-        """Microseconds by which the API has moved the clock of the sandbox ahead."""
+        """The microseconds that the API has moved the sandbox's clock ahead."""
 
     def __call__(self) -> int:
         return round(self.clock.wall() * SECOND) - self.offset
 
     def follow(self, offset: int) -> None:
-        """Move the clock of the test with that of the sandbox."""
+        """Move the test's clock together with the sandbox's."""
         moved, self.offset = offset - self.offset, offset
         self.clock.advance(moved / SECOND)
 
@@ -132,7 +132,7 @@ class InProcessService:
         self._time = SandboxTime(clock)
         self._database = _open_copy(self._time)
         self._service = Service(_settings(), self._database)
-        self._service.is_public_address = lambda url: True  # a test asks no DNS
+        self._service.is_public_address = lambda url: True  # tests make no DNS queries
         self._transport = httpx.ASGITransport(_application())
         self._worked_at = clock.now
         self._has_changed = False
@@ -142,7 +142,7 @@ class InProcessService:
         self._database.write_once(lambda tx: organizations.create(tx, **own, now=tx.now(), is_sandbox=True))
 
     def act(self, verb: Callable[[Tx, Actor], T]) -> T:
-        """Return the result of a function of the core, called as staff would."""
+        """Call a function of the core as staff, and return its result."""
 
         def work(tx: Tx) -> T:
             organization = organizations.get(tx, slug=SLUG)
@@ -170,7 +170,7 @@ class InProcessService:
         return Response(response.status_code, response.headers.raw, await response.aread())
 
     def catch_up(self, *, has_changed: bool = True) -> None:
-        """Do what the worker would have done by now: nothing when the clock stands still and nothing has changed."""
+        """Run the work of the worker that is due. Without a later clock and without changes there is none."""
         with _one_at_a_time:
             has_moved = self._time.clock.now != self._worked_at
             if has_moved or has_changed:

@@ -13,7 +13,7 @@ ClientT = TypeVar("ClientT", AsyncBookingClient, BookingClient)
 
 
 class ManualClock(Clock):
-    """A clock that stands still until it is advanced. A sleep advances it and returns at once.
+    """A clock that only `advance` and sleeps move. A sleep returns at once.
 
     `sleeps` lists the sleeps in seconds. Random numbers are always 0.5, so a delay with jitter is half of its maximum.
     """
@@ -53,13 +53,13 @@ class ManualClock(Clock):
 
 
 def on_clock(client: ClientT, clock: ManualClock) -> ClientT:
-    """Return a copy of a client on another clock, so that its retries and feeds do not wait.
+    """Return a copy of a client on another clock: its retries and feeds do not wait.
 
         client = on_clock(BookingClient(...), ManualClock())
 
     Args:
         client: The client.
-        clock: The clock, on which retries, deadlines and feeds depend.
+        clock: The clock for retries, deadlines and feeds.
     """
     moved = client.with_options()
     moved._clock = clock

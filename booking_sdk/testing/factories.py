@@ -1,4 +1,4 @@
-"""Factories for resources and events. Every field has a sample value; a test overrides the ones it is about.
+"""Factories for resources and events. Every field has a sample value; a test overrides the fields that it is about.
 
     make_booking(status="cancelled", note="Wheelchair")
     make_event("booking.cancelled", reason="customer")

@@ -55,8 +55,8 @@ class FakeBookingAPI:
         my_shop.book(api.client(), departure.id)
         assert len(api.bookings) == 1
 
-    Fill it (`add_departure`), make it fail (`fail_next`, `drop_connection_after_commit`), pass a client of it to the
-    code under test, and inspect it (`bookings`, `requests`).
+    Fill it (`add_departure`), make it fail (`fail_next`, `drop_connection_after_commit`), pass one of its clients to
+    the code under test, and inspect it (`bookings`, `requests`).
     """
 
     base_url = BASE_URL
@@ -91,7 +91,7 @@ class FakeBookingAPI:
         self._currency = currency
         own = httpx.Client(transport=mock_transport(self._service.respond))
         self._staff = on_clock(BookingClient(self.key(), base_url=self.base_url, http_client=own), self.clock)
-        """A client whose requests are not among those that the test inspects."""
+        """A client whose requests do not appear in `requests`."""
 
     # Clients -------------------------------------------------------------------------------------------------------
 
@@ -184,8 +184,8 @@ class FakeBookingAPI:
         Args:
             experience: The experience or its id. Defaults to a new one.
             seats: The number of seats.
-            starts_at: The start. Defaults to two days from now, or the next minute at which the experience has no
-                departure.
+            starts_at: The start. Defaults to two days from now, or the next minute without a departure of the
+                experience.
             ends_at: The end. Defaults to the duration of the experience.
             price_minor: The price, when the experience has no price tiers. Defaults to its `price_from`.
             prices: Prices by tier id, for tiers with another price on this departure.
@@ -274,7 +274,7 @@ class FakeBookingAPI:
         return found
 
     def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
-        """Add a resource that has no method of its own here. `over` overrides its sample fields.
+        """Add a resource that has no separate method here. `over` overrides its sample fields.
 
         Raises:
             TypeError: The model has no such field, or a field has no sample value.
@@ -306,7 +306,7 @@ class FakeBookingAPI:
         return self._staff.bookings.get(booking_id)
 
     def pay_checkout(self, checkout_id: str) -> Booking:
-        """Pay for a checkout as its guest would, and confirm its booking. A booking that was cancelled stays so."""
+        """Pay for a checkout as its guest would, and confirm its booking. A cancelled booking stays cancelled."""
         with suppress(ConflictError):
             self._staff.sandbox.pay_checkout(checkout_id)
         return self._staff.bookings.get(checkout_id)
@@ -376,7 +376,7 @@ class FakeBookingAPI:
             times: The number of requests.
             method: Only requests with this method.
             path: Only requests whose path begins with this.
-            as_timeout: True to time out in place of a broken connection.
+            as_timeout: True to time out instead of breaking the connection.
         """
         self._faults.append(Fault(_dropped(as_timeout), times, method, path, after_commit=True))
 
@@ -391,7 +391,7 @@ class FakeBookingAPI:
             times: The number of requests.
             method: Only requests with this method.
             path: Only requests whose path begins with this.
-            as_timeout: True to time out in place of a broken connection.
+            as_timeout: True to time out instead of breaking the connection.
         """
         self._faults.append(Fault(_dropped(as_timeout), times, method, path))
 

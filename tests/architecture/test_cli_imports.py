@@ -1,4 +1,4 @@
-"""The imports inside `booking_cli`, also those inside functions and under TYPE_CHECKING."""
+"""The imports between modules of `booking_cli`, also inside functions and under TYPE_CHECKING."""
 
 from graphlib import TopologicalSorter
 

@@ -1,4 +1,4 @@
-"""No module imports itself through others, not inside functions and not under TYPE_CHECKING."""
+"""No import cycle exists, not even inside functions or under TYPE_CHECKING."""
 
 import grimp
 import pytest

@@ -20,7 +20,7 @@ def project(folder: str) -> dict[str, Any]:
 
 
 def requirements(folder: str) -> list[tuple[str, str]]:
-    """Name and version of everything it may require, extras included."""
+    """Return the name and the version of every requirement, including extras."""
     about = project(folder)
     wanted = [*about.get("dependencies", ()), *chain.from_iterable(about.get("optional-dependencies", {}).values())]
     matches = [REQUIREMENT.fullmatch(each.partition(";")[0].strip()) for each in wanted]
@@ -65,4 +65,4 @@ def test_the_lock_holds_versions_and_hashes_and_no_address() -> None:
     assert len(pinned) > 20
     assert lock.count("--hash=sha256:") >= len(pinned)
     names = {re.split(r"[\[=]", each)[0].lower().replace("_", "-") for each in pinned}
-    assert names & NAMES == set()  # the five are installed from where they lie
+    assert names & NAMES == set()  # the five are installed from the checkout

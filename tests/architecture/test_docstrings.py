@@ -1,11 +1,11 @@
 """The docstring rule: the first sentence names an action or a thing, it does not ask a question.
 
 A docstring opens with a verb on a function, in the third person or the imperative ("Return the seats left for sale."),
-and with a verb or a noun phrase on a module, a class, a property, a fixture or a constant. Pronouns that stand for a
-noun ("what it does", "who asks") make the reader guess, so that few of them are allowed.
+and with a verb or a noun phrase on a module, a class, a property, a fixture or a constant. Pronouns instead of nouns
+("who asks") make the reader guess, so the rule limits their share.
 
-`ALLOWED_OPENINGS` and `ALLOWED_PRONOUNS` count the exceptions that are left. A count that falls must be lowered here,
-so that it never rises again: `python tests/architecture/test_docstrings.py` prints both tables as they are now.
+`ALLOWED_OPENINGS` and `ALLOWED_PRONOUNS` count the remaining exceptions. When a count falls, lower it here: it must
+never rise again. `python tests/architecture/test_docstrings.py` prints both tables with the present counts.
 """
 
 import ast
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify"]
 GENERATED = [ROOT / "booking_sdk" / "_sync"]
-"""The synchronous half of the SDK is made from the asynchronous one, which is checked."""
+"""The sync half of the SDK is generated from the async half, which is checked."""
 
 QUESTIONS = frozenset("what who whose whom whether which when how one where whatever whoever".split())
 """Words that open no docstring."""
@@ -31,7 +31,7 @@ NOUN_OPENINGS = frozenset(
 """Words that open no docstring of a function: a noun phrase or a condition begins with them, never a verb."""
 PRONOUNS = frozenset("who whose whom what whatever those nobody whoever".split())
 PRONOUNS_PER_100_WORDS = 1.2
-"""The most of a package. Seven well-known codebases have 0.4 to 1.0."""
+"""The maximum of a package. Seven well-known codebases have 0.4 to 1.0."""
 
 ALLOWED_OPENINGS: dict[str, int] = {
     "booking_server": 16,
@@ -67,7 +67,7 @@ class Docstring:
 
 @cache
 def docstrings_of(path: Path) -> list[Docstring]:
-    """Return the docstrings of a module. In `tests/`, those of tests and of their modules are left out."""
+    """Return the docstrings of a module. Docstrings of tests and of their modules are left out."""
     return list(_docstrings(path, ast.parse(path.read_text(encoding="utf-8"))))
 
 
@@ -109,7 +109,7 @@ def _names_thing(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFu
 
 @cache
 def folders() -> dict[str, list[Path]]:
-    """Return the modules of each folder: of each package, of each package inside the core, and of each test folder."""
+    """Return the modules of each folder: each package, each package inside the core, and each test folder."""
     names = [*PACKAGES, *_subfolders("booking_core"), *_subfolders("tests")]
     found = {name: sorted((ROOT / name).rglob("*.py")) for name in names}
     found["booking_core"] = sorted((ROOT / "booking_core").glob("*.py"))
@@ -132,7 +132,7 @@ def offenders(name: str) -> list[Docstring]:
 
 
 def pronouns_per_100_words(package: str) -> float:
-    """Return the share of the pronouns in a package's docstrings, in percent, rounded to two digits."""
+    """Return the pronouns' share of the words in a package's docstrings, in percent, rounded to two digits."""
     paths = [path for path in sorted((ROOT / package).rglob("*.py")) if not _is_generated(path)]
     words = [word for path in paths for docstring in docstrings_of(path) for word in docstring.words]
     return round(100 * sum(word.partition("'")[0] in PRONOUNS for word in words) / max(len(words), 1), 2)

@@ -1,4 +1,4 @@
-"""A fork of `support.forking` is the process that it stands for."""
+"""A fork of `support.forking` behaves like a new process."""
 
 import signal
 import subprocess
@@ -28,5 +28,5 @@ def test_a_signal_to_a_fork_that_ended_unnoticed_is_no_error(tmp_path: Path, mon
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with forking.start(["booking", "--version"], env=environment(tmp_path), **pipes) as started:
         assert started.wait(60) == 0
-        monkeypatch.setattr(started, "poll", lambda: None)  # as between its end and the message that tells it
+        monkeypatch.setattr(started, "poll", lambda: None)  # as between its end and the message about it
         started.send_signal(signal.SIGKILL)

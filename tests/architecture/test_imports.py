@@ -1,4 +1,4 @@
-"""Who may import whom, beyond what the import contracts of `pyproject.toml` say."""
+"""Import rules in addition to the import contracts of `pyproject.toml`."""
 
 import ast
 import subprocess
@@ -64,7 +64,7 @@ def _standard_imports(graph: grimp.ImportGraph, module: str) -> set[str]:
 
 
 def test_no_module_of_the_core_or_the_sdk_knows_the_server(graph: grimp.ImportGraph) -> None:
-    """Except for the double of the SDK, which is the service."""
+    """The SDK's double of the service is the exception."""
     for module in graph.modules:
         if module.startswith("booking_sdk.testing"):
             continue
@@ -89,10 +89,10 @@ def test_every_model_module_loads_without_storage() -> None:
 
 
 def test_importing_the_service_reads_no_environment_and_connects_to_nothing() -> None:
-    """Settings are read at the edge, when the application is made: an import alone must not care what they say."""
+    """Settings are read when the application is created: an import must not depend on them."""
     code = "import os; os.environ.update(BOOKING_DATABASE_URL='nonsense', BOOKING_RATE_LIMIT='nonsense')"
     loaded = loaded_by(f"{code}; import booking_server.app, booking_core.upkeep.doctor")
-    assert "psycopg" not in loaded  # an operator on SQLite does not have it
+    assert "psycopg" not in loaded  # an installation with SQLite does not have it
     assert "alembic" not in loaded  # a start compares revisions, and upgrades nothing
 
 

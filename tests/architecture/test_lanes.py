@@ -1,4 +1,4 @@
-"""Each place that organizations share is in the list of tests/isolation/README.md, with tests that exist."""
+"""tests/isolation/README.md lists every resource that organizations share, with tests that exist."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ SHARED = re.compile(r"service\.database\.read\b")
 
 
 def named(folder: str, pattern: re.Pattern[str]) -> set[str]:
-    """Return what the modules of a folder name so."""
+    """Return the matches of a pattern in the modules of a folder."""
     return {name for path in (ROOT / folder).rglob("*.py") for name in pattern.findall(path.read_text())}
 
 
@@ -46,7 +46,7 @@ def test_every_misbehaviour_of_the_list_exists() -> None:
 
 
 def test_requests_read_in_lanes_that_are_fair_between_organizations() -> None:
-    """Not on the connections that everything shares: a rush of one organization's requests would hold the others'."""
+    """They do not use the shared connections: a rush of one organization's requests would delay the others'."""
     packages = ("api", "guest_pages", "execution")
     modules = [path for each in packages for path in (ROOT / "booking_server" / each).rglob("*.py")]
     modules.append(ROOT / "booking_server/stripe_webhooks.py")

@@ -38,15 +38,15 @@ TESTS = {
     "tests/booking_server/api/test_openapi.py": "example or schema or one_that_is_served",
     "tests/booking_core/db/test_migrations.py": "make_the_keys",
 }
-"""The tests that take a new resource from the OpenAPI document or from `support.resources`, with their selection; and
-those of the migrations on both databases."""
+"""The selected tests that take a new resource from the OpenAPI document or from `support.resources`, and the tests of
+the migrations on both databases."""
 
 Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the tree, with the cache of mypy that this tree has."""
+    """Return a copy of the tree, with its cache of mypy."""
     target = tmp_path_factory.mktemp("recipe") / "tree"
     ignored = shutil.ignore_patterns(
         "__pycache__", ".git", ".venv*", "build", "dist", ".demo", ".hypothesis", ".pytest_cache", ".ruff_cache"
@@ -72,7 +72,7 @@ def run(copy: Path, postgres_server: str) -> Run:
 
 @pytest.fixture(scope="module")
 def written(run: Run) -> list[str]:
-    """Return the files that the command wrote or changed, apart from the generated ones."""
+    """Return the files that the command wrote or changed, except generated files."""
     fields = ("name:text", "phone:text?", "tours:integer", "is_certified:boolean")
     return run("-m", "scripts.new_resource", "guides", "--fields", *fields).split()
 
@@ -95,12 +95,12 @@ def test_resource_passes_the_static_checks(written: list[str], run: Run) -> None
 
 
 def test_resource_passes_the_type_checker(written: list[str], run: Run) -> None:
-    """The files and their imports, in strict mode. A cache of the tree, where there is one, was copied with it."""
+    """mypy checks the files and their imports in strict mode, with a copy of the tree's cache if there is one."""
     run("-m", "mypy", *(path for path in written if path.startswith("booking_") and path.endswith(".py")))
 
 
 def test_openapi_document_is_generated(written: list[str], copy: Path) -> None:
-    """The tests of the document, further down, compare the file with what is served."""
+    """The tests of the document below compare the file with the served document."""
     assert '"/api/v1/guides/{id}"' in (copy / "openapi.json").read_text(encoding="utf-8")
     assert "is_certified" in (copy / "booking_cli/framework/openapi_parts.json").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Packages of the extra `otel` are imported by `booking_server/tracing` only, and that package only where it is on."""
+"""Only `booking_server/tracing` imports packages of the extra `otel`, and it is imported only with tracing on."""
 
 import ast
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ import booking_server
 
 TRACING = Path(booking_server.__file__).parent / "tracing"
 ALLOWED = {"booking_server.tracing.setup"}
-"""The module that other modules import: it imports nothing of OpenTelemetry until it is called."""
+"""The module that other modules import. It imports OpenTelemetry only when it is called."""
 
 
 def imported_at_once(tree: ast.AST) -> Iterator[str]:
-    """Yield the modules that are imported with a module, without those in functions and for type checkers."""
+    """Yield the modules that are imported together with a module, not in functions or only for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)

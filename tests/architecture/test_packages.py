@@ -1,4 +1,4 @@
-"""The distributions as a package index gets them: built, checked, and listed file by file."""
+"""The distributions for a package index: built, checked, and listed file by file."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("webhook_verify", "booking_core", "booking_server", "booking_sdk", "booking_cli")
 SHIPPED = {".md", ".json", ".py", ".typed", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql", ".po"}
-"""Endings of the files that a wheel may hold: modules, and the data that they read."""
+"""The extensions of the files in a wheel: modules, and the data that they read."""
 ONLY_IN_SDIST = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
 
@@ -45,7 +45,7 @@ def wheel_files(path: Path) -> set[str]:
 
 
 def sources(folder: str) -> set[str]:
-    """Return the files of a package that belong into its wheel."""
+    """Return the files of a package that belong in its wheel."""
     found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {
         str(path.relative_to(ROOT))
@@ -97,7 +97,7 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) 
     with tarfile.open(sdist) as archive:
         files = {each.split("/", 1)[1] for each in archive.getnames()}
     docs = {str(path.relative_to(ROOT / folder)) for path in (ROOT / folder / "docs").glob("*.md")}
-    files.discard(".gitignore")  # the build backend puts the one of the checkout into every sdist
+    files.discard(".gitignore")  # the build backend adds the checkout's .gitignore to every sdist
     assert files == {name.split("/", 1)[1] for name in sources(folder)} | ONLY_IN_SDIST | docs
 
 
@@ -114,11 +114,11 @@ def test_the_metadata_says_whose_it_is_and_which_pythons_it_is_tested_with(folde
 
 
 def test_every_link_of_the_package_page_leads_somewhere(folder: str, built: Path) -> None:
-    """The page of a package index has no tree around it: a relative link would lead nowhere."""
+    """A package index shows the page without the repository: a relative link would be broken."""
     from readme_renderer import markdown
 
     page = markdown.render(str(metadata(built).get_payload())) or ""
-    assert len(page) > 300, "a package page says what the package is for"
+    assert len(page) > 300, "a package page describes its package"
     anchors = set(re.findall(r' id="([^"]+)"', page))
     for target in re.findall(r'<a href="([^"]*)"', page):
         assert target.startswith("https://") or target.removeprefix("#") in anchors, target

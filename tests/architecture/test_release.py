@@ -1,4 +1,4 @@
-"""A release has one version, notes, and files that its checksums name."""
+"""A release has one version, notes, and checksums for its files."""
 
 import hashlib
 import shutil
@@ -11,7 +11,7 @@ from scripts import release
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy the files that carry the version, and the changelog, into a folder of the test."""
+    """Copy the changelog and the files that contain the version into a folder of the test."""
     for file in (*release.VERSIONED, "CHANGELOG.md"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(release.ROOT / file, tmp_path / file)

@@ -39,7 +39,7 @@ def test_sync_package_holds_only_generated_modules_and_the_handwritten_ones() ->
 
 
 def test_every_async_class_is_in_a_module_that_is_generated_from() -> None:
-    """`_http` is the exception: its two classes differ in more than the keywords."""
+    """`_http` is the exception: its two classes differ in more than keywords."""
     modules = {path for path in SDK.rglob("*.py") if re.search(r"^class Async", path.read_text("utf-8"), re.MULTILINE)}
     assert modules - set(unasync.SOURCES) == {SDK / "_http.py"}
 

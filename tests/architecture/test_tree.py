@@ -13,7 +13,7 @@ SOMEBODYS_HOME = re.compile(rb"(?<![\w.])/(?:home|Users|root)/[A-Za-z0-9._-]+")
 PLACES = re.compile(r"(?:file:|https?:)?//[^\s'\"]+|/[^\s'\"]+")
 SHORTEST_PLACE = len("/a/place")
 GENERAL = {"//", "/tmp/", "/opt/", "/srv/", "/home/", "/usr/local", "/etc/ssl/certs/ca-certificates.crt"}
-"""Paths that every machine has."""
+"""Paths that exist on every machine."""
 PUBLIC_INDEX = re.compile(rb"(?:files\.)?python" rb"hosted\.org|pypi\.org/simple|registry\.npm" rb"js\.org")
 
 
@@ -27,7 +27,7 @@ def tracked() -> list[Path]:
         check=False,
     )
     if listing.returncode:
-        pytest.skip("this is no clone")
+        pytest.skip("not a clone")
     paths = (ROOT / name for name in listing.stdout.split("\0") if name)
     return [path for path in paths if path.is_file()]
 
@@ -63,6 +63,6 @@ def test_no_file_is_a_database_a_secret_or_a_leftover() -> None:
 
 
 def test_no_module_has_a_name_without_meaning() -> None:
-    """A module is a noun of the specification; one of these would collect what has no place."""
+    """A module is named after a noun of the specification; these names would collect unrelated functions."""
     names = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py", "base_service.py"}
     assert not [path for path in tracked() if path.name in names]

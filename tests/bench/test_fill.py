@@ -1,4 +1,4 @@
-"""The rows that the bench fills a database with are such as the service itself would have written."""
+"""The bench fills a database with rows that the service itself could have written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +55,7 @@ def test_what_the_events_tell_is_what_the_list_shows(filled_api: Api) -> None:
     assert [booking["booking_number"] for booking in bookings] == list(range(1, AMOUNTS.bookings + 1))
     assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.event_count + 1))
     for booking in bookings:
-        del booking["cancellation"]  # only a booking that is read has it
+        del booking["cancellation"]  # only reads of a booking contain it
     shown = {booking["id"]: booking for booking in bookings}
     assert [event["data"]["object"] for event in events] == [shown[event["resource_id"]] for event in events]
     assert [event["type"] for event in events[:2]] == ["booking.created", "booking.confirmed"]

@@ -1,4 +1,4 @@
-"""The statements of the floors run on PostgreSQL: on the floor's own tables, and on those of the service."""
+"""The statements of the floors run on PostgreSQL: on the floor's own tables and on the service's tables."""
 
 import uuid
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from support.world import DAY
 from bench import floor_sql
 
 FAR = 20_000 * DAY
-"""The floor asks the database's clock whether a departure is to come, and the service of the tests one that stands."""
+"""Late enough for both clocks: the floor uses the database's clock, and the service of the tests a fixed one."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The curve of an overload is compared with what the service does beside the same requests to another server."""
+"""The curve of an overload is compared with the service while the same requests go to another server."""
 
 from collections.abc import Iterator
 from contextlib import closing

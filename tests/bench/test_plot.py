@@ -1,4 +1,4 @@
-"""The plot is an SVG that holds what was measured."""
+"""The plot is an SVG that contains the measurements."""
 
 from xml.etree import ElementTree
 
@@ -24,7 +24,7 @@ def curve() -> Curved:
 
 
 def lines(svg: str) -> list[list[tuple[float, float]]]:
-    """Return the points of every line drawn."""
+    """Return the points of every line in the plot."""
     return [
         [(float(x), float(y)) for x, y in (point.split(",") for point in line.attrib["points"].split())]
         for line in ElementTree.fromstring(svg).iter(f"{SVG}polyline")

@@ -4,17 +4,21 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from booking_sdk import AsyncBookingClient, BookingClient
+
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sdk_support.routed import Clients
+from sdk_support.blocking import blocking
+from sdk_support.routed import KEY, ClientOf, Clients
 
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the environment variables of this machine that a client would read."""
+    """Remove the environment variables that a client reads."""
     proxies = [write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper)]
     for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET", *proxies):
         monkeypatch.delenv(name, raising=False)
@@ -34,8 +38,23 @@ def flavour(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def client_of(flavour: str, runner: asyncio.Runner) -> Iterator[ClientOf]:
+    """Make clients of either flavour on the machine's clock, `client_of(url, **options)`, and close them."""
+    made: list[Any] = []
+
+    def make(url: str, **options: Any) -> Any:
+        kind = BookingClient if flavour == "sync" else AsyncBookingClient
+        made.append(blocking(kind(**{"api_key": KEY, "base_url": url, **options}), runner))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
 def connect(flavour: str, runner: asyncio.Runner) -> Iterator[Clients]:
-    """Make clients of either flavour with connections of their own, which respx answers, and close them."""
+    """Make clients of either flavour with their own connections, which respx answers, and close them."""
     clients = Clients(flavour, runner)
     yield clients
     clients.close()

@@ -1,6 +1,6 @@
-"""Attempts over real sockets end in time and leak no connection, whatever the server does.
+"""Attempts over real sockets end in time and leak no connection, with any behaviour of the server.
 
-respx stands in front of connections: it cannot show what becomes of them, nor a head that arrives byte by byte.
+respx replaces the connections: it cannot show their state, nor a head that arrives byte by byte.
 """
 
 import asyncio
@@ -19,9 +19,8 @@ import httpx
 import httpx2
 import pytest
 import respx
-from sdk_support.blocking import blocking
 from sdk_support.raw import Script, answer, drip, scripted_server
-from sdk_support.routed import Clients
+from sdk_support.routed import ClientOf, Clients
 
 from booking_sdk import (
     APIConnectionError,
@@ -38,14 +37,18 @@ KEY = "svc_" + "k" * 40
 BOOKING = json.dumps(make_booking().to_json()).encode()
 
 
-def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) -> Any:
-    if flavour == "sync":
-        return BookingClient(KEY, base_url=url, **options)
-    return blocking(AsyncBookingClient(KEY, base_url=url, **options), runner)
-
-
 def booked(client: Any) -> Any:
     return client.bookings.cancel("b1", idempotency_key="order-0001")
+
+
+@pytest.fixture
+def theirs(request: pytest.FixtureRequest, flavour: str, runner: asyncio.Runner) -> Iterator[Any]:
+    """Provide an HTTP client of the caller's from the library of the parameter, or None."""
+    library = request.param
+    client = library and (library.Client() if flavour == "sync" else library.AsyncClient())
+    yield client
+    if client is not None:
+        client.close() if flavour == "sync" else runner.run(client.aclose())
 
 
 # Time
@@ -68,39 +71,34 @@ ENDLESS: dict[str, Script] = {
 }
 
 
-@pytest.mark.parametrize("given", ["own", "given"])
-@pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
-def test_an_attempt_ends_in_time_whatever_arrives(
-    script: Script, given: str, flavour: str, runner: asyncio.Runner
-) -> None:
-    with scripted_server(script) as url:
-        theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
-        options = {"http_client": theirs} if given == "given" else {}
-        client = client_of(flavour, runner, url, timeout=0.3, max_retries=0, **options)
+ATTEMPTS = [(name, library) for name in ENDLESS for library in (None, httpx)]
+
+
+@pytest.mark.parametrize(("name", "theirs"), [*ATTEMPTS, ("a head that drips", httpx2)], indirect=["theirs"])
+def test_an_attempt_ends_in_time_whatever_arrives(name: str, theirs: Any, client_of: ClientOf) -> None:
+    with scripted_server(ENDLESS[name]) as url:
+        client = client_of(url, timeout=0.3, max_retries=0, http_client=theirs)
         begun = time.monotonic()
         with pytest.raises(APITimeoutError) as caught:
             booked(client)
         took = time.monotonic() - begun
-        client.close()
-        theirs.close() if isinstance(theirs, httpx.Client) else runner.run(theirs.aclose())
     assert 0.29 < took < ENDED_WITHIN_S
     assert caught.value.maybe_executed
     assert caught.value.idempotency_key == "order-0001"
 
 
 @pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
-def test_a_deadline_ends_all_attempts(script: Script, flavour: str, runner: asyncio.Runner) -> None:
+def test_a_deadline_ends_all_attempts(script: Script, client_of: ClientOf) -> None:
     with scripted_server(script) as url:
-        client = client_of(flavour, runner, url, timeout=0.2, deadline=0.5, max_retries=99)
+        client = client_of(url, timeout=0.2, deadline=0.5, max_retries=99)
         begun = time.monotonic()
         with pytest.raises(APITimeoutError):
             client.me()
         took = time.monotonic() - begun
-        client.close()
     assert took < ENDED_WITHIN_S
 
 
-def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_connection_that_is_not_taken_is_surely_not_sent(client_of: ClientOf) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         fill = [socket.socket() for _ in range(8)]
         for one in fill:
@@ -108,16 +106,15 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner:
             with suppress(BlockingIOError):
                 one.connect(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        client = client_of(flavour, runner, url, timeout=Timeout(0.3, connect=0.3), max_retries=0)
+        client = client_of(url, timeout=Timeout(0.3, connect=0.3), max_retries=0)
         with pytest.raises(APITimeoutError) as caught:
             booked(client)
-        client.close()
         for one in fill:
             one.close()
     assert not caught.value.maybe_executed
 
 
-# What other libraries make of a client
+# Clients in other libraries
 
 
 @pytest.fixture
@@ -127,23 +124,11 @@ def healthy() -> Iterator[str]:
         yield url
 
 
-def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, flavour: str, runner: asyncio.Runner) -> None:
-    theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
-    client = client_of(flavour, runner, healthy, http_client=theirs)
+@pytest.mark.parametrize("theirs", [httpx2], indirect=True)
+def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, theirs: Any, client_of: ClientOf) -> None:
+    client = client_of(healthy, http_client=theirs)
     assert booked(client).status == "confirmed"
     assert booked(client).status == "confirmed"
-    runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
-
-
-def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
-    with scripted_server(ENDLESS["a head that drips"]) as url:
-        theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
-        client = client_of(flavour, runner, url, http_client=theirs, timeout=0.3, max_retries=0)
-        begun = time.monotonic()
-        with pytest.raises(APITimeoutError):
-            booked(client)
-        assert time.monotonic() - begun < ENDED_WITHIN_S
-        runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
 
 
 # Event loops
@@ -168,7 +153,7 @@ def test_client_works_on_several_event_loops(healthy: str) -> None:
         return first.id
 
     assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
-    assert not client._transport._connections._own, "a loop that ended takes its connections along"
+    assert not client._transport._connections._own, "connections of a loop end with it"
 
 
 def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
@@ -281,9 +266,9 @@ def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter
 
 
 LIMIT_S = 10.0
-"""A caller's limit, which is over as soon as the request has arrived: the loop's clock then leaps behind it."""
+"""A caller's limit. When the request has arrived, the loop's clock leaps past it."""
 LEAP_S = 20.0
-"""Less than the client's own limits."""
+"""Less than the limits of the client."""
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -311,9 +296,9 @@ def unanswered(on_request: Callable[[], object]) -> Script:
 async def error_of(waiting: Awaitable[Any]) -> BaseException:
     try:
         await waiting
-    except BaseException as error:  # noqa: BLE001 - it is what is looked at
+    except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
-    raise AssertionError("it was to be cancelled")
+    raise AssertionError("the call was not cancelled")
 
 
 async def by_task(call: Any, asked: asyncio.Event) -> None:
@@ -387,7 +372,7 @@ def test_interruption_of_an_unrelated_exception_is_none() -> None:
 
 AT_ONCE = 130
 CANCELLATIONS = 2_600
-"""Twenty times as many as at once: each of the points where a call waits is met forty times."""
+"""Twenty times the number of concurrent calls: each point where a call waits is met forty times."""
 
 
 class Answering(asyncio.Protocol):
@@ -417,11 +402,11 @@ async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
         await task
 
 
-# A socket or a stream whose connecting was cancelled is left to the garbage collector by asyncio and anyio.
+# asyncio and anyio leave a socket whose connecting was cancelled for the garbage collector.
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket", "ignore:unclosed transport")
 @pytest.mark.parametrize("given", [False, True])
 def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> None:
-    """Calls are cancelled at every point where one waits, while more are made than there are connections."""
+    """Calls are cancelled at every point where a call can wait, with more calls than connections."""
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
@@ -445,4 +430,4 @@ def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool) -> 
             await asyncio.sleep(0)
 
     asyncio.run(run())
-    gc.collect()  # or another test would get their warnings
+    gc.collect()  # otherwise another test would get their warnings

@@ -28,7 +28,7 @@ def blocks(guide: Path, language: str = "python") -> list[str]:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
-    """Provide the fake to which every client of a guide connects, with departures and a booking."""
+    """Provide the fake for every client of a guide, with departures and a booking."""
     api = FakeBookingAPI()
     experience = api.add_experience()
     with monkeypatch.context() as patched:
@@ -125,7 +125,7 @@ def test_the_guide_to_pages_and_feeds(api: FakeBookingAPI) -> None:
 
 
 def passed(names: dict[str, Any]) -> int:
-    """Run the tests among what a guide's blocks leave behind, and return how many they are."""
+    """Run the tests that a guide's blocks define, and return their number."""
     tests = [value for name, value in names.items() if name.startswith("test_")]
     for test in tests:
         assert not inspect.signature(test).parameters

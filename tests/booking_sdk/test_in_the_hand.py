@@ -1,4 +1,4 @@
-"""What the SDK says at a prompt, in a log and in an error: representations, suggestions, addresses, words."""
+"""The SDK's texts at a prompt, in a log and in an error: representations, suggestions, addresses, words."""
 
 import logging
 from collections.abc import Iterator
@@ -96,8 +96,8 @@ def test_the_proxy_of_the_environment_is_named_without_its_password(monkeypatch:
     monkeypatch.setenv("https_proxy", "http://user:HUSH@proxy.test:3128")
     monkeypatch.setenv("no_proxy", "near.test")
     assert route("https://api.test/x", is_callers=False) == " through the proxy proxy.test:3128"
-    assert route("http://api.test/x", is_callers=False) == " without a proxy"
-    assert route("https://near.test/x", is_callers=False) == " without a proxy"
+    for url in ("http://api.test/x", "https://near.test/x"):
+        assert route(url, is_callers=False) == " without a proxy"
     assert route("https://api.test/x", is_callers=True) == " by your http_client"
 
 
@@ -124,7 +124,7 @@ def test_problems_are_told_in_words_and_counted() -> None:
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """Provide the SDK's logger as a program that configures no logging has it."""
+    """Provide the SDK's logger in a program that configures no logging."""
     logger = logging.getLogger("booking_sdk")
     handlers, level = logger.handlers[:], logger.level
     logger.handlers.clear()

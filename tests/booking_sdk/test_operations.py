@@ -1,4 +1,4 @@
-"""The SDK covers every operation of the OpenAPI document, so that no resource is released without it."""
+"""The SDK covers every operation of the OpenAPI document: no resource is released without it."""
 
 import inspect
 import json
@@ -23,7 +23,7 @@ OPERATIONS = {
     if method in ("get", "post", "put", "patch", "delete")
 }
 NOT_IN_THE_SDK = {("GET", "/api/v1/openapi.json")}
-"""Operations that no resource method sends: `client.request` can."""
+"""Operations without a resource method: `client.request` can send them."""
 
 ARGUMENTS: dict[str, Any] = {
     "date_from": date(2026, 6, 1),

@@ -47,20 +47,15 @@ SandboxCard SandboxClock SandboxDue SandboxMail SandboxPayment SandboxPaymentSta
 """.split()
 
 
+FOR_TESTS = """
+FakeBookingAPI FakeRequest ManualClock make_booking make_customer make_departure make_event make_experience
+make_gift_card on_clock
+""".split()
+
+
 def test_the_surface_is_this() -> None:
     assert sorted(booking_sdk.__all__) == sorted(SURFACE)
-    assert sorted(booking_sdk.testing.__all__) == [
-        "FakeBookingAPI",
-        "FakeRequest",
-        "ManualClock",
-        "make_booking",
-        "make_customer",
-        "make_departure",
-        "make_event",
-        "make_experience",
-        "make_gift_card",
-        "on_clock",
-    ]
+    assert sorted(booking_sdk.testing.__all__) == FOR_TESTS
 
 
 def test_every_name_is_what_a_checker_takes_it_for() -> None:
@@ -94,7 +89,7 @@ def loaded_by(code: str) -> set[str]:
 THIRD = {"httpx", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 OF_HTTPX = {"httpcore", "h11", "anyio", "certifi", "idna", "sniffio", "click", "rich", "pygments"}
 OF_HTTPCORE = {"trio", "outcome", "attr", "attrs", "sortedcontainers"}
-"""Modules that httpcore loads where they are installed, as they are with the tools of this workspace."""
+"""Modules that httpcore loads if they are installed, as they are with the tools of this workspace."""
 
 
 def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() -> None:
@@ -119,7 +114,7 @@ def test_everything_together_needs_httpx_pydantic_and_the_standard_library() -> 
     uses = "[getattr(client, name) for name in booking_sdk.client._RESOURCES]; client.close()"
     loaded = loaded_by(f"import booking_sdk, booking_sdk.testing; {names}; {resources}; {uses}")
     roots = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
-    # The interpreter's own: of its site, which a distribution may customize, and of packages installed for development.
+    # Loaded by the interpreter: for its site, which a distribution may customize, and for editable packages.
     roots = {name for name in roots if not name.startswith(("_", "editable", "sitecustomize"))}
     assert roots <= {"booking_sdk", "booking_core", "webhook_verify"} | THIRD | OF_HTTPX | OF_HTTPCORE
     assert not {"sqlalchemy", "fastapi", "starlette", "orjson", "cryptography", "booking_server"} & roots

@@ -9,17 +9,12 @@ import pytest
 import respx
 from sdk_support.routed import DROPPED, URL, Clients, repeated
 
-from booking_sdk import (
-    APIConnectionError,
-    PaginationError,
-    ResponseValidationError,
-    meta,
-)
+from booking_sdk import APIConnectionError, PaginationError, ResponseValidationError, meta
 from booking_sdk.testing import FakeBookingAPI, make_customer
 
 
 def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
-    """Pages of those sizes, each but the last with more behind it."""
+    """Return pages of these sizes; all but the last have a next page."""
     cursors = cursors or [f"c{number}" for number in range(1, len(sizes))]
     answers = []
     for number, size in enumerate(sizes):
@@ -31,7 +26,7 @@ def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
 
 
 class Answered:
-    """The routes to the lists, which respx answers with pages in their order, and clients that ask for them."""
+    """The routes to the lists, which respx answers with pages in order, and clients that request them."""
 
     def __init__(self, router: respx.MockRouter, connect: Clients, answers: list[Any]) -> None:
         path = {"url__regex": rf"{URL}/api/v1/(customers|bookings|availability|events)"}
@@ -46,12 +41,12 @@ class Answered:
 Answering = Callable[[list[Any]], Answered]
 
 pytestmark = pytest.mark.respx(assert_all_called=False)
-"""Some tests show that nothing is asked."""
+"""Some tests show that no request is sent."""
 
 
 @pytest.fixture
 def answering(respx_mock: respx.MockRouter, connect: Clients) -> Answering:
-    """Answer with those pages."""
+    """Answer with these pages."""
     return lambda answers: Answered(respx_mock, connect, answers)
 
 
@@ -119,10 +114,7 @@ def test_pages_can_be_had_whole(answering: Answering) -> None:
     assert [len(page) for page in found] == [2, 0, 1]
     assert [meta(getattr(page, "target", page)).request_id for page in found] == ["req_0", "req_1", "req_2"]
     wire = answering(pages(2, 2, 2))
-    assert [len(page) for page in wire.client().customers.iterate(page_size=2, max_items=3).pages()] == [
-        2,
-        2,
-    ]
+    assert [len(page) for page in wire.client().customers.iterate(page_size=2, max_items=3).pages()] == [2, 2]
 
 
 def test_cursor_of_a_paginator_stands_before_the_current_page(answering: Answering) -> None:
@@ -166,8 +158,7 @@ def test_a_page_is_its_own_items_and_knows_the_next(answering: Answering) -> Non
 
 @pytest.mark.parametrize("cursor", [None, "c1"])
 def test_page_whose_cursor_leads_to_itself_raises(cursor: str | None, answering: Answering) -> None:
-    wire = answering(pages(1, 1, cursors=[cursor]))
-    page = wire.client().customers.list(starting_after="c1")
+    page = answering(pages(1, 1, cursors=[cursor])).client().customers.list(starting_after="c1")
     with pytest.raises(PaginationError):
         page.next_page()
 

@@ -1,5 +1,6 @@
 """Requests: safe paths, parameters in the format of the API, and one body for all attempts."""
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID
 
@@ -37,11 +38,8 @@ def test_an_id_is_text_or_a_uuid() -> None:
             path_segment("booking_id", value)  # type: ignore[arg-type]
 
 
-def test_a_segment_is_quoted() -> None:
+def test_segments_and_parameters_are_quoted() -> None:
     assert get("bookings", "a b+ø&=").target == "/api/v1/bookings/a%20b%2B%C3%B8%26%3D"
-
-
-def test_parameters_are_quoted() -> None:
     assert get("customers", query={"email": "a+b@c.no&x=1"}).target == "/api/v1/customers?email=a%2Bb%40c.no%26x%3D1"
 
 
@@ -61,16 +59,14 @@ def test_a_parameter_has_the_apis_form(value: object, expected: str) -> None:
     assert query_value("x", value) == expected
 
 
-def test_a_datetime_without_a_timezone_is_refused() -> None:
+def test_an_instant_has_a_timezone() -> None:
     with pytest.raises(TypeError, match="updated_since has no timezone"):
         utc_timestamp("updated_since", datetime(2026, 6, 1))
-    with pytest.raises(TypeError):
-        query_value("x", datetime(2026, 6, 1))
     with pytest.raises(TypeError):
         utc_timestamp("updated_since", date(2026, 6, 1))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [1.5, None, b"x", [1], {}])
+@pytest.mark.parametrize("value", [1.5, None, b"x", [1], {}, datetime(2026, 6, 1)])
 def test_a_parameter_of_no_form_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         query_value("x", value)
@@ -105,21 +101,10 @@ def test_lines_are_a_list() -> None:
         body_fields("Ada")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "api",
-        "//elsewhere.example.com/api",
-        "https://elsewhere",
-        "/api/../x",
-        "/a?b=1",
-        "/a#b",
-        "/a%2e",
-        "/a\\b",
-        "/\n",
-    ],
-)
+ELSEWHERE = ["", "api", "//elsewhere.example.com/api", "https://elsewhere"]
+
+
+@pytest.mark.parametrize("path", [*ELSEWHERE, "/api/../x", "/a?b=1", "/a#b", "/a%2e", "/a\\b", "/\n"])
 def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
     with pytest.raises(ValueError):
         custom_request("GET", path, None, None, None, None)
@@ -132,13 +117,10 @@ def test_every_request_has_key_user_agent_and_accept_headers() -> None:
     (sent,) = play(me, [OK], user_agent_suffix="shop/3", default_headers={"X-Team": "till"}).sent
     headers = sent.headers
     assert sent.url == f"{URL}/api/v1/me"
-    assert headers["authorization"] == f"Bearer {KEY}"
-    assert headers["accept"] == "application/json"
+    assert (headers["authorization"], headers["accept"]) == (f"Bearer {KEY}", "application/json")
     assert headers["x-team"] == "till"
-    assert headers["user-agent"].startswith("booking-sdk/")
-    assert headers["user-agent"].endswith(" shop/3")
-    assert "content-type" not in headers
-    assert "idempotency-key" not in headers
+    assert re.fullmatch(r"booking-sdk/.* shop/3", headers["user-agent"])
+    assert not {"content-type", "idempotency-key"} & set(headers)
 
 
 def test_options_of_a_call_are_known_ones() -> None:

@@ -53,7 +53,7 @@ def asked(departure: str, number: int) -> dict[str, Any]:
 
 
 class Ledger:
-    """The result of each intention, by what the SDK reported."""
+    """The result of each intention, as the SDK reported it."""
 
     def __init__(self) -> None:
         self.booked: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Ledger:
         assert error.idempotency_key
         if error.maybe_executed:
             self.unknown.add(str(number))
-        elif number % 2 and str(number) not in self.unknown:  # an error speaks of its own call alone
+        elif number % 2 and str(number) not in self.unknown:  # an error describes its own call only
             self.given_up.add(str(number))
             return None
         return error.idempotency_key

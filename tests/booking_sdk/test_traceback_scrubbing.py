@@ -1,4 +1,4 @@
-"""The local variables that an error reporter records of a failed call contain no secret."""
+"""An error reporter records no secret in the local variables of a failed call."""
 
 import asyncio
 import json
@@ -6,12 +6,13 @@ import logging
 import socket
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from sdk_support.blocking import blocking
 from sdk_support.raw import Script, answer, drip, scripted_server
+from sdk_support.routed import ClientOf
 
 import booking_sdk
 from booking_sdk import AsyncBookingClient, BookingClient, Hooks, parse_event_unverified, unwrap
@@ -33,7 +34,7 @@ HEADERS = {"X-Token": "HUSH"}
 
 
 def reported(error: BaseException) -> list[str]:
-    """Return what a reporter records of an exception and its causes, without the frames of this file."""
+    """Return the variables that a reporter records of an exception and its causes, except the frames of this file."""
     shown, pending, seen = [], [error], set()
     while pending:
         one = pending.pop()
@@ -51,9 +52,9 @@ def reported(error: BaseException) -> list[str]:
 def failed(call: Callable[[], object]) -> BaseException:
     try:
         call()
-    except BaseException as error:  # noqa: BLE001 - it is what is looked at
+    except BaseException as error:  # noqa: BLE001 - the test inspects it
         return error
-    raise AssertionError("it was to fail")
+    raise AssertionError("the call did not fail")
 
 
 def assert_discreet(error: BaseException) -> None:
@@ -95,42 +96,33 @@ CALLS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) -> Any:
-    arguments = {
-        "base_url": url,
-        "timeout": 0.3,
-        "max_retries": 0,
-        "webhook_secret": SECRET,
-        "default_headers": HEADERS,
-        **options,
-    }
-    if flavour == "sync":
-        return BookingClient(KEY, **arguments)
-    return blocking(AsyncBookingClient(KEY, **arguments), runner)
+@pytest.fixture
+def secretive(client_of: ClientOf) -> ClientOf:
+    """Make clients with secret settings."""
+    settings = {"api_key": KEY, "webhook_secret": SECRET, "default_headers": HEADERS}
+    return partial(client_of, **settings, timeout=0.3)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_shows_nothing_secret(stage: str, call: str, flavour: str, runner: asyncio.Runner) -> None:
+def test_a_call_that_fails_shows_nothing_secret(stage: str, call: str, secretive: ClientOf) -> None:
     with scripted_server(STAGES[stage]) as url:
-        client = client_of(flavour, runner, url)
+        client = secretive(url, max_retries=0)
         error = failed(lambda: CALLS[call](client))
-        client.close()
     assert not isinstance(error, AssertionError), error
     assert_discreet(error)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
-    client = client_of(flavour, runner, "http://127.0.0.1:1")
+def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, secretive: ClientOf) -> None:
+    client = secretive("http://127.0.0.1:1", max_retries=0)
     assert_discreet(failed(lambda: CALLS[call](client)))
-    client.close()
 
 
 class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
-    """A transport that fails in a way of its own, with what it was given among its variables.
+    """A transport that raises an unknown exception, with the request among its variables.
 
-    Not respx: the frames that are looked through are those of a transport, and not those of a mock.
+    Not respx: the test inspects the frames of a transport, not the frames of a mock.
     """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -143,14 +135,14 @@ class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
+def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, secretive: ClientOf) -> None:
     theirs = httpx.Client(transport=Broken()) if flavour == "sync" else httpx.AsyncClient(transport=Broken())
-    client = client_of(flavour, runner, "https://api.test", http_client=theirs)
+    client = secretive("https://api.test", max_retries=0, http_client=theirs)
     error = failed(lambda: CALLS[call](client))
     assert isinstance(error, RuntimeError)
     assert_discreet(error)
     names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    assert names & {"handle_request", "handle_async_request"}, "the lines of the traceback stay"
+    assert names & {"handle_request", "handle_async_request"}, "the traceback keeps its lines"
 
 
 def test_a_cancelled_call_shows_nothing_secret() -> None:
@@ -187,10 +179,9 @@ MISUSES: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("misuse", MISUSES)
-def test_a_call_that_makes_no_sense_shows_nothing_secret(misuse: str, flavour: str, runner: asyncio.Runner) -> None:
-    client = client_of(flavour, runner, "http://127.0.0.1:1")
+def test_a_call_that_makes_no_sense_shows_nothing_secret(misuse: str, secretive: ClientOf) -> None:
+    client = secretive("http://127.0.0.1:1", max_retries=0)
     assert_discreet(failed(lambda: MISUSES[misuse](client)))
-    client.close()
 
 
 @pytest.mark.parametrize("kind", [BookingClient, AsyncBookingClient])
@@ -200,17 +191,14 @@ def test_a_client_that_cannot_be_made_shows_nothing_secret(kind: Any, wrong: dic
     assert_discreet(failed(lambda: kind(KEY, **options)))
 
 
-def test_hooks_that_fail_show_nothing_secret(
-    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hooks_that_fail_show_nothing_secret(secretive: ClientOf, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> None:
         raise LookupError
 
     with scripted_server(STAGES["failed"]) as url, caplog.at_level(logging.INFO, "booking_sdk"):
         hooks = Hooks(on_send=fail, on_response=fail, on_retry=fail)
-        client = client_of(flavour, runner, url, hooks=hooks, max_retries=1, retry=fail)
+        client = secretive(url, hooks=hooks, max_retries=1, retry=fail)
         assert_discreet(failed(lambda: client.bookings.create(**ORDER)))
-        client.close()
     kept = [record for record in caplog.records if record.exc_info]
     assert len(kept) == 2 + 2 + 1 + 1
     for record in kept:

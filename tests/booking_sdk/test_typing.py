@@ -83,7 +83,7 @@ REVEALED = {
 
 
 def assert_narrowed(found: dict[int, str]) -> None:
-    """Compares what a checker reveals with what the sample says, without the modules' names."""
+    """Compare the types that a checker reveals with the comments of the sample, without module names."""
     assert {number: re.sub(r"[\w.]+\.", "", kind) for number, kind in found.items()} == REVEALED
 
 
@@ -95,7 +95,7 @@ def test_mypy_narrows_events_by_their_type(complaints: dict[str, list[str]]) -> 
 
 
 def pyright(*arguments: str) -> dict[str, Any]:
-    """Return what pyright reports, run as `make check` runs it: it finds Python and the packages through the PATH."""
+    """Return pyright's report. As in `make check`, it finds Python and the packages through the PATH."""
     environment = {**os.environ, "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", "")])}
     command = [str(BIN / "pyright"), "--outputjson", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=NARROWING.parent, env=environment, check=False)

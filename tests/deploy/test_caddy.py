@@ -1,4 +1,4 @@
-"""Caddy with the configuration of deploy/, in front of `booking serve`: limits, and a process that is away."""
+"""Caddy with the configuration of deploy/, in front of `booking serve`: limits, and an unavailable process."""
 
 import http.client
 import json
@@ -28,14 +28,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproce
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory, service: tuple[subprocess.Popen[str], str]) -> Iterator[int]:
-    """Run Caddy with the configuration as it is, but for its addresses and without certificates."""
+    """Run Caddy with the configuration unchanged except for its addresses, and without certificates."""
     port, folder = free_port(), tmp_path_factory.mktemp("caddy")
     text = CADDYFILE.read_text()
     for old, new in (
         ("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n"),
         ("booking.example.com", f"http://127.0.0.1:{port}"),
         ("127.0.0.1:8000", service[1].removeprefix("http://")),
-        # The second process does not run, as while it is restarted.
+        # The second process does not run, as during its restart.
         ("127.0.0.1:8001", f"127.0.0.1:{free_port()}"),
         ("lb_try_duration 4s", "lb_try_duration 500ms"),
     ):

@@ -1,6 +1,6 @@
 """Each query of the dashboard returns data, with the labels of its legend, from a Prometheus that scraped the service.
 
-Prometheus reads two scrapes that were written into its storage, a minute apart, so that no test waits for a third.
+Prometheus reads two scrapes, a minute apart, that were written into its storage. No test waits for a scrape.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _OF_PROMETHEUS = """\
 up 0
 ALERTS{alertname="BookingDown",alertstate="firing"} 1
 """
-"""Samples that Prometheus adds by itself."""
+"""Samples that Prometheus adds to each scrape."""
 _VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
 
 pytestmark = pytest.mark.skipif(
@@ -70,7 +70,7 @@ def _filled(query: str) -> str:
 
 @pytest.fixture(scope="module")
 def scrapes(new_database_url: Callable[[str], str]) -> list[str]:
-    """Two scrapes of a process with a worker; between them it has sold, refused, retried and sent."""
+    """Two scrapes of a process with a worker. Between them it sold, refused, retried and sent."""
     url = new_database_url("sqlite")
     settings = Settings(database_url=url, secret_key=SECRET, metrics_token=TOKEN, rate_limit=None)
     with closing(Database(url, clock=(clock := FixedClock(system_clock())))) as database:
@@ -103,7 +103,7 @@ def _work(api: Api, worker: Worker) -> None:
 
 
 def _scrape(client: TestClient, settings: Settings) -> str:
-    """Return the metrics of the process, and those of one that could not open a cell."""
+    """Return the metrics of the process, and the metrics of another process that could not open a cell."""
     shown = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
     assert shown.status_code == 200
     cells = replace(settings, cells=(CellAddress("c2"),))

@@ -99,7 +99,7 @@ def test_the_image_can_back_up_the_server_of_the_compose_file() -> None:
     assert int(server.removeprefix("postgres:")) <= int(package)
     programs = re.findall(rf"/client/usr/lib/postgresql/{package}/bin/(\w+)", image)
     assert sorted(programs) == ["pg_dump", "pg_restore", "psql"]
-    assert f" /usr/lib/postgresql/{package}/bin/\n" in image, "one of the folders that `booking backup` looks into"
+    assert f" /usr/lib/postgresql/{package}/bin/\n" in image, "a folder where `booking backup` looks for the programs"
 
 
 def test_stopping_waits_longer_than_requests_in_progress() -> None:
@@ -117,13 +117,13 @@ def test_stopping_waits_longer_than_requests_in_progress() -> None:
 
 
 def test_a_pod_that_ends_gets_requests_until_every_node_knows() -> None:
-    """A Service sends requests to a pod for some seconds after its SIGTERM; a port that is closed refuses them."""
+    """A Service sends requests to a pod for some seconds after its SIGTERM; a closed port would refuse them."""
     (config,) = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
     assert float(config["BOOKING_SHUTDOWN_DELAY"]) >= 5
 
 
 def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses() -> None:
-    """nginx looks up names when it starts: a container that is made anew would be a stranger's address to it."""
+    """nginx looks up names only when it starts: a new container with another address would not be found."""
     found = compose()
     (pool,) = found["networks"]["default"]["ipam"]["config"]
     behind = re.findall(
@@ -132,7 +132,9 @@ def test_the_processes_behind_the_proxy_of_the_compose_file_keep_their_addresses
     addresses = {found["services"][name]["networks"]["default"]["ipv4_address"] for name in behind}
     assert len(addresses) == len(behind) == 2
     assert all(ip_address(each) in ip_network(pool["subnet"]) for each in addresses)
-    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), "that of another container"
+    assert not any(ip_address(each) in ip_network(pool["ip_range"]) for each in addresses), (
+        "Docker may assign the address to another container"
+    )
     assert found["x-booking"]["environment"]["BOOKING_TRUSTED_PROXIES"] == pool["subnet"]
 
 

@@ -36,7 +36,7 @@ def service(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @pytest.fixture(scope="module")
 def port(folder: Path, service: tuple[subprocess.Popen[str], str]) -> Iterator[int]:
-    """Run nginx with the configuration as it is, except for its port, its files, and a shorter time for heads."""
+    """Run nginx with the configuration unchanged except for its port, its files, and a shorter timeout for heads."""
     port = free_port()
     text = (PROXIES / "nginx.conf").read_text()
     for old, new in (
@@ -49,7 +49,7 @@ def port(folder: Path, service: tuple[subprocess.Popen[str], str]) -> Iterator[i
     (folder / "nginx.conf").write_text(text)
     upstream = (PROXIES / "upstream.conf").read_text()
     upstream = upstream.replace("127.0.0.1:8000", service[1].removeprefix("http://"))
-    # The second process does not run, as while it is restarted.
+    # The second process does not run, as during its restart.
     (folder / "upstream.conf").write_text(upstream.replace("127.0.0.1:8001", f"127.0.0.1:{free_port()}"))
     command = [NGINX, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
     checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The limits of the example proxies are as wide as the service's, and idle connections to it end at the proxy."""
+"""The limits of the example proxies are no tighter than the service's, and the proxies close idle connections first."""
 
 import re
 from pathlib import Path

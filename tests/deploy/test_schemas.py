@@ -1,4 +1,4 @@
-"""The Compose file and the manifests have the shape that Compose and Kubernetes take, and no field beside it."""
+"""The Compose file and the manifests are valid for Compose and Kubernetes, without unknown fields."""
 
 import copy
 import json
@@ -80,7 +80,7 @@ def test_selectors_services_and_probes_name_what_the_pods_have() -> None:
 
 
 def test_a_field_with_a_typing_error_is_found() -> None:
-    """So that the schemas are not looser than the programs that they stand for."""
+    """The schemas must be as strict as the programs themselves."""
     wrong = copy.deepcopy(compose())
     wrong["services"]["worker"]["comand"] = []
     assert problems(wrong, compose_schema())

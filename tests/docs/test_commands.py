@@ -1,6 +1,6 @@
-"""Commands of the pages that no test can run are at least commands that exist, for units and services that exist.
+"""Commands of the pages that no test can run exist, and name units and services that exist.
 
-The others are run as they are printed by `tests/booking_cli/test_guides.py` and `test_readme.py`.
+`tests/booking_cli/test_guides.py` and `test_readme.py` run the other commands as printed.
 """
 
 import re
@@ -24,11 +24,11 @@ PAGES = [*pages.pages(), "../README.md"]
 _INLINE = re.compile(r"(?<!`)`(booking [a-z][^`]*)`")
 _REFERENCE = "reference/"
 _OF_SERVERS = ("pg_promote", "ALTER SYSTEM", "citus")
-"""SQL that a test may not run on the server of all tests: `tests/system/test_failover.py` and `scripts/citus.py` do."""
+"""SQL that no test may run on the shared server; `tests/system/test_failover.py` and `scripts/citus.py` run it."""
 
 
 def lines(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the command lines of a page's blocks, whether they are run or not, in words."""
+    """Yield the command lines of all blocks of a page as words, also of blocks that are not run."""
     for block in pages.blocks(page):
         if block.language == "console":
             joined = block.text.replace("\\\n", " ")
@@ -67,7 +67,7 @@ def tree() -> dict[tuple[str, ...], set[str]]:
 
 
 def problem(words: list[str]) -> str | None:
-    """Return why the words are no command of `booking`."""
+    """Return why the words are not a command of `booking`; None if they are."""
     names = [word for word in words if not word.startswith("-")]
     leaf = next((leaf for leaf in tree() if tuple(names[: len(leaf)]) == leaf), None)
     if leaf is None:

@@ -36,14 +36,14 @@ SHELL_PAGES = {
     "operations/failover.md",
     "operations/alerts.md",
 }
-"""Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
+"""Pages whose shell blocks the tests of the command line run (test_guides.py, test_readme.py)."""
 SQL_PAGE = "design/sql.md"
 """The page whose Python is run on the databases (test_sql_page.py)."""
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
-    """Let the clients of a page reach a fake with a departure that has free seats, and three bookings."""
+    """Connect the clients of a page to a fake with three bookings and a departure that has free seats."""
     api = FakeBookingAPI()
     departure = api.add_departure(seats=20)
     with api.client() as client:
@@ -73,7 +73,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
 
 
 def run(page: str) -> dict[str, Any]:
-    """Run the Python blocks of a page one after the other, and return the names that they leave behind."""
+    """Run the Python blocks of a page in order, and return the names that they have defined."""
     names: dict[str, Any] = {"__name__": "page"}
     for number, block in enumerate(pages.runnable(page, "python"), 1):
         exec(compile(block, f"{page}, block {number}", "exec"), names)
@@ -123,7 +123,7 @@ def _taking_a_key(document: dict[str, Any], *, is_required: bool) -> Iterator[st
                 name = referred.get("$ref", "").rpartition("/")[2]
                 parameter = document["components"]["parameters"][name] if name else referred
                 if operation["operationId"] == "quote_booking":
-                    continue  # it stores nothing for the key, which is that of the order
+                    continue  # it stores nothing for the key, which belongs to the order
                 if parameter["name"] == "Idempotency-Key" and parameter.get("required", False) == is_required:
                     yield f"{method.upper()} {path.removeprefix('/api/v1')}"
 

@@ -1,4 +1,4 @@
-"""The documentation site builds, and no link, anchor or image of it leads nowhere."""
+"""The documentation site builds, without broken links, anchors or images."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from docsite.links import BrokenLink, Pages, problems
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site, which refuses broken links and anchors and everything that is loaded from elsewhere."""
+    """Build the site. The build refuses broken links, broken anchors and resources from other hosts."""
     return build(tmp_path_factory.mktemp("docs") / "build")
 
 

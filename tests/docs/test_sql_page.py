@@ -1,4 +1,4 @@
-"""The examples of the page about SQL run on both databases, in its order and in one transaction."""
+"""The examples of the page about SQL run on both databases, in order and in one transaction."""
 
 from typing import Any
 

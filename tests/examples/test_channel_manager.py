@@ -1,4 +1,4 @@
-"""The channel manager of examples/, as its processes: whoever is killed, its mirror ends up as the service is."""
+"""The channel manager of examples/, as processes: after any of them is killed, its mirror equals the service again."""
 
 import json
 import os
@@ -34,12 +34,12 @@ BOOKING_EVENTS = (
     EventType.BOOKING_RESCHEDULED,
 )
 KILLS = 4
-"""The parts take turns."""
+"""The processes are killed one after the other."""
 BOOKINGS_PER_KILL = 15
 BOOKINGS = KILLS * BOOKINGS_PER_KILL
 AT_ONCE = 4
 WAITS = {"BOOKING_WEBHOOK_WAITS": "1,2,4,8,16"}
-"""Seconds. A receiver that was killed is back in time for one of the six attempts, also where starting takes long."""
+"""Seconds. A killed receiver is running again before the last of the six attempts, even with a slow start."""
 
 
 class Part:
@@ -56,7 +56,7 @@ class Part:
             self._process = forking.start(self._words, env=self._environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """Ends it as a power cut would; it must have been running."""
+        """Kill the process, as a power cut would. It must have been running."""
         assert self._process is not None
         self._process.kill()
         assert self._process.wait(60) == -signal.SIGKILL, self._log.read_text()
@@ -68,7 +68,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stage:
-    """A running service, and one organization in it that sells."""
+    """A running service with one organization."""
 
     url: str
     world: World
@@ -77,8 +77,7 @@ class Stage:
         return BookingClient(self.world.key(*scopes), base_url=self.url)
 
     def bookings(self) -> dict[str, Any]:
-        """Return every booking, as GET /bookings shows it to a reader, without the terms of a cancellation, which
-        events do not have."""
+        """Return every booking of GET /bookings, without the terms of a cancellation, which events do not have."""
         headers = {"Authorization": f"Bearer {self.world.key(Scope.BOOKINGS_READ)}"}
         found: dict[str, Any] = {}
         after: dict[str, str] = {}
@@ -109,7 +108,7 @@ def stage(fresh_database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 @contextmanager
 def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[Part]]:
-    """Run the follower, the receiver, or both on one mirror, and kill any that still run in the end."""
+    """Run the follower, the receiver, or both on one mirror, and kill those still running at the end."""
     mirror = str(folder / "mirror.db")
     key = stage.world.key(Scope.BOOKINGS_READ)
     port = free_port()
@@ -133,7 +132,7 @@ def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[P
 
 
 def book_and_cancel(client: BookingClient, departure: str, number: int) -> None:
-    """Books a seat; of three bookings one is cancelled."""
+    """Book a seat, and cancel one of three bookings."""
     booking = client.bookings.create(
         departure_id=departure,
         guests=[{"tier_id": "adult", "count": 1}],
@@ -172,12 +171,12 @@ def test_the_mirror_is_exact_whoever_is_killed_while_guests_book_and_cancel(
             with ThreadPoolExecutor(AT_ONCE) as guests:
                 numbers = range(kill * BOOKINGS_PER_KILL, (kill + 1) * BOOKINGS_PER_KILL)
                 asked = [guests.submit(book_and_cancel, client, departure, number) for number in numbers]
-                wait_until(lambda known=known: len(noticed(tmp_path)) > known, "it is being mirrored")  # type: ignore[misc]
+                wait_until(lambda known=known: len(noticed(tmp_path)) > known, "the mirror grows")  # type: ignore[misc]
                 running[kill % len(running)].kill_and_start()
             for booked in asked:
                 booked.result()
         wanted, events = stage.bookings(), stage.event_ids()
-        wait_until(lambda: noticed(tmp_path) >= events, "every event has come")
+        wait_until(lambda: noticed(tmp_path) >= events, "every event has arrived")
         assert mirrored(tmp_path) == wanted
         assert noticed(tmp_path) == events
     assert len(wanted) == BOOKINGS
@@ -185,12 +184,12 @@ def test_the_mirror_is_exact_whoever_is_killed_while_guests_book_and_cancel(
     assert stage.world.examine() == []
 
 
-# The mirror by itself --------------------------------------------------------------------------------------------
+# The mirror without processes ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Any]]:
-    """The example's modules, as its scripts import them."""
+    """The modules of the example, as its scripts import them."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import follow
     import mirror
@@ -229,7 +228,7 @@ def test_an_event_that_comes_late_or_twice_changes_nothing(example: Mapping[str,
 
 
 def in_events(booking: Booking) -> dict[str, Any]:
-    """Return a booking that was read as its events show it."""
+    """Return a booking from a read in the form of events."""
     fields = booking.to_json() | {"manage_url": None}
     del fields["cancellation"]
     return fields

@@ -1,4 +1,4 @@
-"""The seller of examples/channel_manager: an order is sold once, wherever the seller is killed."""
+"""The seller of examples/channel_manager: an order is sold once, even if the seller is killed at any point."""
 
 import importlib.util
 import sys
@@ -25,7 +25,7 @@ def _load() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclass looks itself up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 

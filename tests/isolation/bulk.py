@@ -1,4 +1,4 @@
-"""Rows by the hundred thousand, made by the database itself: one INSERT ... SELECT over a series of numbers."""
+"""Hundreds of thousands of rows, created in the database by one INSERT ... SELECT over a series of numbers."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ _tags = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """An expression over `n`, the number of the row, in the words of one database."""
+    """An expression over `n`, the number of the row, in the dialect of one database."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The ids of a series of rows: computed from their numbers, so that other rows can refer to them."""
+    """The ids of a series of rows, computed from their numbers: other rows can refer to them."""
 
     tag: int
 
@@ -46,7 +46,7 @@ def new_ids() -> Ids:
 
 
 def insert(url: str, table: Table, count: int, columns: Mapping[str, Any]) -> None:
-    """Insert so many rows; a value is the same for all of them unless it is an expression."""
+    """Insert `count` rows. A value is the same in all rows unless it is an expression."""
     values = ", ".join(_literal(url, table.c[name].type, value) for name, value in columns.items())
     names = ", ".join(f'"{name}"' for name in columns)
     series = f"generate_series(1::bigint, {count}) AS s(n)"
@@ -75,7 +75,7 @@ def value(url: str, sql: str) -> Any:
 
 
 def analyze(url: str) -> None:
-    """Tell the planner of PostgreSQL about the new rows, as its own process does after a while."""
+    """Update the statistics of PostgreSQL, as autovacuum does after a while."""
     if not is_sqlite(url):
         with connect(url) as connection:
             connection.execute("ANALYZE")
@@ -87,7 +87,7 @@ _TIMES = ("created_at", "updated_at")
 
 
 def bookings(url: str, world: World, departure_id: str, experience_id: str, count: int, **over: Any) -> Ids:
-    """Insert confirmed bookings of one seat, a second apart, the newest now. They hold no seats."""
+    """Insert confirmed bookings of one seat, a second apart, the newest now. They take no seats of the departure."""
     ids, now = new_ids(), system_clock()
     made = Sql(f"{now} - ({count} - n) * 1000000")
     lines = f'[{{"tier_id":"adult","tier_label":"Adult","count":1,"unit_price":{_price()}}}]'
@@ -142,7 +142,7 @@ def gift_cards(url: str, world: World, count: int) -> Ids:
 
 
 def events(url: str, world: World, count: int, *, kind: str = "booking.created", created_at: int | None = None) -> Ids:
-    """Insert events at the end of the organization's log, each about a resource of its own."""
+    """Insert events at the end of the organization's log, each about a different resource."""
     ids, now = new_ids(), system_clock() if created_at is None else created_at
     of_counter = f"FROM counters WHERE organization_id = '{world.org}'"
     last = value(url, f"SELECT last_event_sequence {of_counter}")
@@ -171,7 +171,7 @@ def events(url: str, world: World, count: int, *, kind: str = "booking.created",
 
 
 def waiting(url: str, world: World, count: int) -> None:
-    """Let so many events wait for each endpoint of the organization, and mark it as one with events to deliver."""
+    """Let `count` events wait for each endpoint of the organization, and mark the organization as having deliveries."""
     events(url, world, count)
     with connect(url) as connection:
         connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")

@@ -1,4 +1,4 @@
-"""The table of misbehaviours. A new one is an entry of `MISBEHAVIOURS`, in the module of what it misuses."""
+"""The table of misbehaviours. To add one, add an entry to `MISBEHAVIOURS` in the module of the misused part."""
 
 from isolation import of_deliveries, of_integrations, of_jobs, of_reads, of_writes
 from isolation.measuring import Misbehaviour

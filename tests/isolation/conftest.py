@@ -1,4 +1,4 @@
-"""A scene for each test: its own database, with the service in a process of its own."""
+"""A scene for each test: its own database, and the service in a separate process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,14 +12,14 @@ from isolation.measuring import Misbehaviour
 from isolation.world import Scene
 
 CANCELLATIONS = 32
-"""Bookings of the neighbour at the beginning: more than are cancelled before new ones can be."""
+"""The neighbour's bookings at the beginning: enough to cancel until its new bookings can be cancelled."""
 
 OpenScene = Callable[[Misbehaviour], Scene]
 
 
 @pytest.fixture
 def open_scene(fresh_database_url: str, tmp_path: Path) -> Iterator[OpenScene]:
-    """A function that makes the scene of a misbehaviour at its reduced size."""
+    """A function that creates the scene of a misbehaviour at its reduced size."""
     with ExitStack() as stack:
 
         def make(misbehaviour: Misbehaviour) -> Scene:

@@ -1,4 +1,4 @@
-"""Defects that a test plants in the service's process. Each lets one organization wait for another."""
+"""Defects that a test plants in the service's process. Each makes one organization wait for another."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ READ_S = 0.005
 
 
 def one_lane_for_reads() -> None:
-    """Let one thread read at a time, for all callers, and each statement take a while."""
+    """Let only one thread read at a time, for all callers, and make each statement slow."""
     lane, run = threading.Lock(), Tx.all
 
     def alone(self: Tx, *arguments: Any, **options: Any) -> Any:
@@ -36,7 +36,7 @@ def one_lane_for_reads() -> None:
 
 
 def one_lane_for_bookings() -> None:
-    """Let a booking that waits for a lock keep all others waiting."""
+    """Let a booking that waits for a lock block all others."""
     lane, create_many = threading.Lock(), bookings.create_many
 
     def alone(*arguments: Any, **options: Any) -> Any:
@@ -47,7 +47,7 @@ def one_lane_for_bookings() -> None:
 
 
 def one_delivery_at_a_time() -> None:
-    """Let a receiver that hangs keep all others waiting."""
+    """Let a receiver that hangs block all others."""
     lane, send = asyncio.Lock(), WebhookSender.send
 
     async def alone(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
@@ -58,7 +58,7 @@ def one_delivery_at_a_time() -> None:
 
 
 def one_batch_of_mails_at_a_time() -> None:
-    """Let a mail that hangs keep all others waiting."""
+    """Let a mail that hangs block all others."""
     lane, send = asyncio.Lock(), SmtpMailer.send
 
     async def alone(self: SmtpMailer, *arguments: Any, **options: Any) -> None:
@@ -69,7 +69,7 @@ def one_batch_of_mails_at_a_time() -> None:
 
 
 def stalls_the_event_loop() -> None:
-    """Let each delivery hold the event loop."""
+    """Let each delivery block the event loop."""
     send = WebhookSender.send
 
     async def sleepily(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
@@ -80,7 +80,7 @@ def stalls_the_event_loop() -> None:
 
 
 def a_sweep_that_begins_with_the_same_row() -> None:
-    """Let a checkout that cannot be cancelled keep the checkouts that expired after it from being looked at."""
+    """Let a checkout that cannot be cancelled block the checkouts that expired after it."""
     first = Statement(
         lambda _: text(
             "SELECT o.timezone FROM bookings b JOIN organizations o ON o.id = b.organization_id"
@@ -99,7 +99,7 @@ def a_sweep_that_begins_with_the_same_row() -> None:
 
 
 def lost_deliveries() -> None:
-    """Let each delivery after the first ones count as received that was never sent."""
+    """Record each delivery after the first ones as received without sending it."""
     numbers, send = itertools.count(), WebhookSender.send
 
     async def pretended(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:

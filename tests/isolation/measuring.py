@@ -1,9 +1,8 @@
-"""Judges a cell: the neighbour's operations beside a misbehaviour, as a ratio to the same operations without it.
+"""Judges a cell: the neighbour's operations during a misbehaviour, as a ratio to the same operations without it.
 
-What counts against the service is waiting: for a lock, a lane, a turn. What does not count is that the machine's
-processors are shared. So where an operation is too slow at first sight, it is compared once more, with a quiet service
-on the same database beside burners that use as much of the processors as the misbehaviour did, within the service and
-outside of it.
+Waiting for a lock, a lane or a turn counts against the service. Sharing the processors of the machine does not. An
+operation that seems too slow is therefore compared again, with a quiet service on the same database. Burners then use
+as much processor time as the misbehaviour did, inside the service and outside of it.
 """
 
 import time
@@ -22,13 +21,13 @@ from isolation.processes import Lateness, burners
 from isolation.world import Scene
 
 FACTOR = {"postgresql": 3.0, "sqlite": 5.0}
-"""The neighbour's p99 is at most so many times its quiet p99."""
+"""The maximum ratio of the neighbour's p99 to its quiet p99."""
 CLEAR = 4.0
-"""From so many times the limit on, a cell is not measured again: no machine is that noisy."""
+"""Above this multiple of the limit a cell is not measured again: no machine is that noisy."""
 QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04, answer_s=8.0)
 WARM_UP = Effort(rounds=1, budget_s=10.0, patience_s=30.0)
 _WORTH_BURNING = 0.05
-"""Of a processor."""
+"""The smallest share of a processor that burners are started for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,12 @@ class Misbehaviour:
     """A row of the table.
 
     Args:
-        does: what the offender does.
+        does: the misbehaviour in words.
         run: a context manager that misbehaves while its body runs.
-        prepare: makes the rows that are there before the service starts.
-        settings: of the service, where the usual ones do not show it.
+        prepare: creates the rows that exist before the service starts.
+        settings: settings of the service, if the usual settings do not show the misbehaviour.
         operations: the neighbour's operations that are measured.
-        on_sqlite: the operations on SQLite, where they are fewer; none: the misbehaviour does not exist there.
+        on_sqlite: the operations on SQLite, if they are fewer; empty: the misbehaviour does not exist there.
     """
 
     name: str
@@ -59,12 +58,12 @@ class Misbehaviour:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A misbehaviour and an operation, in seconds: the 99th percentile, or of few the worst."""
+    """The times of an operation during a misbehaviour, in seconds: the 99th percentile, or the worst of few."""
 
     operation: Operation
     quiet_s: float
     reference_s: float
-    """The quiet time on the shared processors, with the noise of the machine."""
+    """The quiet time on the shared processors, including the noise of the machine."""
     disturbed_s: float
     limit: float
 
@@ -85,14 +84,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The cells of one misbehaviour, and failures that no ratio excuses: lost, sent twice, answered 5xx."""
+    """The cells of one misbehaviour, and failures regardless of any ratio: lost, sent twice, answered 5xx."""
 
     cells: tuple[Cell, ...]
     failures: tuple[str, ...]
 
     @property
     def complaints(self) -> list[str]:
-        """Return what is wrong, in words."""
+        """Return a description of each problem."""
         slow = [f"{cell} (at most {cell.limit:g})" for cell in self.cells if not cell.is_met]
         return [*slow, *dict.fromkeys(self.failures)]
 
@@ -119,7 +118,7 @@ class Loads:
 
 
 def _backends(scene: Scene) -> list[psutil.Process]:
-    """Return the processes of PostgreSQL, where it runs on this machine."""
+    """Return the processes of PostgreSQL, if it runs on this machine."""
     if scene.is_sqlite:
         return []
     with connect(scene.url) as connection:
@@ -150,8 +149,9 @@ class Trial:
         self._lateness = Lateness()
 
     def run(self, *, takes: int = 3, plants: Collection[Any] = (), is_thorough: bool = False) -> Verdict:
-        """Measure the cells. Those that are too slow are measured again, at most so many times; one take is enough to
-        show that nothing has to wait, and what has to wait does so in each.
+        """Measure the cells, and repeat those that are too slow, up to `takes` measurements in all.
+
+        One take suffices to show that an operation does not wait: an operation that has to wait does so in each take.
 
         Args:
             is_thorough: compare with the burners in any case.
@@ -180,11 +180,11 @@ class Trial:
         self._scene.neighbour.measure(WARM_UP, self._operations)
 
     def _measure(self) -> Measured:
-        """Measure while nothing misbehaves, with all the patience that a busy machine may need."""
+        """Measure without the misbehaviour, with timeouts that are long enough for a busy machine."""
         return self._scene.neighbour.measure(replace(self._effort, patience_s=WARM_UP.patience_s), self._operations)
 
     def _measure_disturbed(self, quiet: Measured) -> Measured:
-        """Measure beside the misbehaviour, and wait for what is missing for longer than any limit allows."""
+        """Measure during the misbehaviour, and wait for missing results for longer than any limit allows."""
         slowest = max(quiet.worst(operation) for operation in self._operations)
         patience_s = max(self._effort.patience_s, 2 * self._factor * slowest)
         return self._scene.neighbour.measure(replace(self._effort, patience_s=patience_s), self._operations)
@@ -202,7 +202,7 @@ class Trial:
         return verdict
 
     def _burned(self, service: float, rest: float) -> Measured:
-        """Measure the neighbour without the misbehaviour, beside burners that use as much of the processors."""
+        """Measure the neighbour without the misbehaviour, while burners use as much processor time."""
         scene = self._scene
         scene.forget_queues()
         self._start()
@@ -236,13 +236,13 @@ class Trial:
 
 
 def _longest(operation: Operation, *measured: Measured) -> float:
-    """Return the longest of the times; an expiry takes at least as long as the job that looks for it pauses."""
+    """Return the longest of the times; for an expiry at least the pause of its job."""
     least = ABANDON_EVERY / SECOND if operation is Operation.EXPIRY else 0.0
     return max(least, *(each.worst(operation) for each in measured if operation in each.seconds))
 
 
 def _better(first: Verdict, second: Verdict) -> Verdict:
-    """Return for each operation the take in which it waited less."""
+    """Return the take with the shorter wait for each operation."""
     of_second = {cell.operation: cell for cell in second.cells}
     cells = tuple(min(cell, of_second.get(cell.operation, cell), key=lambda each: each.ratio) for cell in first.cells)
     return Verdict(cells, second.failures)

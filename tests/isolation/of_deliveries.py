@@ -17,7 +17,7 @@ from isolation.world import Scene
 
 
 async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Send a head that never ends, slowly enough that the test's process has time for others."""
+    """Send an endless head, slowly enough to leave the test's process time for other connections."""
     while not writer.is_closing():
         writer.write(b"X")
         await writer.drain()
@@ -31,7 +31,7 @@ _LARGE = plain(200, body=b"x" * 65_536)
 def _answering(
     answer: Answer, endpoints: int, full: int, reduced: int
 ) -> Callable[[Scene], AbstractContextManager[None]]:
-    """Return a misbehaviour of endpoints that answer so, with so many events for each."""
+    """Return a misbehaviour of endpoints with these answers, and with that number of events for each."""
 
     @contextmanager
     def run_it(scene: Scene) -> Iterator[None]:
@@ -47,7 +47,7 @@ def _answering(
 
 @contextmanager
 def _auto_disable(scene: Scene) -> Iterator[None]:
-    """Let an endpoint fail that has failed for 73 hours, so that its next failure switches it off."""
+    """Let an endpoint fail that has failed for 73 hours: its next failure disables it."""
     since = system_clock() - 73 * HOUR
     scene.endpoint(consecutive_failures=20, enabled_at=since, created_at=since, last_failure_at=since)
     bulk.waiting(scene.url, scene.offender.world, scene.size(100_000, 20_000))
@@ -56,7 +56,7 @@ def _auto_disable(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _unrecordable(scene: Scene) -> Iterator[None]:
-    """Let attempts fail whose death cannot be told, since the organization's zone is unknown."""
+    """Let deliveries die whose death cannot be published, since the organization's timezone is unknown."""
     receiver = scene.receiver(plain(500))
     scene.endpoint(url=receiver.url)
     bulk.waiting(scene.url, scene.offender.world, 4)
@@ -66,7 +66,7 @@ def _unrecordable(scene: Scene) -> Iterator[None]:
 
 
 def _attempts(receiver: Receiver) -> int:
-    """Return how often the event was sent that was sent most often."""
+    """Return the largest number of attempts of one event."""
     counts = Counter(receipt.event_id for receipt in list(receiver.receipts))
     return max(counts.values(), default=0)
 

@@ -1,4 +1,4 @@
-"""Misbehaviours of what integrators use: checkouts, Stripe's webhooks, sandboxes, redelivery, limits of endpoints."""
+"""Misbehaviours of integrations: checkouts, Stripe's webhooks, sandboxes, redelivery, limits of endpoints."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ ACCEPTING = plain(200)
 
 @contextmanager
 def _checkouts_that_hang(scene: Scene) -> Iterator[None]:
-    """Begin checkouts without a pause at a Stripe that makes each payment and never answers."""
+    """Begin checkouts without pause, with a Stripe that creates each payment and never responds."""
     configure(scene.offender.world)
     guest = {"name": "Ada Lovelace", "email": f"{FRESH.decode()}@example.com"}
     bodies = [json.dumps(checkout_body(each, 1, customer=guest)).encode() for each in scene.offender.departures]
@@ -35,7 +35,7 @@ def _checkouts_that_hang(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _stripe_webhooks(scene: Scene) -> Iterator[None]:
-    """Send events of one account from many connections: signed ones of payments that are unknown, and forged ones."""
+    """Send events of one account from many connections: signed events of unknown payments, and forged events."""
     world = scene.offender.world
     configure(world)
     path = f"/stripe/webhooks/{world.org}"
@@ -48,7 +48,7 @@ def _stripe_webhooks(scene: Scene) -> Iterator[None]:
 
 
 def _event(webhooks: Webhooks, number: int) -> tuple[bytes, str]:
-    """Return an event with its signature, which is genuine for odd numbers."""
+    """Return an event with its signature, which is valid for odd numbers."""
     intent = {"id": f"pi_{number}", "object": "payment_intent", "amount": 1, "amount_received": 1, "currency": "nok"}
     metadata = {"organization_id": webhooks.organization_id, "booking_id": bulk.new_ids()(number)}
     shown = intent | {"metadata": metadata, "status": "succeeded"}
@@ -65,7 +65,7 @@ def _rendered(path: str, body: bytes, signature: str) -> bytes:
 
 @contextmanager
 def _sandbox_years_ahead(scene: Scene) -> Iterator[None]:
-    """Move the clock of a sandbox by two years, at which thousands of checkouts and mails become due."""
+    """Move the clock of a sandbox ahead by two years: thousands of checkouts and mails become due."""
     world, url, soon = scene.offender.world, scene.url, system_clock() + 30 * DAY
     run(url, f"UPDATE organizations SET clock_offset = 0, notify_staff = true WHERE id = '{world.org}'")
     count = scene.size(20_000, 1_000)
@@ -101,7 +101,7 @@ def _sandbox_years_ahead(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _redelivery(scene: Scene) -> Iterator[None]:
-    """Ask for each of 10,000 events once more."""
+    """Request the redelivery of each of 10,000 events."""
     world = scene.offender.world
     bulk.events(scene.url, world, scene.size(10_000, 2_000))
     endpoint = scene.endpoint(ACCEPTING)

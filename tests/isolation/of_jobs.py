@@ -1,4 +1,4 @@
-"""Misbehaviours of what the periodic jobs work on: mails, refunds, expired checkouts, old rows."""
+"""Misbehaviours that affect the periodic jobs: mails, refunds, expired checkouts, old rows."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from isolation.world import Scene, held
 
 @contextmanager
 def _mails_that_hang(scene: Scene) -> Iterator[None]:
-    """Owe mails to staff, about whose address the mail server never answers."""
+    """Have pending mails to staff; the mail server never responds about their address."""
     world, now, ids = scene.offender.world, system_clock(), bulk.new_ids()
     kind = "staff_webhook_failing_mail"
     subject = ids.of(scene.url)
@@ -40,7 +40,7 @@ def _mails_that_hang(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _refunds_that_hang(scene: Scene) -> Iterator[None]:
-    """Owe refunds, to which the gateway never answers."""
+    """Have pending refunds; the gateway never responds to them."""
     offender, url, now = scene.offender, scene.url, system_clock()
     count = scene.size(5_000, 500)
     cancelled = {"status": "cancelled", "cancelled_at": now}
@@ -58,7 +58,7 @@ def _refunds_that_hang(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _stuck_checkouts(scene: Scene) -> Iterator[None]:
-    """Let checkouts expire that cannot be cancelled: one is locked, one belongs to a zone that is unknown."""
+    """Let checkouts expire that cannot be cancelled: one is locked, and one has an unknown timezone."""
     world, operations = scene.offender.world, Operations(scene.offender.world)
     stuck = [operations.check_out(scene.offender.departures[n], email=f"{n}@example.com")["id"] for n in range(2)]
     past = system_clock() - DAY
@@ -74,7 +74,7 @@ def _stuck_checkouts(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _purge(scene: Scene) -> Iterator[None]:
-    """Leave rows behind that are long past their retention, and start the service with them: its job begins at once."""
+    """Insert rows that are long past their retention, and start the service with them: its job begins at once."""
     count, long_ago = scene.size(1_000_000, 20_000), system_clock() - 400 * DAY
     bulk.events(scene.url, scene.offender.world, count, created_at=long_ago)
     ids = bulk.new_ids()
@@ -93,7 +93,7 @@ def _purge(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _cancelled_departure(scene: Scene) -> Iterator[None]:
-    """Cancel a departure with thousands of bookings, as staff does; a job cancels them batch by batch."""
+    """Cancel a departure with thousands of bookings as staff; a job cancels the bookings batch by batch."""
     offender, url = scene.offender, scene.url
     departure = offender.world.departure(offender.experience, seats=100_000, starts_at=system_clock() + 40 * DAY)
     count = scene.size(20_000, 1_000)

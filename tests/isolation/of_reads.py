@@ -21,7 +21,7 @@ _FAR = 2_177_496_000_000_000
 
 
 def _many_bookings(scene: Scene) -> None:
-    """Make bookings of two experiences: those of one are confirmed, those of the other cancelled."""
+    """Make bookings of two experiences: confirmed bookings of one, and cancelled bookings of the other."""
     offender, count = scene.offender, scene.size(300_000, 60_000)
     over = {"status": "cancelled", "cancelled_at": system_clock()}
     other = offender.world.experience(slug="cancelled")
@@ -37,7 +37,7 @@ def _some_bookings(scene: Scene) -> None:
 
 @contextmanager
 def _rare_filters(scene: Scene) -> Iterator[None]:
-    """Ask for what many bookings are in part, and none is altogether."""
+    """List with combined filters: many bookings match each filter, and none matches all of them."""
     cancelled = bulk.value(scene.url, "SELECT id FROM experiences WHERE slug = 'cancelled'")
     rare = [
         f"/bookings?status=confirmed&experience_id={cancelled}",
@@ -70,7 +70,7 @@ def _many_of_one_customer(scene: Scene) -> None:
 
 @contextmanager
 def _of_one_customer(scene: Scene) -> Iterator[None]:
-    """Book for the customer, and read what there is of them."""
+    """Book for one customer, and read the customer's bookings."""
     booking = (
         f'{{"experience_date_id": "{scene.offender.departure}", "guests": [{{"tier_id": "adult", "count": 1}}],'
         ' "customer": {"name": "Often Here", "email": "often@example.com"}, "payment": "pay_on_site",'
@@ -118,7 +118,7 @@ def _dump(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _guess_keys(scene: Scene) -> Iterator[None]:
-    """Guess one key after the other, each client from an address of its own."""
+    """Guess one key after the other, each client from a different address."""
     guesses = [request("GET", "/api/v1/me", tokens.new_api_key()) for _ in range(2_000)]
     with scene.crowd(guesses, 50, addresses=50):
         yield
@@ -134,12 +134,7 @@ def _quotes(scene: Scene) -> Iterator[None]:
 
 
 MISBEHAVIOURS = (
-    Misbehaviour(
-        "rare-filter",
-        "24 clients ask for what none of 300,000 bookings is",
-        _rare_filters,
-        _many_bookings,
-    ),
+    Misbehaviour("rare-filter", "24 clients ask for what none of 300,000 bookings is", _rare_filters, _many_bookings),
     Misbehaviour(
         "gift-card-status",
         "24 clients filter 50,000 gift cards by a status that none has",

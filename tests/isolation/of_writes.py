@@ -39,7 +39,7 @@ def _book(scene: Scene, departures: int = 1) -> list[bytes]:
 
 @contextmanager
 def _rush(scene: Scene) -> Iterator[None]:
-    """Book all at once. That their requests have to be read is the processor's part, and not measured."""
+    """Book with all clients at once. The processor time to read their requests is not measured."""
     with scene.crowd(_book(scene), 500, times=1):
         scene.neighbour.probe()
         yield
@@ -53,7 +53,7 @@ def _steady_load(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _many_keys(scene: Scene) -> Iterator[None]:
-    """Read and book with a key for each client, so that no rate limit ends it."""
+    """Read and book with a key for each client: no rate limit stops them."""
     requests = []
     for number, key in enumerate(scene.offender.world.key() for _ in range(_KEYS)):
         departure = scene.offender.departures[number % 8]
@@ -75,7 +75,7 @@ def _locked_departure(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _frozen_sibling(scene: Scene) -> Iterator[None]:
-    """Hold what a process holds that is frozen after its last lock: a departure and the organization's numbers."""
+    """Hold the locks of a process that is frozen after its last lock: a departure and the organization's numbers."""
     org, departure = scene.offender.world.org, scene.offender.departure
     locked = (
         f"SELECT 1 FROM departures WHERE id = '{departure}' FOR UPDATE",
@@ -87,7 +87,7 @@ def _frozen_sibling(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _same_key(scene: Scene) -> Iterator[None]:
-    """Send one booking from many clients at once, all with one Idempotency-Key."""
+    """Send one booking from many clients at once, all with the same Idempotency-Key."""
     body = booking(scene.offender.departure, email="ada@example.com")
     asked = scene.send("POST", "/bookings", body).replace(FRESH, b"0" * 32)
     with scene.crowd([asked], 32):
@@ -111,7 +111,7 @@ def _one_new_customer(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _holds(scene: Scene) -> Iterator[None]:
-    """Hold seats of eight departures until the bound refuses, and book with holds that do not exist."""
+    """Hold seats of eight departures until the limit of holds refuses, and book with holds that do not exist."""
     hold = '{{"experience_date_id": "{}", "seats": 1, "expires_in_seconds": 5}}'
     held_of = [scene.send("POST", "/holds", hold.format(each).encode()) for each in scene.offender.departures[:8]]
     absent = json.loads(booking(scene.offender.departure)) | {"hold_id": str(uuid.UUID(int=0))}
@@ -162,7 +162,7 @@ def _import(scene: Scene) -> Iterator[None]:
 
 
 def _long_queue(scene: Scene, endpoints: int) -> list[str]:
-    """Return endpoints that hang, each with a quarter of a million events that wait."""
+    """Return endpoints that hang, each with a quarter of a million waiting events."""
     found = [scene.endpoint(hang) for _ in range(endpoints)]
     bulk.waiting(scene.url, scene.offender.world, scene.size(250_000, 15_000))
     return found
@@ -198,7 +198,7 @@ def _recover(scene: Scene) -> Iterator[None]:
 
 
 def _until_enabled(scene: Scene, endpoint: str) -> None:
-    """Wait until the endpoint was switched off and on again, which may take as long as its queue is."""
+    """Wait until the endpoint was disabled and enabled again, which takes longer with a longer queue."""
     enabled = f"SELECT status FROM webhook_endpoints WHERE id = '{endpoint}' AND enabled_at > created_at"
     wait_until(lambda: bulk.value(scene.url, enabled) == "enabled", "the endpoint is switched on again")
 

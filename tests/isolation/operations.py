@@ -1,4 +1,4 @@
-"""The operations of the neighbour, and the time that each takes while the offender misbehaves."""
+"""The operations of the neighbour, and their times while the offender misbehaves."""
 
 import http.client
 import itertools
@@ -25,11 +25,11 @@ from isolation.processes import HOST
 
 LOOK_AGAIN_S = 0.01
 LOG_AGAIN_S = 0.1
-"""The same where looking is a request, which counts against the rate limit."""
+"""The same for a poll that is a request, which counts against the rate limit."""
 
 
 class Operation(StrEnum):
-    """The operations of the neighbour; the last three are measured from the answer to a request of it."""
+    """The operations of the neighbour; the last three are measured from the response to one of its requests."""
 
     ME = "me"
     LIST = "list"
@@ -41,7 +41,7 @@ class Operation(StrEnum):
     MAIL = "mail"
     """From the booking's answer to the guest's mail at the mail server."""
     EXPIRY = "expiry"
-    """From the end of a checkout that was not paid to its cancellation, which gives the seats back."""
+    """From the expiry of an unpaid checkout to its cancellation, which releases the seats."""
 
 
 READS = (Operation.ME, Operation.LIST, Operation.AVAILABILITY)
@@ -50,7 +50,7 @@ USUAL = tuple(operation for operation in Operation if operation is not Operation
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds by operation, and what an innocent organization must never see."""
+    """Seconds by operation, and the failures that a well-behaved organization must never see."""
 
     seconds: dict[Operation, list[float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Measured:
         self.seconds.setdefault(operation, []).append(seconds)
 
     def worst(self, operation: Operation) -> float:
-        """Return the 99th percentile: of fewer than a hundred, the worst."""
+        """Return the 99th percentile; with fewer than a hundred times, the worst."""
         ordered = sorted(self.seconds[operation])
         return ordered[min(len(ordered) - 1, round(len(ordered) * 0.99))]
 
@@ -69,10 +69,10 @@ class Effort:
     """The extent of a measurement.
 
     Args:
-        rounds: of all operations.
+        rounds: the number of rounds of all operations.
         budget_s: seconds after which no further round begins.
         patience_s: seconds after which a delivery, mail or expiry counts as missing.
-        pause_s: seconds between two rounds, so that they see more than the first moment of a misbehaviour.
+        pause_s: seconds between two rounds, to see more than the first moment of a misbehaviour.
         answer_s: seconds after which an answer over HTTP counts as missing.
     """
 
@@ -98,22 +98,22 @@ class Neighbour:
         self._delivered: dict[str, list[float]] = {}
         self._mailed: dict[str, list[float]] = {}
 
-    # What reaches it -------------------------------------------------------------------------------------------
+    # Received --------------------------------------------------------------------------------------------------
 
     def receive(self, receipt: Receipt) -> Answer:
-        """Note a delivery, and accept it."""
+        """Record a delivery, and accept it."""
         at, booking_id = time.perf_counter(), orjson.loads(receipt.body)["data"]["object"].get("id", "")
         with self._lock:
             self._delivered.setdefault(booking_id, []).append(at)
         return ACCEPT
 
     def take_mail(self, mail: Received) -> str:
-        """Note a mail, and take it."""
+        """Record a mail, and accept it."""
         with self._lock:
             self._mailed.setdefault(mail.recipient, []).append(time.perf_counter())
         return TAKE
 
-    # What it does ----------------------------------------------------------------------------------------------
+    # Requests --------------------------------------------------------------------------------------------------
 
     def connect(self, port: int) -> None:
         """Call the service at this port from here on."""
@@ -126,11 +126,11 @@ class Neighbour:
             self._connection.close()
 
     def probe(self) -> None:
-        """Send a request that is not measured; when it is answered, the service has read what was sent before it."""
+        """Send a request that is not measured. After its response the service has read all earlier requests."""
         self._call(Operation.ME, "GET", "/me", None, Measured())
 
     def measure(self, effort: Effort, operations: Collection[Operation]) -> Measured:
-        """Do all operations round by round, then wait for what must follow from them."""
+        """Run all operations round by round, then wait for their deliveries, mails and expiries."""
         self._wait_at_most(effort.answer_s)
         measured = Measured()
         booked: dict[str, tuple[str, float]] = {}
@@ -144,11 +144,11 @@ class Neighbour:
         self._await_consequences(operations, measured, booked, effort.patience_s)
         if expiring:
             self._await_expiry(*expiring, measured, effort.patience_s)
-        self._to_cancel.extend(booked)  # their mails were sent, and are not disturbed by a cancellation any more
+        self._to_cancel.extend(booked)  # a cancellation no longer affects their mails, which were sent
         return measured
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Limit the wait for each answer, on the connection that is open and on the next one."""
+        """Limit the wait for each response, on the open connection and on the next one."""
         assert self._connection is not None
         self._connection.timeout = seconds
         if self._connection.sock is not None:
@@ -183,7 +183,7 @@ class Neighbour:
         }
 
     def _call(self, operation: Operation, method: str, path: str, body: Any, measured: Measured) -> Any:
-        """Send a request and note its time; return the answer's content if it succeeded."""
+        """Send a request and record its time; return the response body if it succeeded."""
         assert self._connection is not None
         headers = {"Authorization": f"Bearer {self.key}"}
         if body is not None:
@@ -205,7 +205,7 @@ class Neighbour:
             return None
         return orjson.loads(content)
 
-    # What follows ----------------------------------------------------------------------------------------------
+    # Results ---------------------------------------------------------------------------------------------------
 
     def _await_consequences(
         self,
@@ -236,21 +236,21 @@ class Neighbour:
             self._await_records(measured, until)
 
     def _await_records(self, measured: Measured, until: float) -> None:
-        """Wait until the log of deliveries shows each as received: what is not recorded would be sent once more."""
+        """Wait until the log shows each delivery as received: without the record it would be sent again."""
         while (queued := self._queued()) and time.perf_counter() < until:
             time.sleep(LOG_AGAIN_S)
         if queued:
             measured.failures.append(f"delivery: {queued} received and not recorded")
 
     def _queued(self) -> int:
-        """Return how many deliveries the log shows as queued, at most a page."""
+        """Return the number of queued deliveries in the log, at most a page."""
         path = f"/webhooks/{self.endpoint}/deliveries?status=queued"
         log = self._call(Operation.DELIVERY, "GET", path, None, apart := Measured())
         assert log is not None, apart.failures
         return len(log["data"])
 
     def _begin_expiry(self) -> tuple[str, float]:
-        """Let a checkout that was not paid expire now."""
+        """Let an unpaid checkout expire now."""
         made = Operations(self.world).check_out(next(self._departures), email="late@quiet.example")
         with connect(self._url) as connection:
             connection.execute(f"UPDATE bookings SET expires_at = {system_clock()} WHERE id = '{made['id']}'")
@@ -274,5 +274,5 @@ class Neighbour:
 
 @contextmanager
 def nothing(_: Any) -> Iterator[None]:
-    """Misbehave in no way."""
+    """Run the body without a misbehaviour."""
     yield

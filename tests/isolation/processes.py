@@ -1,7 +1,7 @@
 """Processes of the harness: the service, crowds of clients, and burners of processor time.
 
-All are forked from one process that has imported the service, so that each starts within a tenth of a second. A test
-may plant defects in the service before it starts.
+All are forked from one process that has imported the service: each starts within a tenth of a second. A test may plant
+defects in the service before it starts.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from booking_server.app import create_app
 
 HOST = "127.0.0.1"
 FRESH = b"{fresh}"
-"""Stands in a request for 32 hexadecimal digits that are new in each."""
+"""A placeholder in a rendered request for 32 hexadecimal digits that are new in each request."""
 SLICE_S = 0.001
-"""A burner works so long at a time, about as long as a request of the service holds the interpreter."""
+"""The time slice of a burner, about as long as a request of the service holds the interpreter."""
 _READY_S = 60.0
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 
 _context = multiprocessing.get_context("forkserver")
-# Only installed packages: the fork server has not the test folder on its path.
+# Only installed packages: the fork server does not have the test folder on its path.
 _context.set_forkserver_preload(
     [
         "booking_server.app",
@@ -65,7 +65,7 @@ def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connecti
 
 
 def stop(process: Any, connection: Connection) -> None:
-    """Kill the process: what it does is cut off as by a power cut, and no test waits for it."""
+    """Kill the process, as a power cut would: no test waits for its work."""
     process.kill()
     process.join()
     process.close()
@@ -126,7 +126,7 @@ def _obey(control: Connection) -> None:
 
 
 def burn(share: float, seconds: float) -> None:
-    """Use that share of a processor for so long, in slices, and let other threads run between them."""
+    """Use that share of a processor for some seconds, in slices, and let other threads run between them."""
     share = min(share, 1.0)
     until = time.perf_counter() + seconds
     while (now := time.perf_counter()) < until:
@@ -163,7 +163,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Clients of the offender, each with one request at a time on a connection of its own.
+    """Clients of the offender, each with one request at a time on its own connection.
 
     `requests` are rendered; client number n begins with the n-th. `times` bounds the requests of each client.
     """
@@ -182,19 +182,15 @@ def request(method: str, path: str, key: str | None, body: bytes | None = None) 
     lines += [f"Authorization: Bearer {key}"] if key else []
     if body is not None:
         length = len(body) + body.count(FRESH) * (32 - len(FRESH))
-        lines += [
-            f"Idempotency-Key: {FRESH.decode()}",
-            "Content-Type: application/json",
-            f"Content-Length: {length}",
-        ]
+        lines += [f"Idempotency-Key: {FRESH.decode()}", "Content-Type: application/json", f"Content-Length: {length}"]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + (body or b"")
 
 
 @contextmanager
 def crowd(port: int, plan: Crowd) -> Iterator["Counter[str]"]:
-    """Let a crowd call the service while the body runs, which begins when each client has sent its first request.
+    """Let a crowd call the service while the body runs. The body begins when each client has sent its first request.
 
-    The counter has the statuses of the answers afterwards.
+    Afterwards the counter has the statuses of the responses.
     """
     process, connection = started(_run_crowd, port, plan)
     statuses: Counter[str] = Counter()
@@ -223,7 +219,7 @@ async def _crowd(port: int, plan: Crowd, connection: Connection) -> None:
     ]
     start.set()
     for _ in range(3):
-        await asyncio.sleep(0)  # in which each client sends its first request
+        await asyncio.sleep(0)  # each client sends its first request
     connection.send(None)
     with contextlib.suppress(EOFError, OSError):
         await asyncio.to_thread(connection.recv)
@@ -284,7 +280,7 @@ def _run_command(argv: Sequence[str], environment: dict[str, str], log: str, con
 
 @contextmanager
 def command(argv: Sequence[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    """Run `booking` with these arguments in a process of its own while the body runs."""
+    """Run `booking` with these arguments in a separate process while the body runs."""
     process, connection = started(_run_command, tuple(argv), environment, str(log))
     try:
         connection.recv()
@@ -297,9 +293,9 @@ def command(argv: Sequence[str], environment: dict[str, str], log: Path) -> Iter
 
 
 class Lateness:
-    """The lateness with which the machine wakes a process that sleeps: the worst since it was last asked, in seconds.
+    """The lateness of the wake-ups of a sleeping process in seconds: the worst since the last call.
 
-    No organization of the service causes what other programs do to a process that wants next to nothing.
+    It measures the noise of other programs on the machine, which no organization of the service causes.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""An organization offers ten times what the service can do, with clients that ask again as soon as they are refused.
+"""An organization sends ten times the load that the service can handle; its clients retry at once after a refusal.
 
-The service is simulated, its connections and their admission are real, so that everything can be counted.
+The service is simulated, to count everything. Its connections and their admission are real.
 """
 
 from collections import Counter, deque
@@ -16,7 +16,7 @@ from booking_server.http import admission as rules
 from booking_server.http.admission import Admission, AdmissionMiddleware
 
 TURNS = 8
-"""Turns of the event loop in a tick of the admission; in each the service makes a booking."""
+"""The iterations of the event loop in a tick of the admission; the service makes one booking in each."""
 ROOM = 40
 """An organization's places in the queue of the simulated service."""
 TICKS_IN_SECOND = round(1 / rules.TICK_S)
@@ -24,13 +24,13 @@ SECONDS = 2
 
 
 class Shop:
-    """A service that makes one booking at a time, the organizations in turn, and answers all else at once."""
+    """A service that makes one booking at a time, round-robin by organization, and answers other requests at once."""
 
     def __init__(self, loop: SteppedLoop) -> None:
         self._loop = loop
         self._waiting: dict[str, deque[Any]] = {}
         self.refused = 0
-        """Requests that found no room in the queue."""
+        """Requests refused because the queue was full."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         key = dict(scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
@@ -46,17 +46,17 @@ class Shop:
             await respond(send, b"booked", 201)
 
     def book(self) -> bool:
-        """Make a booking; return whether there was one to make."""
+        """Make a booking if one waits; return True if it did."""
         for key, waiting in self._waiting.items():
             if waiting:
                 waiting.popleft().set_result(None)
-                self._waiting[key] = self._waiting.pop(key)  # behind the others
+                self._waiting[key] = self._waiting.pop(key)  # after the others
                 return True
         return False
 
 
 class Client:
-    """A connection that sends its request again as soon as it has the answer."""
+    """A connection that repeats its request as soon as it has the response."""
 
     def __init__(self, loop: SteppedLoop, app: Any, key: str, method: str = "POST") -> None:
         self._connection = Connection(loop, app)
@@ -64,17 +64,17 @@ class Client:
         self._is_waiting = False
 
     def send(self) -> None:
-        """Send the request, unless the one before is not answered."""
+        """Send the request, unless the previous one is still waiting for its response."""
         if not self._is_waiting:
             self._is_waiting = True
             self._connection.protocol.data_received(self._request)
 
     def settle(self) -> None:
-        """Let everything happen that waits for nothing but the loop."""
+        """Run the loop until nothing more is ready."""
         self._connection.settle()
 
     def answers(self) -> list[int]:
-        """Return the statuses that came since the last call."""
+        """Return the statuses received since the last call."""
         found = [each.status for each in self._connection.responses]
         self._connection.transport.written.clear()
         self._is_waiting = self._is_waiting and not found
@@ -82,7 +82,7 @@ class Client:
 
 
 class World:
-    """The service, so many impatient clients of organization A, and two clients of B: one reads, one books."""
+    """The service, a number of impatient clients of organization A, and two clients of B: one reads, one books."""
 
     def __init__(self, loop: SteppedLoop, impatient: int) -> None:
         self._loop = loop
@@ -94,33 +94,33 @@ class World:
         self._booker = Client(loop, app, "B")
         self.of_flood: Counter[int] = Counter()
         self.made: list[bool] = []
-        """In each turn, whether a booking was made."""
+        """True for each turn with a booking."""
         self.read: list[list[int]] = []
-        """The answers to B's reader in each tick, in which it asks once."""
+        """The responses to B's reader in each tick; it sends one request per tick."""
         self.booked: list[list[int]] = []
         for key in ("A", "B"):
             self._ask([known := Client(loop, app, key, "GET")])
             assert known.answers() == [200]
 
     def forget(self) -> None:
-        """Count from here on."""
+        """Restart the counts."""
         self.shop.refused = 0
         self.of_flood.clear()
 
     def close(self) -> None:
-        """Answer all that wait."""
+        """Answer all waiting requests."""
         while self.shop.book():
             self._reader.settle()
 
     def pass_tick(self) -> None:
-        """Let the flood ask in every turn, each client as soon as it is answered, and B behind it in the first."""
+        """Run one tick: clients of A send in every turn once they have a response; B sends last in the first turn."""
         for turn in range(TURNS):
             self._ask(self._flood if turn else [*self._flood, self._reader, self._booker])
             self.made.append(self.shop.book())
             self._reader.settle()
             for client in self._flood:
                 self.of_flood.update(client.answers())
-            if turn == 1:  # a booking of A may be before B's
+            if turn == 1:  # a booking of A may precede B's
                 self.read.append(self._reader.answers())
                 self.booked.append(self._booker.answers())
             self._loop.moved += rules.TICK_S / TURNS
@@ -145,7 +145,7 @@ def test_above_capacity_as_many_bookings_are_made_and_the_neighbour_does_not_not
 ) -> None:
     impatient = ROOM + times * TURNS
     world = World(loop, impatient)
-    for _ in range(TICKS_IN_SECOND):  # in which the queue is filled, and refuses
+    for _ in range(TICKS_IN_SECOND):  # fills the queue until it refuses
         world.pass_tick()
     world.forget()
     for _ in range(SECONDS * TICKS_IN_SECOND):

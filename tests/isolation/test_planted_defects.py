@@ -1,4 +1,4 @@
-"""A cell can fail: with a defect planted in the service, the operation that waits is named."""
+"""A cell can fail: with a defect planted in the service, the verdict names the operation that waits."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ NOTHING = Misbehaviour("nothing", "the offender does nothing", nothing)
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A defect, the misbehaviour that shows it, the operation that waits, and one that has to be done for it."""
+    """A defect, the misbehaviour that shows it, the operation that waits, and an operation that must precede it."""
 
     defect: Plant
     misbehaviour: Misbehaviour

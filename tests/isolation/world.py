@@ -1,4 +1,4 @@
-"""The service with two organizations: one that misbehaves, and its neighbour, whose operations are measured."""
+"""The service with two organizations: the offender, and its neighbour, whose operations are measured."""
 
 import contextlib
 from collections import Counter
@@ -26,15 +26,15 @@ from isolation.processes import Crowd, Plant, ServiceProcess, crowd, request
 
 DEPARTURES = 30
 HANGING = "hangs.example"
-"""The mail server never answers about a recipient of this domain."""
+"""The mail server never responds about a recipient of this domain."""
 FIRST_REQUESTS = Effort(rounds=1, budget_s=20.0, patience_s=0.0)
-"""In which the service compiles its statements."""
+"""The first operations, during which the service compiles its statements."""
 _QUEUES = ("effects", "mails", "deliveries", "attempts", "webhook_leases", "refunds")
 
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """The organization that misbehaves, with what its requests need."""
+    """The organization that misbehaves, with the ids that its requests need."""
 
     world: World
     key: str
@@ -63,7 +63,7 @@ class Scene:
         self._service: ServiceProcess | None = None
         self._plants: tuple[Plant, ...] = ()
         self.answers: Counter[str] = Counter()
-        """The statuses of the answers that the offender got."""
+        """The statuses of the responses to the offender."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -140,13 +140,13 @@ class Scene:
     # The service -----------------------------------------------------------------------------------------------
 
     def start(self, plants: Sequence[Plant] = ()) -> None:
-        """Start the service, or start it anew."""
+        """Start or restart the service."""
         self._plants = tuple(plants)
         bulk.analyze(self.url)
         self.restart()
 
     def restart(self) -> None:
-        """Start the service anew, in the middle of what it did, and wait until it answers."""
+        """Restart the service in the middle of its work, and wait until it responds."""
         self._kill()
         self._service = ServiceProcess(self.settings, self.folder / "service.log", self._plants)
         self.neighbour.connect(self._service.port)
@@ -158,7 +158,7 @@ class Scene:
         usual = Settings(
             database_url=self.url,
             secret_key=SECRET,
-            secret_key_check="warn",  # rows made by the database itself hold nothing that a key has sealed
+            secret_key_check="warn",  # rows created in the database contain no sealed values
             smtp_url=self.mail_server.url,
             mail_from="tours@example.com",
             stripe_api_key=KEY,
@@ -174,7 +174,7 @@ class Scene:
             self._service = None
 
     def forget_queues(self) -> None:
-        """Take away what the offender has waiting, and its endpoints."""
+        """Delete the offender's queues and endpoints."""
         self._kill()
         org = self.offender.world.org
         with connect(self.url) as connection:
@@ -188,7 +188,7 @@ class Scene:
                 f"UPDATE organizations SET timezone = 'Europe/Oslo', notify_staff = false WHERE id = '{org}'"
             )
 
-    # What the offender has -------------------------------------------------------------------------------------
+    # Parts of the offender -------------------------------------------------------------------------------------
 
     def crowd(self, requests: Sequence[bytes], clients: int, **options: Any) -> AbstractContextManager[Any]:
         """Let clients of the offender call the service while the body runs."""
@@ -229,7 +229,7 @@ def _departure(world: World, experience: str, number: int) -> str:
 
 @contextmanager
 def held(url: str, *statements: str) -> Iterator[None]:
-    """Hold the locks of these statements in a transaction that stays open while the body runs; on SQLite the writer."""
+    """Hold the locks of these statements, on SQLite the writer, in a transaction that is open while the body runs."""
     with connect(url) as connection:
         if is_sqlite(url):
             connection.execute("BEGIN IMMEDIATE")

@@ -46,7 +46,7 @@ class Api:
         return self.call("POST", path, json=body, headers=headers, **arguments)
 
     def book(self, departure_id: str, *, count: int = 1, key: str | None = None, **over: Any) -> httpx.Response:
-        """Books that many adults."""
+        """Book that number of adults."""
         return self.post("/bookings", booking_body(departure_id, count=count, **over), key=key)
 
     def cancel(self, booking_id: str, *, key: str | None = None, **body: Any) -> httpx.Response:
@@ -70,5 +70,5 @@ def booking_body(departure_id: str, *, count: int = 1, **over: Any) -> dict[str,
 
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
-    """Status and code of a refusal."""
+    """Return the status and the code of an error response."""
     return response.status_code, response.json()["code"]

@@ -11,7 +11,7 @@ _CHUNK = 65_536
 
 
 class Balancer:
-    """Gives each connection to the next process that takes it, and never sends a request a second time."""
+    """Passes each connection to the next process that accepts it, and never sends a request twice."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports

@@ -20,7 +20,7 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """A secret, and the parts of it that give it away each for itself."""
+    """A secret, and its parts that each reveal it."""
 
     name: str
     parts: tuple[bytes, ...]
@@ -67,7 +67,7 @@ def _forms(part: bytes) -> Iterator[bytes]:
     yield part.hex().upper().encode()
     yield quote(part).encode()
     yield quote(part, safe="").encode()
-    for skipped in range(3):  # in base64 a text looks different by how many bytes stand before it
+    for skipped in range(3):  # the base64 of a text depends on the number of bytes before it
         whole = base64.b64encode(bytes(skipped) + part)
         begin, end = -(-8 * skipped // 6), (8 * (skipped + len(part))) // 6
         encoded = whole[begin:end]
@@ -75,16 +75,16 @@ def _forms(part: bytes) -> Iterator[bytes]:
         yield encoded.translate(bytes.maketrans(b"+/", b"-_"))
 
 
-# Where they are looked for ---------------------------------------------------------------------------------------
+# Places to search ------------------------------------------------------------------------------------------------
 
 
 def sweep(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> set[tuple[str, str]]:
-    """(canary, place) of everything that is found."""
+    """Return (canary, place) of each secret found."""
     return {(each.name, place) for each in canaries for place, hay in places.items() if each.lies_in(hay)}
 
 
 def stored(url: str) -> dict[str, bytes]:
-    """Return the text of every table in the database's catalogue; of SQLite also of its files."""
+    """Return the text of every table in the database's catalogue; with SQLite also the content of its files."""
     is_sqlite = databases.is_sqlite(url)
     with databases.connect(url) as connection:
         names = [name for (name,) in connection.execute(_TABLES[is_sqlite]).fetchall()]
@@ -103,6 +103,6 @@ def _texts(row: tuple[object, ...]) -> Iterator[bytes]:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """Return the database file, its log, and other files beside it under its name."""
+    """Return the database file, its log, and other files with its name as prefix."""
     beside = path.parent.glob(f"{path.name}*")
     return {f"file *{each.name.removeprefix(path.name)}": each.read_bytes() for each in beside}

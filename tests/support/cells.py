@@ -1,4 +1,4 @@
-"""Cells of PostgreSQL: schemas of one database, and a database of its own."""
+"""Cells of PostgreSQL: several in schemas of one database, and one in a separate database."""
 
 import contextlib
 import math
@@ -45,7 +45,7 @@ def settings_of_cells(
 
 
 def create(cell: Cell) -> bool:
-    """Create a cell; return whether it was not there."""
+    """Create a cell; return True if it did not exist."""
     with contextlib.closing(Database(cell.settings.database_url)) as database:
         return cells.create(cell, database)
 
@@ -61,7 +61,7 @@ def world_in(cell: Cell, clock: FixedClock) -> Iterator[World]:
 
 @contextlib.contextmanager
 def served_as_cell(settings: Settings, name: str, database: Database) -> Iterator[TestClient]:
-    """Serve all cells, the named one on this database, and yield a client whose application has that cell's state."""
+    """Serve all cells, the named cell on this database; yield a client of the application with that cell's state."""
     app = create_app(replace(settings, secret_key_check="warn"), flush_s=math.inf)
     url = cells.get(settings, name).settings.database_url
 

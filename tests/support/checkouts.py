@@ -53,7 +53,7 @@ def checkout_body(departure_id: str, count: int = 2, **over: Any) -> dict[str, A
 
 @dataclass
 class Webhooks:
-    """The events that the fake Stripe sends of what has happened in its ledger."""
+    """The events that the fake Stripe sends about changes in its ledger."""
 
     ledger: Ledger
     organization_id: str
@@ -115,7 +115,7 @@ def applied(database: Database, world: World, update: checkouts.Update) -> check
 
 
 def app_of(client: TestClient) -> Any:
-    """Return the application behind a client: that of the cell whose state the client has, or of the first one."""
+    """Return the application of a client: of the cell whose state the client has, or of the first cell."""
     app: Any = client.app
     if hasattr(app.state, "service"):
         return app
@@ -123,7 +123,7 @@ def app_of(client: TestClient) -> Any:
 
 
 def service_of(client: TestClient) -> Service:
-    """Return the service behind a client, also where it is a cell of several."""
+    """Return the service of a client, also with several cells."""
     found: Service = app_of(client).state.service
     return found
 
@@ -142,7 +142,7 @@ def calling(client: TestClient, ledger: Ledger, *, timeout_s: float = 8.0, **opt
 
 
 def check_payments(world: World, ledger: Ledger) -> int:
-    """Run the worker's look-ups of payments that are due, and return how many there were."""
+    """Run the worker's due look-ups of payments, and return their number."""
 
     async def run() -> int:
         job = PaymentCheckJob(world.database, world.installation, StripeIntents(ledger.base_url))
@@ -169,5 +169,5 @@ def refund(world: World, ledger: Ledger) -> None:
 
 
 def align(ledger: Ledger, world: World) -> None:
-    """Set the clock of the ledger to that of the service."""
+    """Set the clock of the ledger to the time of the service."""
     ledger.ahead_s = world.clock() / 1e6 - time.time()

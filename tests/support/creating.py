@@ -32,5 +32,5 @@ def create(world: World, departure_id: str, key: str, **over: Any) -> CreateRequ
 
 
 def created(database: Database, creates: Sequence[CreateRequest]) -> list[Answer | BookingError]:
-    """Create a batch of bookings in a transaction of its own, and return the responses."""
+    """Create a batch of bookings in one transaction, and return the responses."""
     return database.write(lambda tx: bookings.create_many(tx, creates))

@@ -1,4 +1,4 @@
-"""Access to a database beside the service: fill tables fast, drop constraints, hold locks."""
+"""Direct access to a database: fill tables fast, drop constraints, hold locks."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from sqlalchemy import Table
 from sqlalchemy.engine import make_url
 
 _CACHE_KIB = 256 * 1024
-"""SQLite's own cache is smaller than the indexes, and rows with random ids would write each of their pages often."""
+"""SQLite's default cache is smaller than the indexes: rows with random ids would write each page many times."""
 _BUSY_S = 60
-"""A test waits so long for a service that writes to the same file."""
+"""The seconds that a test waits for a service that writes to the same file."""
 
 
 def is_sqlite(url: str) -> bool:
@@ -31,14 +31,14 @@ def connect(url: str) -> Any:
 
 
 def run(url: str, *statements: str) -> None:
-    """Statements as they are, each for itself."""
+    """Run statements without parameters, each in its own transaction."""
     with connect(url) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
 def fill(url: str, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
-    """Many rows at once; all of them name the same columns as the first."""
+    """Insert many rows at once. All rows have the columns of the first."""
     iterator = iter(rows)
     first = next(iterator)
     columns = list(first)
@@ -57,12 +57,12 @@ def fill(url: str, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def analyze(url: str) -> None:
-    """Tells the planner what the tables hold now."""
+    """Update the planner's statistics of the tables."""
     run(url, "ANALYZE" if is_sqlite(url) else "VACUUM ANALYZE")
 
 
 def drop_check(url: str, table: str, name: str) -> None:
-    """Takes away one check of a table."""
+    """Drop one check constraint of a table."""
     if not is_sqlite(url):
         run(url, f"ALTER TABLE {table} DROP CONSTRAINT {name}")
         return
@@ -86,7 +86,7 @@ def _closing(text: str, opening: int) -> int:
 
 
 def unbind(url: str, tables: Sequence[str]) -> None:
-    """Leaves the tables their rows and takes every constraint away, so that rows can be put in that must not be."""
+    """Drop all constraints of the tables, but keep the rows: a test can then insert invalid rows."""
     for table in tables:
         if is_sqlite(url):
             run(
@@ -109,12 +109,12 @@ def unbind(url: str, tables: Sequence[str]) -> None:
 
 
 def departure_held(url: str, departure_id: str) -> AbstractContextManager[None]:
-    """Holds what a booking of the departure has to wait for: its row on PostgreSQL, the one writer on SQLite."""
+    """Hold the lock that a booking of the departure needs: its row on PostgreSQL, the only writer on SQLite."""
     return _held(url, "SELECT id FROM departures WHERE id = %s FOR UPDATE", departure_id)
 
 
 def numbers_held(url: str, organization_id: str) -> AbstractContextManager[None]:
-    """Holds the organization's booking numbers and event sequences, or the one writer."""
+    """Hold the organization's booking numbers and event sequences, or on SQLite the only writer."""
     return _held(url, "SELECT 1 FROM counters WHERE organization_id = %s FOR UPDATE", organization_id)
 
 

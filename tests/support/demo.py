@@ -1,4 +1,4 @@
-"""Helpers for tests of the demo: a catalogue with a departure every day, and the calls that it prints."""
+"""Helpers for tests of the demo: a catalogue with a departure every day, and the commands that the demo prints."""
 
 import json
 import shlex
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def call(command: str) -> tuple[int, Any]:
-    """Does what the curl command says: status and answer."""
+    """Send the request of a curl command, and return its status and response."""
     _, _, *words = shlex.split(command)
     headers, body, url = {}, None, ""
     while words:
@@ -36,13 +36,13 @@ def exported(printed: str) -> dict[str, str]:
 
 
 def booking_command(printed: str) -> list[str]:
-    """Return the words of the command that books, as the page of the demo prints it, without the program."""
+    """Return the arguments of the booking command that the page of the demo prints."""
     (line,) = (line for line in printed.replace("\\\n", "").splitlines() if " bookings create " in line)
     return shlex.split(line)[1:]
 
 
 def small(slug: str, currency: str) -> dict[str, Any]:
-    """Return a catalogue with a departure on every day, so that the demo works on the day of the test."""
+    """Return a catalogue with a departure on every day: the demo then works on the day of the test."""
     price = {"amount_minor": 89000, "currency": currency}
     today = datetime.now(UTC).date()
     days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]

@@ -11,7 +11,7 @@ DOCUMENT: dict[str, Any] = describe().openapi()
 
 @dataclass(frozen=True)
 class Operation:
-    """A method of a path; `scope` is None if the scope depends on the request."""
+    """A path and its method; `scope` is None if the scope depends on the request."""
 
     id: str
     method: str

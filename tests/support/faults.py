@@ -1,4 +1,4 @@
-"""Databases on a disk that is full, read-only or failing: a real file system if this machine can mount one."""
+"""Databases on a full, read-only or failing disk: a real file system if this machine can mount one."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,21 +17,21 @@ FILLER = "filler"
 
 @dataclass(frozen=True)
 class Breaking:
-    """A database that can be broken and mended while it is used."""
+    """A database that a test can break and repair while it is in use."""
 
     url: str
     breaks: Callable[[Any], None]
-    """Given the `Database` that is to run into it."""
+    """Called with the `Database` that the fault affects."""
     mends: Callable[[Any], None]
 
 
 @contextmanager
 def small_disk(folder: Path, *, size: str = "6m") -> Iterator[Path]:
-    """Mount a file system of this size. Skips the test if this machine cannot mount one."""
+    """Mount a file system of this size. Skip the test if this machine cannot mount one."""
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False)
     if mounted.returncode:
-        pytest.skip("a file system can be mounted by root only")
+        pytest.skip("only root can mount a file system")
     try:
         yield folder
     finally:
@@ -39,7 +39,7 @@ def small_disk(folder: Path, *, size: str = "6m") -> Iterator[Path]:
 
 
 def fill(folder: Path) -> None:
-    """Leaves no byte free."""
+    """Use up all free space."""
     with (folder / FILLER).open("wb", buffering=0) as file:
         for size in (65_536, 4_096, 1):
             try:
@@ -58,20 +58,20 @@ def remount(folder: Path, how: str) -> None:
 
 
 def drop_idle_connections(database: Any) -> None:
-    """Close the connections that the database keeps, so that it opens others when it is used again."""
+    """Close the idle connections of the database. It opens new ones when it is used again."""
     for pool in database.pools:
         pool.close()
         pool._closed = False
 
 
 def pages(database: Any, limit: str) -> None:
-    """Sets how many pages the file may have, where it is written."""
+    """Limit the number of pages of the file, for the connection that writes."""
     with database._writers.connection() as connection:
         connection._raw.execute(f"PRAGMA max_page_count = {limit}").fetchall()
 
 
 def raising(url: str, sqlstate: str) -> None:
-    """Has every new booking fail as the server itself would."""
+    """Make every new booking fail with an error of the server."""
     databases.run(
         url,
         f"CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
@@ -81,7 +81,7 @@ def raising(url: str, sqlstate: str) -> None:
 
 
 def read_only(url: str, value: str) -> None:
-    """Has the server take no writes, or take them again, on new connections; the present ones are ended."""
+    """Switch read-only mode on or off for new connections, and close the present ones."""
     name = make_url(url).database
     databases.run(
         url,

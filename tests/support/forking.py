@@ -1,10 +1,9 @@
-"""Processes that begin with the modules of the service loaded: forks of a process that has loaded them.
+"""Processes that start with the modules of the service loaded: forks of a process that has loaded them.
 
-A start loads a thousand modules, which is most of what it costs, and tests start processes by the hundred. What they
-look at comes after that. A fork is a process like any other: its memory, files, environment, signals and end are its
-own. A fork whose command returns runs its exit handlers and writes what is left to write, and then ends at once: to
-take a thousand modules apart costs several times what a command does. Tests of the start and of the end itself begin
-with a new interpreter (`serving.COMMAND`).
+A start takes most of its time to load a thousand modules, and tests start hundreds of processes. A fork is an ordinary
+process, with its own memory, files, environment, signals and end. When the command of a fork returns, the fork runs its
+exit handlers, flushes its output and ends at once: unloading a thousand modules takes several times as long as a
+command. Tests of the start and of the end use a new interpreter (`serving.COMMAND`).
 """
 
 import atexit
@@ -45,15 +44,15 @@ _LOADED = (
     "uvicorn.main",
     "uvloop",
 )
-"""None of them reads the environment when it is loaded."""
+"""None of these modules reads the environment when it is loaded."""
 _OF_INTERPRETER = ("PYTHON", "LANG", "LC_")
-"""The beginnings of variables that an interpreter reads when it starts."""
+"""The prefixes of the variables that an interpreter reads at its start."""
 _COMMANDS = {"booking": "booking_cli.main:main", "uvicorn": "uvicorn.main:main"}
 SCRIPT = "support.forking:run_script"
 _MESSAGE_MAX = 1 << 18
 
 Output = IO[Any] | int | None
-"""As `subprocess.Popen` takes it: a file, a descriptor, PIPE or DEVNULL, STDOUT; None for that of this process."""
+"""As for `subprocess.Popen`: a file, a descriptor, PIPE, DEVNULL or STDOUT; None for this process's stream."""
 
 
 def start(
@@ -68,11 +67,11 @@ def start(
     stderr: Output = None,
     start_new_session: bool = False,
 ) -> "Process":
-    """Start a command with arguments: as a fork, or as a new process where one would differ from it.
+    """Start a command with arguments: as a fork, or as a new process where the fork would differ from one.
 
     Args:
-        words: the first one is `booking`, `uvicorn`, or a function of these modules as `support.module:function`; or
-            SCRIPT, and the second one is the path of a script.
+        words: the first is `booking`, `uvicorn`, or a function of these modules as `support.module:function`; or it is
+            SCRIPT, followed by the path of a script.
         start_new_session: the process has no controlling terminal.
     """
     environment = {**os.environ} if env is None else env
@@ -104,7 +103,7 @@ def run(words: Sequence[str], **settings: Any) -> "subprocess.CompletedProcess[A
 
 
 def run_script() -> None:
-    """Run the script that is named second, as an interpreter with its path would."""
+    """Run the script of the second word, as an interpreter with its path would."""
     del sys.argv[0]
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
@@ -120,7 +119,7 @@ def _of_interpreter(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Forked:
-    """A process, with as much of `subprocess.Popen` as tests use."""
+    """A process, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(
         self,
@@ -192,7 +191,7 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # as Popen: it has ended, and that was not told yet
+            with contextlib.suppress(ProcessLookupError):  # as Popen: it has ended, but the message has not arrived
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -213,7 +212,7 @@ def _read(stream: IO[Any], found: dict[int, Any]) -> None:
 def _pipe(
     wanted: Output, number: int, theirs: contextlib.ExitStack, text: bool, *, is_input: bool = False
 ) -> tuple[IO[Any] | None, int]:
-    """Return this process's end of a stream, if there is one, and the descriptor that the other one gets."""
+    """Return this process's end of a stream, if there is one, and the descriptor for the other process."""
     if wanted == subprocess.PIPE:
         reader, writer = os.pipe()
         own, other = (writer, reader) if is_input else (reader, writer)
@@ -261,9 +260,9 @@ def _parent() -> _Parent:
 
 
 def _serve(requests: socket.socket) -> Callable[[], object]:
-    """Fork for each request, and tell the exit codes. In a fork its command is returned."""
+    """Fork for each request, and report the exit codes. In a fork, return its command."""
     running: dict[int, tuple[int, socket.socket]] = {}
-    """The process id and the socket of each fork, by the descriptor that tells its end."""
+    """The process id and the socket of each fork, by the descriptor that reports its end."""
     while True:
         ready, _, _ = select.select([requests, *running], [], [])
         for each in ready:
@@ -295,7 +294,7 @@ def _tell_end(pid: int, status: socket.socket) -> None:
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], object]:
-    """Make this process the one that was asked for, and return its command."""
+    """Turn this process into the requested one, and return its command."""
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -309,13 +308,13 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> Callable[[], 
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = request["words"]
-    sys.modules["__main__"] = ModuleType("__main__")  # processes that it spawns import that of theirs
+    sys.modules["__main__"] = ModuleType("__main__")  # its child processes import their own
     module, function = _function_of(sys.argv)
     return partial(_run, getattr(importlib.import_module(module), function))
 
 
 _exit_code: int | None = None
-"""Of the command of this fork, once it is known."""
+"""The exit code of this fork's command, once it is known."""
 
 
 def _run(command: Callable[[], object]) -> object:
@@ -331,9 +330,9 @@ def _run(command: Callable[[], object]) -> object:
 
 
 def _end_at_once() -> None:
-    """End this process as the last of its exit handlers, without its modules being taken apart.
+    """End this process as the last of its exit handlers, without unloading its modules.
 
-    What cannot be written is left to the interpreter, which has its own message and code for that.
+    If the output cannot be written, the interpreter ends the process, with its own message and exit code.
     """
     if _exit_code is None:
         return

@@ -1,4 +1,4 @@
-"""A guest with a history of every kind, and another guest beside it."""
+"""A guest with a history of every kind, and a second guest."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ ADA = {"name": "Ada Canaryname", "email": "Ada@Canarymail.example", "phone": "+4
 EVE = {"name": "Eve Other", "email": "eve@other.example", "phone": "+47 22"}
 NOTE = "Canarynote: allergic to nuts"
 TRACES = ("canary", "99887766554")
-"""Parts of the first guest's data, in lower case: none may be left anywhere."""
+"""Parts of the first guest's data, in lower case: none may remain after the erasure."""
 PERSONAL = {
     *("guest_name", "guest_email", "guest_phone", "note", "cancel_note", "voided_note", "settled_note"),
     *("external_reference", "metadata", "manage_key_id", "manage_expires_at", "updated_at"),
@@ -97,7 +97,7 @@ class Guests:
         self.ops.issue(700, purchaser_name=EVE["name"], purchaser_email=EVE["email"])
 
     def changed(self) -> None:
-        """Write a booking whose party and departure the API has changed; its answers show the booking inside."""
+        """Write a booking whose party and departure the API has changed; the responses contain the booking."""
         booked = self.book("changed", guests=[{"tier_id": "adult", "count": 2}], payment="invoice")
         party = {"guests": [{"tier_id": "adult", "count": 1}]}
         self.post("party", f"/bookings/{booked['id']}/party", party)
@@ -131,7 +131,7 @@ class Guests:
         self.ops.act(settle)
 
     def gift_cards(self) -> None:
-        """Write a card that the guest bought for the other, and one that the guest got and redeemed."""
+        """Write a gift card that the guest bought for the other guest, and one that the guest received and redeemed."""
         ada = {"purchaser_name": ADA["name"], "purchaser_email": ADA["email"].upper()}
         self.ops.issue(500, **ada, recipient_name=EVE["name"], recipient_email=EVE["email"])
         _, code = self.ops.issue(900, recipient_name=ADA["name"], recipient_email=ADA["email"])
@@ -146,7 +146,7 @@ class Guests:
         self.world.insert(tables.bookings, **row)
 
     def send_mails(self) -> None:
-        """Send mails to the guest and to staff, have one refused with its address, and let others wait."""
+        """Send mails to the guest and to staff: one is refused with its address, and others wait."""
         self.mails.write()
         claimed = [each for each in self.mails.claim() if each.organization_id == self.world.org]
         outcomes = {"booking_confirmation_mail": MailOutcome.SENT, "staff_booking_mail": MailOutcome.SENT}
@@ -158,7 +158,7 @@ class Guests:
         self.act(lambda tx: notifications.record(tx, results))
 
     def deliver(self) -> None:
-        """Deliver events to receivers that answer with the body: one delivery is dead in the end, others succeed."""
+        """Deliver events to receivers that respond with the body: one delivery ends dead, others succeed."""
         first, *others = self.hooks.claim(free=1000)
         self.hooks.record(
             self.hooks.result(first, AttemptError.HTTP_STATUS, response_excerpt=first.body.decode()[:900]),
@@ -182,12 +182,12 @@ class Guests:
         return len(self.act(lambda tx: due.process(tx, world.org, erasures.DUE, act)).left)
 
     def erase(self) -> None:
-        """Work off all erasures."""
+        """Process all erasures."""
         self.world.clock.advance(2 * MINUTE)
         for _ in range(1000):
             if not self.process():
                 return
-        raise AssertionError("it does not come to an end")
+        raise AssertionError("the erasure does not end")
 
     def process_and_die(self) -> None:
         """Process due erasures in a transaction that is rolled back."""
@@ -195,13 +195,12 @@ class Guests:
         act = lambda tx, owner, ids: erasures.process(tx, world.installation, owner, ids)  # noqa: E731
         world.database.dry_run(lambda tx: due.process(tx, world.org, erasures.DUE, act))
 
-    # What is there -----------------------------------------------------------------------------------------------
+    # Contents ----------------------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, list[dict[str, Any]]]:
-        """Return all rows of all tables of the database's catalogue that belong to the organization, or to none.
+        """Return the rows of all tables of the database's catalogue that belong to the organization, or to none.
 
-        They are in the order of their ids: PostgreSQL puts a changed row where it finds room.
-        Sealed values are opened.
+        The rows are sorted by id, since PostgreSQL moves a changed row. Sealed values are opened.
         """
         with databases.connect(self.url) as connection:
             names = [name for (name,) in connection.execute(_TABLES[databases.is_sqlite(self.url)]).fetchall()]
@@ -227,7 +226,7 @@ class Guests:
         return {}
 
     def traces(self) -> set[str]:
-        """Return the columns in which anything of the first guest is found."""
+        """Return the columns that contain data of the first guest."""
         return {
             f"{table}.{name}"
             for table, rows in self.dump().items()
@@ -238,5 +237,5 @@ class Guests:
 
     @staticmethod
     def unchanging(row: dict[str, Any]) -> dict[str, Any]:
-        """Return what an erasure must not change in a row: numbers, seats, money, instants of its history."""
+        """Return the values of a row that an erasure must not change: numbers, seats, money, instants."""
         return {name: value for name, value in row.items() if name not in PERSONAL}

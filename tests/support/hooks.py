@@ -29,7 +29,7 @@ REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
 
 
 def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled") -> None:
-    """Let an endpoint that was inserted follow the log from behind its last event."""
+    """Let an inserted endpoint follow the log after its last event."""
 
     def work(tx: Tx) -> None:
         last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
@@ -41,7 +41,7 @@ def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled")
 
 
 def queue_rows(world: World) -> None:
-    """Make a queued row of each delivery that is still only an event behind its endpoint's cursor."""
+    """Make a queued row of each delivery that is still only an event after its endpoint's cursor."""
 
     def work(tx: Tx) -> None:
         for row in world.rows(tables.webhook_endpoints):
@@ -60,7 +60,7 @@ def queue_rows(world: World) -> None:
 
 @dataclass
 class Hooks:
-    """Endpoints, events and attempts at will."""
+    """The endpoints, events and attempts of an organization."""
 
     world: World
     secrets: dict[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Hooks:
         return secret
 
     def publish(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
-        """Publish events about one gift card, or each about another."""
+        """Publish events about one gift card, or each about a different one."""
         new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
 
         def work(tx: Tx) -> list[str]:
@@ -159,7 +159,7 @@ class Hooks:
         self.record(*(self.result(each, error) for each in claimed), **options)
 
     def fail_until_dead(self, attempts: int = 6) -> None:
-        """Takes what is queued through all its attempts."""
+        """Send the queued deliveries until their last attempt has failed."""
         for _ in range(attempts):
             self.fail(*self.claim(free=1000))
             self.world.clock.at = self.next_due_at() or self.world.clock.at
@@ -172,10 +172,10 @@ class Hooks:
         return self.database.read(webhooks.next_due_at)
 
     def wait_for_a_lock(self) -> None:
-        """Return when a transaction of this PostgreSQL database waits for a lock."""
+        """Wait until a transaction of this PostgreSQL database waits for a lock."""
         wait_until(lambda: self.database.read(lambda tx: tx.first(_WAITING)), "a transaction waits for a lock")
 
-    # What is there ---------------------------------------------------------------------------------------------
+    # Contents --------------------------------------------------------------------------------------------------
 
     def rows(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
         """Return the rows of deliveries in the order of their events."""
@@ -183,7 +183,7 @@ class Hooks:
         return sorted(rows, key=lambda row: row["event_sequence"])
 
     def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the deliveries as the API shows them, in the order of their events; rows with all their columns."""
+        """Return the deliveries as the API shows them, in the order of their events. The rows have all columns."""
         wanted = [row["id"] for row in self.world.rows(tables.webhook_endpoints) if endpoint_id in (None, row["id"])]
         found = self.database.read(lambda tx: [each for of_one in wanted for each in self._log(tx, of_one)])
         return sorted(found, key=lambda row: row["event_sequence"])
@@ -223,7 +223,7 @@ class Hooks:
         return row
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the attempts in the order of their numbers, those in flight without a row included."""
+        """Return the attempts in the order of their numbers, including attempts in flight without a row."""
         in_flight = [
             dict.fromkeys(column.name for column in tables.attempts.c)
             | {"organization_id": lease.organization_id, "id": attempt.attempt_id, "number": 1, "trigger": "scheduled"}

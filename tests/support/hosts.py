@@ -1,4 +1,4 @@
-"""Hosts of webhooks that lead into a private network, in every notation, as a URL has them."""
+"""Hosts in private networks, in every notation that the URL of a webhook can have."""
 
 PRIVATE_V4 = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "172.16.0.1"),

@@ -25,12 +25,12 @@ class Client:
         self.world = world
         self.key = world.key()
         self.prepared: list[str] = []
-        """The thread of each preparation of a booking: that of the loop for one that comes alone."""
+        """The thread of each preparation of a booking; a single booking is prepared in the loop's thread."""
         self._service = service
         self._headers = [(b"authorization", f"Bearer {self.key}".encode())]
 
     def book(self, departure_id: str, key: str, **over: Any) -> Awaitable[Any]:
-        """Begin a booking, and return its answer or refusal."""
+        """Begin a booking, and return its result or refusal."""
         return asyncio.ensure_future(self._book(create(self.world, departure_id, key, **over)))
 
     async def _book(self, request: CreateRequest) -> Any:
@@ -50,7 +50,7 @@ class Client:
 
 
 class Held:
-    """Work that runs in threads until it is released, and counts how many run at once."""
+    """Work that runs in threads until it is released, and counts the threads."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
@@ -75,7 +75,7 @@ class Held:
             self.running -= 1
 
     async def wait_for(self, count: int) -> None:
-        """Wait until so many have begun."""
+        """Wait until that number of threads has begun."""
         for _ in range(count):
             assert await asyncio.to_thread(self._begun.acquire, timeout=60)
 
@@ -97,7 +97,7 @@ def url_of(world: World) -> str:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return when the condition is true; the event loop goes on meanwhile."""
+    """Wait until the condition is true, while the event loop runs."""
     while not condition():
         await asyncio.sleep(0)
 

@@ -73,7 +73,7 @@ class Mails:
         return _content(self.raw(kind), "html")
 
 
-# A test looks at one mail several times, and the parser is slow.
+# Cached: a test reads one mail several times, and the parser is slow.
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Card bookings, gift cards and refunds of an organization, each function in a transaction of its own."""
+"""Card bookings, gift cards and refunds of an organization; each function runs in its own transaction."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ _NOTHING_IS_DUE = Statement(update(tables.refunds).values(next_attempt_at=null()
 def till_of(database: Database, clock: FixedClock) -> Iterator["Till"]:
     """Make a `Till` in a database that only tests of refunds share.
 
-    A claim takes the due refunds of every organization, so that none is left due for the next test.
+    A claim takes the due refunds of every organization, so at the end no refund is left due for the next test.
     """
     yield Till(make_world(database, clock))
     database.observer = None
@@ -64,7 +64,7 @@ class Till:
         return Actor(installation=world.installation, organization=world.organization, at=world.clock())
 
     def write(self, act: Callable[[Tx], T]) -> T:
-        """Run the verbs in a transaction of their own, and return their result."""
+        """Run a function in its own transaction, and return its result."""
         return self.world.database.write(act)
 
     # Bookings ----------------------------------------------------------------------------------------------------
@@ -96,11 +96,7 @@ class Till:
     def receive(self, booking_id: str, payment_intent: str | None = None) -> None:
         self.write(
             lambda tx: payments.receive(
-                tx,
-                self.actor,
-                booking_id=booking_id,
-                payment_intent=payment_intent,
-                customer_id=self.customer_id,
+                tx, self.actor, booking_id=booking_id, payment_intent=payment_intent, customer_id=self.customer_id
             )
         )
 
@@ -148,7 +144,7 @@ class Till:
         provider_refund_id = f"re_{claimed.id}" if outcome in named else None
         return self.settle(RefundResult(claimed, outcome, **{"provider_refund_id": provider_refund_id} | over))
 
-    # What is there -----------------------------------------------------------------------------------------------
+    # Contents ----------------------------------------------------------------------------------------------------
 
     def payment(self, booking_id: str) -> dict[str, Any]:
         (row,) = [row for row in self.world.rows(tables.payments) if row["booking_id"] == booking_id]
@@ -159,7 +155,7 @@ class Till:
         return row
 
     def timeline(self) -> list[tuple[str, dict[str, Any]]]:
-        """Kind and data of every entry of the customer, in order; entries of one instant have none."""
+        """Return the kind and the data of every timeline entry of the customer by time, at one instant in no order."""
         found = [row for row in self.world.rows(tables.timeline) if row["customer_id"] == self.customer_id]
         found.sort(key=lambda row: (row["created_at"], row["id"]))
         return [(row["kind"], orjson.loads(row["data"])) for row in found]
@@ -186,7 +182,7 @@ class Till:
     def redeem(
         self, code: str, wanted_minor: int = 1_000, *, currency: str = "NOK", booking_id: str | None = None
     ) -> Redeemed:
-        """Pays for a new booking, which is written after its gift card, and tells of it."""
+        """Pay for a new booking, which is inserted after its gift card, and publish the event."""
         booking_id = booking_id or tokens.new_id()
 
         def act(tx: Tx) -> Redeemed:
@@ -232,7 +228,7 @@ class Till:
         return self.world.database.read(lambda tx: gift_cards.get(tx, self.actor, gift_card_id))
 
     def ledger(self, gift_card_id: str) -> list[tuple[str, str, int]]:
-        """(kind, booking, amount) of each line, in order; of one instant what was taken comes first."""
+        """Return (kind, booking, amount) of each line by time; at one instant, amounts taken come first."""
         found = [row for row in self.world.rows(tables.gift_card_entries) if row["gift_card_id"] == gift_card_id]
         found.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
         return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]

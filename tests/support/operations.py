@@ -32,7 +32,7 @@ Verb = Callable[[Tx, Actor], Any]
 
 
 def as_published(booking: Booking) -> Booking:
-    """Return a booking of a response as events have it: without the guest's link and the terms of a cancellation."""
+    """Return a booking of a response as events contain it: without the guest's link and the cancellation terms."""
     return {name: value for name, value in booking.items() if name != "cancellation"} | {"manage_url": None}
 
 
@@ -73,7 +73,7 @@ class Operations:
         return orjson.loads(shown) if isinstance(shown, bytes) else shown
 
     def refusal(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[str, str | None]:
-        """Return the code of an error and its reason."""
+        """Return the code and the reason of an error."""
         try:
             shown = verb(*arguments, **named)
         except BookingError as error:
@@ -145,7 +145,7 @@ class Operations:
         return self.act(lambda tx, actor: bookings.preview_reschedule(tx, actor, booking_id, departure_id))
 
     def change_party(self, booking_id: str, count: int, **over: Any) -> dict[str, Any]:
-        """Change the party to so many adults, and return the change."""
+        """Change the party to that number of adults, and return the change."""
         party = Party(guests=lines(count), **over)
         return self.act(lambda tx, actor: bookings.change_party(tx, actor, booking_id, party))
 
@@ -196,7 +196,7 @@ class Operations:
         shown, code = self.act(lambda tx, actor: gift_cards.issue(tx, actor, request))
         return str(orjson.loads(shown)["id"]), code
 
-    # What is there ---------------------------------------------------------------------------------------------
+    # Contents --------------------------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, Any]]:
         """Return the envelopes of all events, in order."""

@@ -1,8 +1,8 @@
 """The order of tests in a run of several processes: slow modules first.
 
 pytest-xdist gives each process an equal share of the collected tests, in order, and lets a process without tests take
-some from the end of another's share. A slow module at the end of a share keeps one process busy while the others have
-nothing left to take.
+some from the end of another's share. A slow module at the end of a share would keep one process busy while the others
+are idle.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,9 @@ def is_slow(item: Item) -> bool:
 
 
 def slow_first(items: Sequence[ItemT], shares: int) -> list[ItemT]:
-    """Return the tests so that each of the equal shares begins with its part of the slow modules.
+    """Sort the tests: each of the equal shares begins with its part of the slow modules.
 
-    Tests that stood beside each other in one module stay beside each other, since they may share a costly fixture.
+    Adjacent tests of one module stay adjacent, since they may share an expensive fixture.
     """
     slow: list[list[ItemT]] = [[] for _ in range(shares)]
     for module in _runs([item for item in items if is_slow(item)]):

@@ -14,7 +14,7 @@ _BLOCK = re.compile(_MARK + r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MUL
 
 
 class Block(NamedTuple):
-    """A block of code. `reason` says why it is not run; empty: it is."""
+    """A block of code. `reason` is why it is not run; empty for a block that is run."""
 
     language: str
     text: str
@@ -33,12 +33,12 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def runnable(page: str, language: str) -> list[str]:
-    """Return the blocks of a language that are to be run."""
+    """Return the blocks of a language that a test has to run."""
     return [block.text for block in blocks(page) if block.language == language and not block.reason]
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the commands of each shell block that is to be run; a command that goes on after a backslash is one."""
+    """Return the commands of each shell block that a test has to run; lines that end with a backslash are joined."""
     return [
         re.findall(r"^\$ ((?:[^\n]*\\\n|[^\n']*'[^']*'(?=[^\n]*\n))*[^\n]*)", text, re.MULTILINE)
         for text in runnable(page, "console")

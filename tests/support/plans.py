@@ -1,8 +1,8 @@
 """Query plans and costs of the service's statements, without a clock.
 
-On PostgreSQL a statement is explained as a connection that has lived for a while runs it: prepared, and executed often
-enough that the planner has settled on one plan. Its cost is the pages that it touches. On SQLite it is the steps of the
-virtual machine.
+On PostgreSQL a statement is explained as a long-lived connection runs it: prepared, and executed often enough for the
+planner to keep one plan. Its cost is the number of pages read. On SQLite the cost is the number of steps of the virtual
+machine.
 """
 
 import itertools
@@ -22,10 +22,10 @@ from booking_core.db.postgres import SessionSettings
 from booking_core.db.statements import Compiled, Statement
 
 _COUNTS_PREPARING = sqlite3.sqlite_version_info >= (3, 41)
-"""From then on SQLite also calls the progress handler while it prepares a statement."""
+"""From this version on SQLite also calls the progress handler while it prepares a statement."""
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
 _SETTLED = 6
-"""PostgreSQL plans the first five executions anew, and only then thinks of keeping a plan."""
+"""PostgreSQL plans each of the first five executions, and only then considers keeping a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Plan:
 
     text: str
     scanned: frozenset[str]
-    """Tables that are read from one end to the other, be it to make an index for the moment."""
+    """Tables that are scanned completely, also to build a temporary index."""
     indexes: frozenset[str]
     cost: int
     rows: int
@@ -92,7 +92,7 @@ class _Postgres(_Asked):
         self._raw = psycopg.connect(
             make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
         )
-        self._raw.prepare_threshold = None  # else a ROLLBACK would forget what was prepared here
+        self._raw.prepare_threshold = None  # otherwise a ROLLBACK would drop the statements prepared here
         self._raw.adapters.register_loader("uuid", TextLoader)
         self._raw.execute(SessionSettings(0, 0).of_session().encode())
         self._prepared: dict[str, str] = {}
@@ -115,7 +115,7 @@ class _Postgres(_Asked):
 
     def _read(self, text: str, root: dict[str, Any], count: int) -> None:
         nodes = list(_nodes(root))
-        # Not in a part of the plan that was never executed.
+        # Parts of the plan that were never executed do not count.
         scanned = {n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan" and n.get("Actual Loops", 1)}
         indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
         cost = root.get("Shared Hit Blocks", 0) + root.get("Shared Read Blocks", 0)
@@ -142,7 +142,7 @@ def _literal(value: object) -> str:
 
 @contextmanager
 def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]]:
-    """Gives the plans of the statements that a function of a transaction runs; what it writes is taken back.
+    """Yield a function that returns the plans of the statements of a transaction, and rolls the transaction back.
 
     Args:
         at: the instant of the transaction, by default the present one.
@@ -154,7 +154,7 @@ def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callabl
         connection.plans.clear()
         connection.command("BEGIN")
         try:
-            if not database.is_sqlite:  # plans are read between two statements, which takes long on a busy machine
+            if not database.is_sqlite:  # plans are read between two statements, which can take long on a busy machine
                 connection.command("SET LOCAL idle_in_transaction_session_timeout = 0")
             tx = Tx(database, connection)
             tx.instant = at
@@ -170,7 +170,7 @@ def explaining(url: str, *, at: int | None = None) -> Iterator[Callable[[Callabl
 
 
 class _PlanOf(Statement):
-    """Asks for the plan of a statement instead of running it."""
+    """Explains a statement instead of running it."""
 
     def __init__(self, statement: Statement) -> None:
         self._statement = statement

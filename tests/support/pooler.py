@@ -1,4 +1,4 @@
-"""PgBouncer between the service and PostgreSQL: the one on the PATH, or the one that `make pgbouncer` has built."""
+"""PgBouncer between the service and PostgreSQL: from the PATH, or built by `make pgbouncer`."""
 
 import os
 import re
@@ -37,18 +37,18 @@ def _version(command: str) -> tuple[int, ...]:
 def pgbouncer(
     url: str, *, mode: str = "transaction", size: int = 3, prepared: int = 200, ignores_options: bool = False
 ) -> Iterator[str]:
-    """Run a PgBouncer and yield the URL of the database by way of it.
+    """Run a PgBouncer and yield the URL of the database through it.
 
     Args:
         mode: transaction or session.
-        size: its sessions of the server.
+        size: the number of its connections to the server.
         prepared: max_prepared_statements; with 0 it keeps none, as before version 1.21.
-        ignores_options: it drops libpq's options, instead of refusing a connection that has some.
+        ignores_options: PgBouncer ignores libpq's options, instead of refusing a connection with options.
     """
     target, port = make_url(url), free_port()
     folder = Path(tempfile.mkdtemp(prefix="booking-pgbouncer-"))
     folder.chmod(0o755)
-    # It refuses to run as root, and another user may not read the folder that it was built in.
+    # PgBouncer refuses to run as root, and another user may not read the folder of the build.
     command = shutil.copy(_command(), folder / "pgbouncer")
     user, users = target.username or "postgres", folder / "users.txt"
     users.write_text(f'"{user}" ""')
@@ -83,7 +83,7 @@ def pgbouncer(
 
 
 def _user(target: URL) -> int:
-    """Return the user that PgBouncer runs as: the server's, which may be the only one to reach its socket."""
+    """Return the user for PgBouncer: the server's user, who may be the only one with access to its socket."""
     folder = str(target.query.get("host", ""))
     return Path(folder).stat().st_uid or _NOBODY if folder.startswith("/") else _NOBODY
 

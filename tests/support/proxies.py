@@ -1,4 +1,4 @@
-"""A way between the service and PostgreSQL that can be cut at the worst moment."""
+"""A proxy between the service and PostgreSQL that cuts a connection during its commit."""
 
 import contextlib
 import socket
@@ -13,8 +13,10 @@ _COMMIT = b"COMMIT\0"
 
 
 class CommitCutter:
-    """Passes everything on, until it is armed: then it cuts the connection that commits next, before the server has
-    heard of it, or after the server has done it and before the client has heard of that."""
+    """Passes all data on. Once armed, it cuts the connection that commits next.
+
+    It cuts before the COMMIT reaches the server, or after the server has committed and before the client knows.
+    """
 
     def __init__(self, url: str) -> None:
         self._target = make_url(url)
@@ -25,13 +27,13 @@ class CommitCutter:
 
     @property
     def url(self) -> str:
-        """The database, by way of this proxy. Unencrypted, since the proxy has to see a COMMIT go by."""
+        """The URL of the database through this proxy. Unencrypted, since the proxy has to see the COMMIT."""
         port = self._listener.getsockname()[1]
         by_proxy = self._target.set(host="127.0.0.1", port=port, query={"sslmode": "disable", "gssencmode": "disable"})
         return by_proxy.render_as_string(hide_password=False)
 
     def cut(self, when: str) -> None:
-        """Arms it for one commit: `before` or `after` the server has heard of it."""
+        """Arm the proxy for one commit: `before` or `after` the server has executed it."""
         self._armed = when
 
     @property
@@ -107,7 +109,7 @@ def _receive(source: socket.socket) -> bytes:
 
 
 def _send(side: socket.socket, piece: bytes) -> None:
-    with contextlib.suppress(OSError):  # it was cut meanwhile: whoever reads from it is told so
+    with contextlib.suppress(OSError):  # it was cut in the meantime, and its reader gets the error
         side.sendall(piece)
 
 

@@ -1,4 +1,4 @@
-"""Translations that mark what passed through them, so that a text that bypasses the catalogues is found."""
+"""Translations that mark each message, to find texts that bypass the catalogues."""
 
 import gettext
 import re
@@ -22,7 +22,7 @@ class Pseudo(gettext.NullTranslations):
 
 
 def _outside(text: str) -> str:
-    """Return the text that is in no brackets. They may be nested: a value of one message may be another one."""
+    """Return the text outside all brackets. They may be nested: a value in a message may be a message too."""
     depth, found = 0, []
     for character in text:
         depth += (character == "⟦") - (character == "⟧")
@@ -36,7 +36,7 @@ _DATA = re.compile(
     r"|At the boathouse\.|Parking is free\.|A towel|Water|Children with an adult\.|(\w+day )?\d+ November 2026|Ada"
     r"|[A-Z0-9]{4}(-[A-Z0-9]{4}){3}|English|Deutsch|Français|Español|Italiano"
 )
-"""Names, addresses, dates and other values that are no messages."""
+"""Names, addresses, dates and other values that are not messages."""
 
 
 def letters_left(text: str) -> list[str]:
@@ -50,7 +50,7 @@ def visible(html: str) -> str:
 
 
 def use_pseudo_locale(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
-    """Let the modules, which import `language` by name, use the marking translations."""
+    """Make the modules, which import `language` by name, use the marking translations."""
     pseudo = Language("en", languages.language("en").locale, Pseudo())
     for module in modules:
         monkeypatch.setattr(module, "language", lambda tag: pseudo)

@@ -1,6 +1,6 @@
 """The application, called as a server calls it: with the raw bytes of the request.
 
-The test client cannot send a doubled slash, a header twice, a method of its own or a body in pieces; this can.
+The test client cannot send a doubled slash, a repeated header, a custom method or a body in pieces; this module can.
 """
 
 from collections.abc import Iterable, MutableMapping, Sequence
@@ -29,7 +29,7 @@ class RawAnswer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By name; a header that came twice would be lost here, so none may."""
+        """The headers by name. A repeated header is an error, since one of its values would be lost."""
         assert len({name for name, _ in self.raw_headers}) == len(self.raw_headers)
         return {name.decode(): value.decode() for name, value in self.raw_headers}
 
@@ -50,8 +50,8 @@ def call(
     """Send a request, and return the response.
 
     Args:
-        target: the path as it stands in the request line, with its query.
-        pieces: the body as it arrives; where None stands, the client has gone.
+        target: the path and the query as in the request line.
+        pieces: the parts of the body as they arrive; None: the client has disconnected.
     """
     raw_path, _, query = target.partition("?")
     sent = [*headers, *([("authorization", f"Bearer {key}")] if key else [])]

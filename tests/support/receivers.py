@@ -1,7 +1,7 @@
-"""Both ends of a delivery as they are in the world: the worker as a process that can be killed, and receivers on real
-sockets that answer as badly as receivers do.
+"""Both ends of a delivery: the worker as a process that a test can kill, and receivers on real sockets that can fail in
+every way.
 
-The only waits are for something to have happened: it is looked at again and again, for a bounded time.
+The only waits poll a condition, for a bounded time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from support.world import SECRET
 
 _HOST = "127.0.0.1"
 _LOOK_AGAIN_MIN_S, _LOOK_AGAIN_MAX_S = 0.01, 0.1
-"""In between after a tenth of what was waited so far: most looks are queries, and cost a processor that is awaited."""
+"""The next poll follows after a tenth of the time waited so far, since most polls are queries."""
 _WAIT_S = 60.0
 
 LOCAL = {
@@ -29,11 +29,11 @@ LOCAL = {
     "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
     "BOOKING_WEBHOOK_WAITS": "1,1,1,1,1",
 }
-"""Receivers on this machine are allowed, and a delivery is tried again after a second."""
+"""Receivers on this machine are allowed, and a delivery is retried after a second."""
 
 
 def wait_until(happened: Callable[[], object], what: str, *, within_s: float = _WAIT_S) -> None:
-    """Returns when it has happened, and fails when it has not in that time."""
+    """Wait until the condition is true, and fail after that time."""
     began_at = time.monotonic()
     while not happened():
         waited_s = time.monotonic() - began_at
@@ -44,7 +44,7 @@ def wait_until(happened: Callable[[], object], what: str, *, within_s: float = _
 # Answers ---------------------------------------------------------------------------------------------------------
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""Answers a request that was read, and returns True if it sent a complete 2xx head. It may close the connection."""
+"""Responds to a request that was read, and returns True if it sent a complete 2xx head. It may close the connection."""
 
 
 def plain(status: int, *headers: str, body: bytes = b"said") -> Answer:
@@ -67,14 +67,14 @@ def raw(data: bytes, *, then_close: bool = False, accepts: bool = False) -> Answ
 
 
 async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Cuts the connection."""
+    """Reset the connection."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     return False
 
 
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Says nothing until the other side has gone."""
+    """Send nothing until the other side has disconnected."""
     await reader.read()
     writer.close()
     return False
@@ -97,7 +97,7 @@ GARBAGE = (
     raw(bytes(range(256)), then_close=True),
     raw(b"HTTP/1.1 200 OK\r\nContent-Le", then_close=True),
 )
-"""None of them is the head of a response."""
+"""Bytes that are not the head of a response."""
 
 
 # Receivers -------------------------------------------------------------------------------------------------------
@@ -123,14 +123,14 @@ class Receipt:
 
 
 class Receiver:
-    """Listens on a port of its own, and answers each request as `choose` says."""
+    """A server on its own port. `choose` returns the response to each request."""
 
     def __init__(self, choose: Callable[[Receipt], Answer]) -> None:
         self.choose = choose
         self.receipts: list[Receipt] = []
         self.connections = 0
         self.hanging = 0
-        """Requests that are read and not answered, whose sender is still there."""
+        """The number of requests that were read and wait for their response on an open connection."""
         self.port = 0
 
     @property
@@ -142,7 +142,7 @@ class Receiver:
         return [receipt for receipt in self.receipts if receipt.accepted]
 
     def wait_for(self, count: int, *, within_s: float = _WAIT_S) -> None:
-        """Returns when so many requests have come."""
+        """Wait until that number of requests has arrived."""
         wait_until(lambda: len(self.receipts) >= count, f"{count} requests", within_s=within_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,7 +152,7 @@ class Receiver:
             while not writer.is_closing():
                 await self._exchange(reader, writer)
         except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
-            return  # the other side has gone, or the receiver is closed
+            return  # the other side has disconnected, or the receiver is closed
         finally:
             writer.close()
 
@@ -196,7 +196,7 @@ class Receivers:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
         for _ in range(10):
-            await asyncio.sleep(0)  # in which the loop closes the sockets
+            await asyncio.sleep(0)  # the loop closes the sockets
 
     def open(self, choose: Callable[[Receipt], Answer] = lambda _: OK) -> Receiver:
         """Start another receiver, which by default accepts everything."""
@@ -268,12 +268,12 @@ class Worker:
         self._process.send_signal(how)
 
     def kill(self) -> None:
-        """Ends it as a power cut would."""
+        """Kill the process, as a power cut would."""
         self.signal(signal.SIGKILL)
         self.wait_until_it_ends()
 
     def stop(self) -> int:
-        """Asks it to finish what it does and to end; gives its exit code."""
+        """Ask the process to finish its work and to end; return its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait_until_it_ends()
 
@@ -285,7 +285,7 @@ class Worker:
 
 @contextmanager
 def workers(url: str, folder: Path, count: int = 1, **settings: str) -> Iterator[Sequence[Worker]]:
-    """Workers that are not started yet; what is left of them in the end is killed."""
+    """Yield workers that are not started yet, and kill those still running at the end."""
     crew = [Worker(url, folder / f"worker-{number}.log", **settings) for number in range(count)]
     try:
         yield crew

@@ -1,4 +1,4 @@
-"""A way to PostgreSQL that answers as a server which recovers, until it is told that it has."""
+"""A proxy to PostgreSQL that responds like a server in recovery, until the test ends the recovery."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ _PIECE = 65_536
 
 
 class Recovering:
-    """Refuses connections with an SQLSTATE until it is over; then it passes them on to the server."""
+    """Refuses connections with an SQLSTATE until the recovery ends, then passes them on to the server."""
 
     def __init__(self, url: str, sqlstate: str = "57P03") -> None:
         self._target = make_url(url)
@@ -22,13 +22,13 @@ class Recovering:
 
     @property
     def url(self) -> str:
-        """The database, by way of this server."""
+        """The URL of the database through this server."""
         port = self._listener.getsockname()[1]
         by_way = self._target.set(host="127.0.0.1", port=port, query={"sslmode": "disable", "gssencmode": "disable"})
         return by_way.render_as_string(hide_password=False)
 
     def accept(self) -> None:
-        """Answer connections until the listener is closed."""
+        """Accept connections until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
@@ -75,7 +75,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def recovering(url: str, sqlstate: str = "57P03") -> Iterator[Recovering]:
-    """Yield a server that recovers, in front of the one of the URL."""
+    """Yield a server in recovery, in front of the URL's server."""
     server = Recovering(url, sqlstate)
     threading.Thread(target=server.accept, daemon=True).start()
     try:

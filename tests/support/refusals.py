@@ -22,14 +22,14 @@ CODES = {
     500: {"internal_error"},
     503: {"service_unavailable"},
 }
-"""Every status that a refusal may have, and the codes that may stand beside it."""
+"""Every status that an error response may have, and the codes that it may have."""
 
 _EXTRA = {"insufficient_scope": "required_scope", "insufficient_capacity": "seats_available"}
 _RETRIED = {"rate_limited", "idempotency_in_progress", "service_unavailable"}
 
 
 class Answered(Protocol):
-    """An answer of the test client, or a raw one."""
+    """A response of the test client, or a raw response."""
 
     @property
     def status_code(self) -> int: ...
@@ -93,7 +93,7 @@ def rows_of(world: World, *, leaving_out: Collection[str] = ()) -> dict[str, lis
 
 @contextlib.contextmanager
 def nothing_changes(world: World, *, leaving_out: Collection[str] = ()) -> Iterator[None]:
-    """Compares every row of the organization before and after."""
+    """Check that the block changes no row of the organization."""
     before = rows_of(world, leaving_out=leaving_out)
     yield
     assert rows_of(world, leaving_out=leaving_out) == before

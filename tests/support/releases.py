@@ -1,4 +1,4 @@
-"""Other releases: the previous one, and a newer one with revisions of a test."""
+"""Other releases: the previous release, and a newer release with revisions of a test."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ _FOLDERS = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "web
 
 @dataclass(frozen=True, slots=True)
 class PreviousRelease:
-    """The code of the previous release, in a folder of its own."""
+    """The code of the previous release, in a separate folder."""
 
     folder: Path
     head: str
@@ -49,10 +49,10 @@ class PreviousRelease:
 
 
 def previous_release(folder: Path) -> PreviousRelease:
-    """Write the code of the previous release into a folder: that of the newest tag `v...` before this commit.
+    """Write the code of the previous release into a folder: the newest tag `v...` before this commit.
 
-    Until there is such a tag, it is the code of this tree. The test is skipped where a revision since then stops the
-    processes of the previous release.
+    Without such a tag it is the code of this tree. The test is skipped if a later revision stops the processes of the
+    previous release.
     """
     if tag := _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"):
         files = subprocess.run(["git", "archive", tag, *_FOLDERS], cwd=ROOT, capture_output=True, check=True).stdout
@@ -72,7 +72,7 @@ def _since(known: set[str]) -> list[Script]:
 
 
 def _git(*arguments: str) -> str:
-    """Return the output of git; nothing where it fails, as in a folder that is no repository."""
+    """Return the output of git; an empty text if it fails, as in a folder that is not a repository."""
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -96,14 +96,14 @@ def upgrade():
 """
 
 Release = Callable[..., None]
-"""Makes this process a newer release, with one revision for each body of `upgrade`, from 9001 on.
+"""Turns this process into a newer release, with one revision for each body of `upgrade`, from 9001 on.
 
-`additive=False` says so of all of them.
+`additive` applies to all of them.
 """
 
 
 def newer_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
-    """Return a function that makes this process a newer release until the end of the test."""
+    """Return a function that turns this process into a newer release until the end of the test."""
     own, own_head = revisions.folders(), revisions.head()
 
     def make(*bodies: str, additive: bool = True) -> None:

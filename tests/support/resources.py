@@ -1,4 +1,4 @@
-"""The resources of the API that have a paged list: one entry for each, from which the contract tests take their cases.
+"""The resources of the API that have a paged list. Each has one entry, and the contract tests take their cases from it.
 
 `tests/contract/test_surface.py` checks that no list of the OpenAPI document is missing here.
 """
@@ -63,14 +63,14 @@ def _rows(make: Callable[[str, str, int], rows.Row]) -> MakeRows:
 
 
 def _gift_cards(world: World, instants: Sequence[int]) -> list[rows.Row]:
-    """Return cards with sealed codes: the operator's commands test the secret key with a code that is stored."""
+    """Return gift cards with sealed codes: the operator's commands test the secret key with a stored code."""
     keys = world.installation.secret_keys
     made = _rows(rows.gift_card)(world, instants)
     return [row | {"code_sealed": gift_codes.seal_code(keys, world.org, row["id"], "GIFT-ABCD")} for row in made]
 
 
 def _plain(**columns: Any) -> MakeRows:
-    """Return a function that makes rows with these columns, beside those that every table has."""
+    """Return a function that makes rows with these columns, in addition to the columns of every table."""
     return _rows(lambda org, row_id, at: {"organization_id": org, "id": row_id, "created_at": at, **columns})
 
 

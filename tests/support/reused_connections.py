@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that outlive their owners, for tests that run many commands in one process.
 
-A command opens a connection and prepares its statements, which costs the server more than what most commands do. Here
-the next command gets the connection of the last one, as requests of the service do.
+A command opens a connection and prepares its statements, which costs the server more than the work of most commands.
+Here the next command reuses the connection of the previous one, as requests of the service do.
 """
 
 from collections import defaultdict

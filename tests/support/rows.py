@@ -1,4 +1,4 @@
-"""Rows in thousands, as tables store them, for tests of lists and query plans."""
+"""Thousands of rows, as tables store them, for tests of lists and query plans."""
 
 import json
 import random
@@ -17,7 +17,7 @@ _LINES = json.dumps(
 
 
 def ids(seed: int = 0) -> Iterator[str]:
-    """Ids without any order, the same ones on every run."""
+    """Yield random ids, which are the same on every run."""
     source = random.Random(seed)
     while True:
         yield str(uuid.UUID(int=source.getrandbits(128), version=4))
@@ -104,7 +104,7 @@ def experience(organization_id: str, row_id: str, created_at: int) -> Row:
 
 
 def departures(organization_id: str, experience_ids: Iterable[str], starts_at: int, count: int) -> Iterator[Row]:
-    """So many departures of each experience, a day apart."""
+    """Yield that number of departures of each experience, a day apart."""
     made = ids(1)
     for place, experience_id in enumerate(experience_ids):
         for day in range(count):
@@ -121,7 +121,7 @@ def departures(organization_id: str, experience_ids: Iterable[str], starts_at: i
 
 
 def event(organization_id: str, row_id: str, sequence: int, created_at: int, **over: Any) -> Row:
-    """Return the row of a `customer.updated` event, of which a customer may have any number."""
+    """Return the row of a `customer.updated` event; a customer may have any number of them."""
     body = {
         "id": row_id,
         "type": "customer.updated",

@@ -37,7 +37,7 @@ CLIENT_SECRET = b"pi_1_secret_of_a_guest"
 
 @dataclass
 class Sealed:
-    """The organization, and what its values held when they were sealed."""
+    """The organization, and its plain values at the time of sealing."""
 
     world: World
     departure: str = ""
@@ -54,7 +54,7 @@ class Sealed:
         return self.world.database
 
     def use(self, *keys: str) -> SecretKeys:
-        """Go on with these secret keys, as a process that is started with them."""
+        """Continue with these secret keys, like a process that is started with them."""
         self.world.installation = replace(self.world.installation, secret_keys=SecretKeys(*keys))
         self.world.installation = secret_keys.with_link_keys(self.database, self.world.installation)
         return self.world.installation.secret_keys
@@ -114,7 +114,7 @@ class Sealed:
         return answer
 
     def assert_all_open(self) -> None:
-        """Everything that was sealed is used: shown, found, signed with, sent, replayed, opened."""
+        """Use every sealed value: show it, find it, sign with it, send it, replay it, open it."""
         world = self.world
         shown = self.database.read(lambda tx: gift_cards.get(tx, world.caller(), self.card, include_code=True))
         assert shown["code"] == CODE
@@ -155,7 +155,7 @@ class Sealed:
         return self.database.read(lambda tx: notifications.open_link(tx, installation, self.token)).row.id
 
     def overwrite(self, table: Any, row: dict[str, Any], **columns: str) -> None:
-        """Change columns of a row beside the service."""
+        """Change columns of a row directly in the database."""
         from sqlalchemy import bindparam, update
 
         from booking_core.db.statements import Statement

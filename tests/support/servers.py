@@ -1,7 +1,7 @@
 """The service as processes on real sockets, and clients that keep their connections.
 
-Here a process can be killed and started again, and two can serve one database. The only wait is for a process to be
-ready: it is asked a bounded number of times whether it is.
+A test can kill a process and start it again, and two processes can serve one database. The only wait is for a process
+to be ready, with a bounded number of polls.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Server:
         self.process = forking.start([*command, *quiet], env=environment, cwd=tests, stdout=subprocess.PIPE, stderr=log)
 
     def wait_until_ready(self) -> None:
-        """Returns when the process takes connections."""
+        """Wait until the process accepts connections."""
         for _ in range(_READY_TRIES):
             assert self.process.poll() is None, f"the server ended with {self.process.returncode} instead of serving"
             try:
@@ -84,7 +84,7 @@ class Server:
         return self.process.stdout.readline().decode().strip()
 
     def end(self, how: signal.Signals) -> None:
-        """Sends the signal and waits for the process to be gone."""
+        """Send the signal, and wait for the end of the process."""
         self.process.send_signal(how)
         self.process.wait(timeout=60)
         if self.process.stdout:
@@ -96,7 +96,7 @@ _taken: list[socket.socket] = []
 
 def free_port() -> int:
     """Return a free port, reserved while this process lives."""
-    # Bound and not listening: a server that wants this very port gets it, whoever asks for any gets another.
+    # Bound but not listening: a server can bind this port, and the system gives it to nobody else.
     taken = socket.socket()
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     taken.bind((_HOST, 0))
@@ -105,7 +105,7 @@ def free_port() -> int:
 
 
 class Service:
-    """The processes that serve one database: one on SQLite, which has one writer, two on PostgreSQL."""
+    """The processes that serve one database: one process on SQLite, which has one writer, and two on PostgreSQL."""
 
     def __init__(self, url: str, log: Path, **settings: str) -> None:
         self.url = url
@@ -130,16 +130,16 @@ class Service:
         return self
 
     def kill(self) -> None:
-        """Ends every process as a power cut would."""
+        """Kill every process, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Asks every process to finish what it does and to end."""
+        """Ask every process to finish its work and to end."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
         for server in self.servers:
-            server.process.send_signal(how)  # all first, so that none outlives another by more than an instant
+            server.process.send_signal(how)  # to all processes first: they end almost at once
         for server in self.servers:
             server.end(how)
         self.servers = []
@@ -151,7 +151,7 @@ class Service:
 
 @contextmanager
 def new_world(url: str) -> Iterator[World]:
-    """Make an organization beside the service, as an operator's command does."""
+    """Make an organization directly in the database, as an operator's command does."""
     database = Database(url)
     try:
         yield make_world(database, FixedClock(system_clock()))
@@ -160,9 +160,9 @@ def new_world(url: str) -> Iterator[World]:
 
 
 def create_mute_app() -> Any:
-    """Create the service, except that it sends no response to a POST: the work is committed.
+    """Create a service that commits the work of a POST but never sends the response.
 
-    It prints a line for each answer it keeps back.
+    It prints a line for each response that it withholds.
     """
     app = create_app()
 
@@ -179,7 +179,7 @@ def create_mute_app() -> Any:
 
 
 def create_patient_app() -> Any:
-    """Create the service, except that it waits for a lock for ten minutes."""
+    """Create a service that waits up to ten minutes for a lock."""
     postgres.STATEMENT_TIMEOUT_MS = 600_000
     postgres.LOCK_TIMEOUT_MS = 600_000
     postgres.RESPONSE_TIMEOUT_S = 610
@@ -208,7 +208,7 @@ def served_in_process(url: str) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response and its time, by the clock of the test's process."""
+    """A response and its time by the clock of the test's process."""
 
     status: int
     headers: Mapping[str, str]
@@ -234,17 +234,17 @@ class Line:
 
     async def get(self, path: str) -> Answer:
         answer = await self._ask("GET", path, b"", "")
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def delete(self, path: str) -> Answer:
         answer = await self._ask("DELETE", path, b"", "")
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def post(self, path: str, body: Any, key: str) -> Answer:
         answer = await self.try_post(path, body, key)
-        assert answer is not None, "the server has gone"
+        assert answer is not None, "the server closed the connection"
         return answer
 
     async def try_post(self, path: str, body: Any, key: str) -> Answer | None:
@@ -271,12 +271,12 @@ class Line:
         try:
             await self._writer.wait_closed()
         except OSError:
-            return  # the other side went first
+            return  # the other side disconnected first
 
 
 @asynccontextmanager
 async def lines(ports: Sequence[int], key: str, count: int) -> AsyncIterator[list[Line]]:
-    """Open connections, distributed over the ports in turn."""
+    """Open connections, distributed evenly over the ports."""
     opened = [
         Line(*await asyncio.open_connection(_HOST, ports[number % len(ports)]), key=key) for number in range(count)
     ]

@@ -1,4 +1,4 @@
-"""`booking` as a process of its own, and the service that it runs."""
+"""`booking` as a separate process, and the service that it runs."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 _ADDRESS = re.compile(r"Uvicorn running on (http://127\.0\.0\.1:\d+)")
 _READY = ("Uvicorn running on", "Application startup complete")
-"""In this order with several processes, in the other with one."""
+"""The order with several processes; with one process it is reversed."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def serving(started: forking.Process, *, is_killed: bool = False) -> Iterator[tu
 
 
 def wait_for(address: str) -> None:
-    """Until somebody listens: of several processes each begins to a moment after it said that it is ready."""
+    """Wait until a process listens. With several processes, each reports its start a moment too early."""
     host, _, port = address.removeprefix("http://").partition(":")
 
     def listens() -> bool:
@@ -56,7 +56,7 @@ def wait_for(address: str) -> None:
             return True
         return False
 
-    wait_until(listens, f"somebody listens on {address}")
+    wait_until(listens, f"a process listens on {address}")
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def started(folder: Path, *argv: str, **settings: str) -> forking.Process:
 
 
 def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """Runs `booking` there to its end."""
+    """Run `booking` there to its end."""
     return subprocess.run(
         [*COMMAND, *argv], cwd=folder, env=environment(folder, **settings), text=True, capture_output=True, check=False
     )

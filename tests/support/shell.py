@@ -24,7 +24,7 @@ def running(url: str, folder: Path) -> Iterator[Service]:
 
 @contextmanager
 def logged_in(service: Service, environment: Callable[[str, str], None], folder: Path) -> Iterator[Hooks]:
-    """Make an organization, and set the environment to a key of it with every scope."""
+    """Make an organization, and set the environment to one of its keys, with every scope."""
     clock = FixedClock(system_clock())
     with closing(Database(service.url, clock=clock)) as database:
         world = make_world(database, clock)
@@ -37,9 +37,9 @@ def logged_in(service: Service, environment: Callable[[str, str], None], folder:
 
 
 def _settle(hooks: Hooks) -> None:
-    """Delivers what is queued: a later test would be given it to send."""
+    """Send the queued deliveries, which a later test would otherwise send."""
     while (due_at := hooks.next_due_at()) is not None:
         hooks.world.clock.at = max(hooks.world.clock.at, due_at)
         claimed = hooks.claim(free=1000)
-        assert claimed, "a test left a delivery that it had claimed"
+        assert claimed, "an earlier test left a claimed delivery"
         hooks.succeed(*claimed)

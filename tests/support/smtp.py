@@ -1,4 +1,4 @@
-"""A mail server of the test's own, on a real socket: it takes mails, refuses them, hangs or hangs up, as told."""
+"""A mail server for one test, on a real socket: it accepts mails, refuses them, hangs or disconnects."""
 
 import asyncio
 import ssl
@@ -18,18 +18,18 @@ _DRIP_S = 0.02
 
 OK = "250 taken"
 DROP = "drop"
-"""Hangs up before it has answered. The mail is not taken."""
+"""Disconnects before its response. The mail is not accepted."""
 TAKE_AND_DROP = "take and drop"
-"""Takes the mail and hangs up before it has said so: what a power cut looks like from the other side."""
+"""Accepts the mail, and disconnects before its response: to the sender it looks like a power cut."""
 HANG = "hang"
-"""Never answers."""
+"""Never responds."""
 DRIP = "drip"
-"""Answers, and never comes to an end."""
+"""Responds without an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A mail that was taken."""
+    """An accepted mail."""
 
     sender: str
     recipient: str
@@ -49,8 +49,8 @@ class Received:
 
 
 class MailServer:
-    """Takes everything unless `on_recipient` or `on_message` say otherwise: each gives an answer, or one of the ways to
-    misbehave that are named above."""
+    """Accepts every mail, unless `on_recipient` or `on_message` return another response or one of the misbehaviours
+    above."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class MailServer:
         self._login = login
         self._options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8, "tls_context": starttls}
         self.connections = 0
-        """How many have been opened."""
+        """The number of connections opened so far."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._server: asyncio.Server | None = None
@@ -117,12 +117,12 @@ class MailServer:
 
 
 async def hang_up() -> None:
-    """Closes what is still open on this loop: a connection that is about to greet belongs to nobody yet."""
+    """Close all open connections of this loop: before its greeting a connection has no handler that would close it."""
     loop = asyncio.get_running_loop()
     for transport in list(getattr(loop, "_transports", {}).values()):
         transport.abort()
     for _ in range(10):
-        await asyncio.sleep(0)  # in which the loop closes the sockets
+        await asyncio.sleep(0)  # the loop closes the sockets
 
 
 class _Handler:

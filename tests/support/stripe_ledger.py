@@ -1,8 +1,8 @@
-"""A Stripe of our own: a real HTTP server with a ledger, which goes wrong as often as it is told to.
+"""A fake Stripe: a real HTTP server with a ledger, which fails as often as a test tells it to.
 
-It keeps what the gateway's promises rest on. A charge gives back no more than it took; the answer to an idempotency
-key is stored before it is sent, and forgotten after a day; the same key under way at the same time is a conflict.
-What a test asserts, it asserts of this ledger and not of what the service believes.
+It keeps the promises of the gateway. A charge never refunds more than it took. The response to an idempotency key is
+stored before it is sent, and deleted after a day. Two simultaneous requests with one key are a conflict. Tests assert
+the state of this ledger, not the state that the service assumes.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ KEY = "sk_test_of_ours"
 OTHER_KEY = "sk_test_of_neighbours"
 KEY_LIFETIME_S = 24 * 3600
 MINIMUM = 50
-"""The smallest amount that is charged."""
+"""The smallest amount that can be charged."""
 _GIVE_UP_S = 20
 Reply = tuple[int, dict[str, Any]]
 
@@ -42,30 +42,30 @@ class Fault(StrEnum):
     """The faults of a request."""
 
     TIMEOUT_AFTER = "timeout_after"
-    """It is done, and never answered."""
+    """The request is executed, and never answered."""
     DROPPED_BEFORE = "dropped_before"
     DROPPED_AFTER = "dropped_after"
     ERROR_BEFORE = "error_before"
-    """500, and nothing was done."""
+    """500, and the request was not executed."""
     ERROR_AFTER = "error_after"
-    """500, and it was done."""
+    """500, and the request was executed."""
     ERROR_STORED = "error_stored"
-    """500 after it was done, and again for every request with the same key."""
+    """500 after the execution, and again for every request with the same key."""
     CONFLICT = "conflict"
     RATE_LIMITED = "rate_limited"
     GARBAGE = "garbage"
-    """200, and a body that is no JSON."""
+    """200, and a body that is not JSON."""
 
 
 _SILENT = {Fault.TIMEOUT_AFTER, Fault.DROPPED_BEFORE, Fault.DROPPED_AFTER}
 _BEFORE = {Fault.DROPPED_BEFORE, Fault.ERROR_BEFORE, Fault.CONFLICT, Fault.RATE_LIMITED}
 USUAL = tuple(fault for fault in Fault if fault is not Fault.ERROR_STORED)
-"""Those that pass by themselves."""
+"""The faults that end without intervention."""
 
 
 @dataclass
 class Charge:
-    """A card payment, and every refund of it, the newest first."""
+    """A card payment and its refunds, the newest first."""
 
     amount: int
     refunds: list[dict[str, Any]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Ledger:
     """The account. Every method is safe from any thread."""
 
     ahead_s: float = 0.0
-    """Seconds by which its clock is ahead of ours; idempotency keys expire by it."""
+    """The seconds that its clock is ahead of this machine's. Idempotency keys expire by its clock."""
     rate: float = 0.0
     """The share of requests that fail, from 0 to 1."""
     kinds: Sequence[Fault] = USUAL
@@ -89,15 +89,15 @@ class Ledger:
     intents: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The PaymentIntents, by id, as Stripe shows them."""
     refusals: dict[str, str] = field(default_factory=dict)
-    """By payment intent: the code that every refund of it is refused with."""
+    """The error code for every refund of a payment intent, by its id."""
     born: str = "succeeded"
     """The status of a new refund."""
     next_faults: list[Fault | None] = field(default_factory=list)
     """The faults of the next requests, before random ones."""
     hanging: set[str] = field(default_factory=set)
-    """Values of the Authorization header of requests that are never answered."""
+    """Requests with these values of the Authorization header are never answered."""
     in_between: tuple[int, bytes] | None = None
-    """The response of a proxy before it to every request, status and body."""
+    """The response of a proxy in front of it to every request: status and body."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """(operation, idempotency key or look-up) of each request, in order."""
     met: Counter[Fault] = field(default_factory=Counter)
@@ -109,7 +109,7 @@ class Ledger:
         self._under_way: set[str] = set()
         self._number = 0
 
-    # What a test does ------------------------------------------------------------------------------------------
+    # Actions of a test -----------------------------------------------------------------------------------------
 
     def charge(self, payment_intent: str, amount: int) -> Charge:
         """Add a card payment."""
@@ -146,7 +146,7 @@ class Ledger:
     def now_s(self) -> float:
         return time.time() + self.ahead_s
 
-    # What the server does --------------------------------------------------------------------------------------
+    # Actions of the server -------------------------------------------------------------------------------------
 
     def fault(self) -> Fault | None:
         with self._lock:
@@ -343,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) == int(self.headers["Content-Length"]):
             self._serve(body.decode())
         else:
-            self.close_connection = True  # whoever sent it was killed in the middle of a word
+            self.close_connection = True  # the sender was killed in the middle of a request
 
     def do_GET(self) -> None:
         self._serve("")
@@ -421,7 +421,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def stripe(**of_ledger: Any) -> Iterator[Ledger]:
-    """Run a server, and yield its ledger, which has the server's `base_url`."""
+    """Run a server, and yield its ledger. `base_url` is the server's."""
     ledger = Ledger(**of_ledger)
     handler = type("Handler", (_Handler,), {"ledger": ledger})
     server = _Server(("127.0.0.1", 0), handler)
@@ -436,14 +436,14 @@ def stripe(**of_ledger: Any) -> Iterator[Ledger]:
         server.server_close()
 
 
-# A worker in a hurry ---------------------------------------------------------------------------------------------
+# A fast worker ---------------------------------------------------------------------------------------------------
 
 LEASE_S, READ_S, FIRST_RETRY_DELAY_S = 3.0, 0.5, 0.2
 
 
 class Refunder(Worker):
-    """A worker as a process that does nothing but refund, with the times of the real one cut short: a test that kills
-    it waits for its leases."""
+    """A worker process that only sends refunds, with shorter times than the real worker: a test that kills it waits for
+    its leases."""
 
     _WORDS = ("support.stripe_ledger:refund",)
 

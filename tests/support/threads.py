@@ -1,4 +1,4 @@
-"""Functions that run at one time."""
+"""Functions that run at the same time."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def together(*works: Callable[[], T]) -> list[T]:
-    """Run the functions in threads that begin together, and return their results. Raises what one of them raises."""
+    """Run the functions in threads that begin together, and return their results. An error of a function is raised."""
     barrier = threading.Barrier(len(works))
 
     def run(work: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""An organization in a database, made by plain inserts, with the rows that most tests need."""
+"""An organization in a database, created by plain inserts, with the rows that most tests need."""
 
 import json
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ DRYSUIT = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000
 
 
 class FixedClock:
-    """A clock that stands still until it is moved."""
+    """A clock that only the test moves."""
 
     def __init__(self, at: int = NOON) -> None:
         self.at = at
@@ -42,7 +42,7 @@ class FixedClock:
 
 @dataclass
 class World:
-    """An organization, and ways to put rows into it."""
+    """An organization, and methods to insert its rows."""
 
     database: Database
     clock: FixedClock
@@ -62,7 +62,7 @@ class World:
         return str(row.get("id", ""))
 
     def code_columns(self, code: str) -> dict[str, str]:
-        """Return the columns of a gift card's code, and the card's id, for which the code is sealed."""
+        """Return the columns of a gift card's code, and the card's id, which the code is sealed for."""
         keys, card_id = self.installation.secret_keys, tokens.new_id()
         return {
             "id": card_id,
@@ -84,7 +84,7 @@ class World:
         return found
 
     def change(self, table: Any, row_id: str, **values: Any) -> None:
-        """Changes one row, or the organization itself."""
+        """Change one row, or the organization itself."""
         keys = ("id",) if table is tables.organizations else ("organization_id", "id")
         row = {"id": row_id, **values} if len(keys) == 1 else {"organization_id": self.org, "id": row_id, **values}
         with self.database.writing() as tx:

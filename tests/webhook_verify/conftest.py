@@ -43,7 +43,7 @@ def headers(body: bytes, secret: str, now: int) -> dict[str, str]:
 
 @pytest.fixture
 def verifier(secret: str, now: int) -> Verifier:
-    """On the clock of the delivery, with no store of seen events."""
+    """A verifier on the clock of the delivery, without a store of seen events."""
     return Verifier(secret, clock=lambda: now, max_body_bytes=4096)
 
 
@@ -54,13 +54,13 @@ def seen() -> MemorySeenStore:
 
 @pytest.fixture
 def remembering(secret: str, now: int, seen: Any) -> Verifier:
-    """On the clock of the delivery, with a store of seen events."""
+    """A verifier on the clock of the delivery, with a store of seen events."""
     return Verifier(secret, clock=lambda: now, seen=seen)
 
 
 @pytest.fixture(scope="session")
 def django_settings() -> None:
-    """Django keeps its settings for the life of the process."""
+    """Configure Django, once for the process."""
     import django
     from django.conf import settings
 

@@ -20,7 +20,7 @@ EVENT = make_event(data={"object": {"message": "HUSH"}})
 
 
 class Unreachable:
-    """A store of seen events whose database is away."""
+    """A store of seen events whose database is unavailable."""
 
     def claim(self, event_id: str, ttl: float) -> bool:
         raise ConnectionError
@@ -29,7 +29,7 @@ class Unreachable:
 
 
 def shown(error: BaseException) -> str:
-    """Return the variables of all frames, except those of this file and of the test client, which holds the request."""
+    """Return the variables of all frames, except frames of this file and of the test client, which has the request."""
     stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
     ours = [frame for frame in stack if "/webhook_verify/" in frame.filename and frame.filename != __file__]
     return "".join(f"{frame.name} {frame.locals}" for frame in ours)

@@ -1,4 +1,4 @@
-"""The adapters of all frameworks answer alike, and release an event that their application has not taken."""
+"""The adapters of all frameworks respond alike, and release an event that their application did not accept."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from webhook_verify.asgi import VerifyMiddleware
 
 
 class App:
-    """An application that notes what reaches it, and answers or fails as told."""
+    """An application that records its requests, and responds or fails as configured."""
 
     def __init__(self, status: int = 204, error: Exception | None = None) -> None:
         self.status, self.error = status, error

@@ -1,4 +1,4 @@
-"""The cost of verifying, counted in calls so that it holds on any machine; `bench` has the times.
+"""The cost of verifying, counted in function calls, which do not depend on the machine; `bench` has the times.
 
 `test_package` counts the imports.
 """
@@ -14,13 +14,13 @@ import pytest
 from webhook_verify import Verifier, generate_secret, sign
 
 CALLS_MAX = 10
-"""Of Python functions, `verify` among them; each costs about a tenth of the HMAC of two kilobytes."""
+"""The calls of Python functions, including `verify`; each costs about a tenth of the HMAC of two kilobytes."""
 
 pytestmark = pytest.mark.skipif(sys.getprofile() is not None, reason="only one can count the calls")
 
 
 def calls_of(verifier: Verifier, body: bytes, headers: dict[str, str]) -> list[str]:
-    """Return the called functions, including those in C."""
+    """Return the called functions, including C functions."""
     called: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -29,7 +29,7 @@ def calls_of(verifier: Verifier, body: bytes, headers: dict[str, str]) -> list[s
         elif event == "c_call":
             called.append(f"c {argument.__name__}")
 
-    verifier.verify(body, headers)  # what is done once is done
+    verifier.verify(body, headers)  # one-time work is done
     sys.setprofile(note)
     try:
         verifier.verify(body, headers)
@@ -49,7 +49,7 @@ def test_verifying_takes_one_hmac_and_few_calls_whatever_the_size(secret: str, n
 
 
 def test_each_secret_costs_one_hmac_whichever_fits(secret: str, now: int) -> None:
-    """As long for the old one as for the new: a stopwatch does not tell which is in use."""
+    """The old secret takes as long as the new one: the time does not reveal which is in use."""
     body, other = b'{"id":"evt-1","type":"booking.created"}', generate_secret()
     headers = {"Svc-Signature": sign(body, secret, timestamp=now)}
     for secrets in ([secret, other], [other, secret]):

@@ -36,7 +36,7 @@ bodies = st.one_of(st.binary(max_size=500), texts)
 
 
 def settled(examples: int) -> Any:
-    """Reproducible, and without a deadline that a busy machine would miss."""
+    """Return settings that are reproducible and have no deadline, which a busy machine would miss."""
     return settings(max_examples=examples, deadline=None, derandomize=True, database=None)
 
 

@@ -4,11 +4,13 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from webhook_verify import sign
 from webhook_verify.__main__ import main
 
 
@@ -21,9 +23,19 @@ def saved(tmp_path: Path, body: bytes, secret: str) -> SimpleNamespace:
     return SimpleNamespace(body=body_file, secret=secret_file)
 
 
-def check(saved: SimpleNamespace, *headers: str, now: float) -> int:
-    given = [f"--header={header}" for header in headers]
-    return main([f"--secret-file={saved.secret}", f"--now={now}", *given, str(saved.body)])
+Check = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def check(saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Return a function that runs the command, and returns its exit status and its output."""
+
+    def run(*given: str, later: float = 0) -> tuple[int, str, str]:
+        options = [f"--header={header}" for header in given or [headers["Svc-Signature"]]]
+        status = main([f"--secret-file={saved.secret}", f"--now={now + later}", *options, str(saved.body)])
+        return status, *capsys.readouterr()
+
+    return run
 
 
 def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -33,53 +45,37 @@ def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_a_delivery_that_verifies_is_described(
-    saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check(saved, *(f"{name}: {value}" for name, value in headers.items()), now=now + 7) == 0
-    shown = capsys.readouterr()
-    assert shown.out == ("verified: signed 2026-06-01T07:46:40Z, 7 s ago\nevent:    evt-1\ntype:     booking.created\n")
-    assert shown.err == ""
-
-
-def test_the_bare_value_of_the_signature_will_do(saved: SimpleNamespace, headers: dict[str, str], now: int) -> None:
-    assert check(saved, headers["Svc-Signature"], now=now) == 0
+def test_a_delivery_that_verifies_is_described(check: Check, headers: dict[str, str]) -> None:
+    described = "verified: signed 2026-06-01T07:46:40Z, 7 s ago\nevent:    evt-1\ntype:     booking.created\n"
+    assert check(*(f"{name}: {value}" for name, value in headers.items()), later=7) == (0, described, "")
+    assert check(headers["Svc-Signature"])[0] == 0
 
 
 def test_secret_index_is_that_of_the_matching_secret(
-    saved: SimpleNamespace,
-    headers: dict[str, str],
-    now: int,
-    secret: str,
-    other_secret: str,
-    capsys: pytest.CaptureFixture[str],
+    check: Check, saved: SimpleNamespace, secret: str, other_secret: str
 ) -> None:
     saved.secret.write_text(f"{other_secret}\n\n{secret}\n", encoding="utf-8")
-    assert check(saved, headers["Svc-Signature"], now=now) == 0
-    assert "secret:   number 2 of 2" in capsys.readouterr().out
+    status, shown, _ = check()
+    assert status == 0
+    assert "secret:   number 2 of 2" in shown
 
 
 def test_a_body_that_is_no_event_verifies_all_the_same(
-    saved: SimpleNamespace, secret: str, now: int, capsys: pytest.CaptureFixture[str]
+    check: Check, saved: SimpleNamespace, secret: str, now: int
 ) -> None:
-    from webhook_verify import sign
-
     saved.body.write_bytes(b"hello")
-    assert check(saved, sign(b"hello", secret, timestamp=now), now=now - 5) == 0
-    shown = capsys.readouterr().out
+    status, shown, _ = check(sign(b"hello", secret, timestamp=now), later=-5)
+    assert status == 0
     assert "5 s ahead" in shown
     assert "not an event" in shown
 
 
-def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(
-    saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(check: Check, saved: SimpleNamespace) -> None:
     saved.body.write_bytes(b"{}")
-    assert check(saved, headers["Svc-Signature"], now=now) == 11
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("not verified: signature_mismatch\n")
-    assert "hint" not in shown.err
+    status, shown, error = check()
+    assert (status, shown) == (11, "")
+    assert error.startswith("not verified: signature_mismatch\n")
+    assert "hint" not in error
 
 
 @pytest.mark.parametrize(
@@ -92,33 +88,26 @@ def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(
     ],
 )
 def test_hint_names_the_change_to_the_body(
-    change: object,
-    hint: str,
-    saved: SimpleNamespace,
-    headers: dict[str, str],
-    now: int,
-    capsys: pytest.CaptureFixture[str],
+    change: Callable[[bytes], bytes], hint: str, check: Check, saved: SimpleNamespace
 ) -> None:
-    saved.body.write_bytes(change(saved.body.read_bytes()))  # type: ignore[operator]
-    assert check(saved, headers["Svc-Signature"], now=now) == 11
-    assert hint in capsys.readouterr().err
+    saved.body.write_bytes(change(saved.body.read_bytes()))
+    status, _, error = check()
+    assert status == 11
+    assert hint in error
 
 
-def test_a_secret_without_its_prefix_is_found_out(
-    saved: SimpleNamespace, headers: dict[str, str], secret: str, now: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_without_its_prefix_is_found_out(check: Check, saved: SimpleNamespace, secret: str) -> None:
     saved.secret.write_text(secret[6:], encoding="utf-8")
-    assert check(saved, headers["Svc-Signature"], now=now) == 11
-    shown = capsys.readouterr().err
-    assert "lost its whsec_" in shown
-    assert secret[6:] not in shown
+    status, _, error = check()
+    assert status == 11
+    assert "lost its whsec_" in error
+    assert secret[6:] not in error
 
 
-def test_old_delivery_prints_a_hint(
-    saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check(saved, headers["Svc-Signature"], now=now + 86_400) == 11
-    assert "--tolerance inf" in capsys.readouterr().err
+def test_old_delivery_prints_a_hint(check: Check, saved: SimpleNamespace, headers: dict[str, str]) -> None:
+    status, _, error = check(later=86_400)
+    assert status == 11
+    assert "--tolerance inf" in error
     given = [f"--secret-file={saved.secret}", "--tolerance=inf", f"--header={headers['Svc-Signature']}"]
     assert main([*given, str(saved.body)]) == 0
 

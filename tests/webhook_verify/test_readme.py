@@ -1,4 +1,4 @@
-"""The examples of the guide run: the Python ones receive a delivery, those in other languages verify one."""
+"""The examples of the guide run: Python examples receive a delivery, examples in other languages verify one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def section(heading: str) -> str:
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, secret: str) -> Any:
-    """Runs the first example below a heading, and gives its names."""
+    """Run the first example below a heading, and return its names."""
     monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
 
     def run(heading: str, **names: Any) -> dict[str, Any]:

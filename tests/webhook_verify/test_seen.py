@@ -15,16 +15,11 @@ class Clock:
         return self.at
 
 
-def test_an_event_is_claimed_once() -> None:
+def test_an_event_is_claimed_once_until_it_is_released() -> None:
     store = MemorySeenStore()
     assert store.claim("a", 60)
     assert not store.claim("a", 60)
     assert store.claim("b", 60)
-
-
-def test_a_released_event_can_be_claimed_again() -> None:
-    store = MemorySeenStore()
-    store.claim("a", 60)
     store.release("a")
     store.release("never claimed")
     assert store.claim("a", 60)

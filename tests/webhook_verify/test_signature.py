@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import time
+from typing import Any
 
 import pytest
 
@@ -35,15 +36,15 @@ def test_timestamp_of_a_signature_defaults_to_now(secret: str) -> None:
     assert abs(parse_header(sign(b"", secret)).timestamp - time.time()) < 5
 
 
-@pytest.mark.parametrize("timestamp", [-1, 10**12])
-def test_a_timestamp_that_no_receiver_could_read_is_not_signed(secret: str, timestamp: int) -> None:
-    with pytest.raises(ValueError, match="out of range"):
+@pytest.mark.parametrize(
+    ("timestamp", "error", "said"),
+    [(-1, ValueError, "out of range"), (10**12, ValueError, "out of range"), (1.5, TypeError, "whole unix seconds")],
+)
+def test_a_timestamp_that_no_receiver_could_read_is_not_signed(
+    secret: str, timestamp: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
         sign(b"", secret, timestamp=timestamp)
-
-
-def test_a_timestamp_with_a_fraction_is_not_signed(secret: str) -> None:
-    with pytest.raises(TypeError, match="whole unix seconds"):
-        sign(b"", secret, timestamp=1.5)  # type: ignore[arg-type]
 
 
 def test_more_secrets_than_a_receiver_looks_at_are_not_signed_with() -> None:
@@ -51,16 +52,15 @@ def test_more_secrets_than_a_receiver_looks_at_are_not_signed_with() -> None:
         sign(b"", [generate_secret() for _ in range(17)])
 
 
-@pytest.mark.parametrize("secrets", ["", " ", "\n", [], ["whsec_a", ""], "whsec_a\n", " whsec_a", "whsec a"])
-def test_an_empty_secret_or_one_with_white_space_is_refused(secrets: str | list[str]) -> None:
-    with pytest.raises(ValueError):
-        sign(b"", secrets)
+EMPTY_OR_SPACED = ["", " ", "\n", [], ["whsec_a", ""], "whsec_a\n", " whsec_a", "whsec a"]
+NOT_TEXT = [None, 5, b"whsec_a", bytearray(b"a"), [b"whsec_a"], [None]]
 
 
-@pytest.mark.parametrize("secrets", [None, 5, b"whsec_a", bytearray(b"a"), [b"whsec_a"], [None]])
-def test_a_secret_that_is_not_text_is_refused(secrets: object) -> None:
-    with pytest.raises(TypeError):
-        sign(b"", secrets)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("error", "secrets"), [(ValueError, EMPTY_OR_SPACED), (TypeError, NOT_TEXT)])
+def test_a_secret_is_text_without_white_space(error: type[Exception], secrets: list[Any]) -> None:
+    for each in secrets:
+        with pytest.raises(error):
+            sign(b"", each)
 
 
 def test_no_complaint_about_a_secret_shows_it() -> None:
@@ -85,17 +85,10 @@ def test_a_header_is_taken_apart(secret: str, other_secret: str) -> None:
 
 def test_the_reason_tells_what_is_wrong_with_a_header() -> None:
     signature = "v1=" + "a" * 64
-    assert reason("") == "header_malformed"
-    assert reason(f"t=1,t=1,{signature}") == "header_malformed"
-    assert reason("t=1,v1=short") == "header_malformed"
+    malformed = ["", f"t=1,t=1,{signature}", "t=1,v1=short", "t=1," + ",".join([signature] * 17), "," * 4096]
+    assert {reason(value) for value in malformed} == {"header_malformed"}
     assert reason("t=1,v2=x") == "no_supported_scheme"
-    assert reason("t=1," + ",".join([signature] * 17)) == "header_malformed"
-    assert reason(f"t=1,{signature},x=".ljust(4097, "x")) == "header_too_long"
-
-
-def test_a_header_too_long_is_not_taken_apart() -> None:
-    assert reason("," * 4096) == "header_malformed"
-    assert reason("," * 4097) == "header_too_long"
+    assert {reason(value) for value in (f"t=1,{signature},x=".ljust(4097, "x"), "," * 4097)} == {"header_too_long"}
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])

@@ -22,29 +22,17 @@ def test_a_signed_request_verifies_and_carries_the_headers_of_a_delivery(secret:
     delivery = verify(body, headers, secret)
     assert delivery.json() == event
     assert (delivery.event_id, delivery.event_type, delivery.delivery_id) == ("evt-1", "booking.created", "attempt-1")
-    assert set(headers) == {
-        "Content-Type",
-        "User-Agent",
-        "Svc-Signature",
-        "Svc-Event-Id",
-        "Svc-Event-Type",
-        "Svc-Delivery-Id",
-        "webhook-id",
-        "webhook-timestamp",
-        "webhook-signature",
-    }
+    ours = {"Svc-Signature", "Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"}
+    standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
+    assert set(headers) == {"Content-Type", "User-Agent"} | ours | standard
     assert headers["User-Agent"] == "Svc-Webhooks/1.0"
 
 
-def test_every_request_is_an_attempt_of_its_own(secret: str) -> None:
-    event = make_event()
+def test_requests_have_the_same_rendered_body_and_their_own_attempts(secret: str) -> None:
+    event = make_event(id="evt-1", data={"name": "Åse"})
     (first, body), (second, same_body) = signed_request(event, secret), signed_request(event, secret)
     assert body == same_body
     assert first["Svc-Delivery-Id"] != second["Svc-Delivery-Id"]
-
-
-def test_an_envelope_is_rendered_as_the_service_renders_it(secret: str) -> None:
-    _, body = signed_request(make_event(id="evt-1", data={"name": "Åse"}), secret)
     assert body.startswith(b'{"id":"evt-1","type":"ping","created_at":')
     assert '"name":"Åse"'.encode() in body
 
@@ -74,15 +62,9 @@ def test_a_made_up_secret_signs_all_but_the_standard_headers() -> None:
     assert "webhook-id" not in headers
 
 
-@pytest.mark.parametrize("event", [make_event(), b"plain"])
-def test_a_tampered_request_does_not_match(event: Any, secret: str) -> None:
-    assert reason(tampered(event, secret), secret) == "signature_mismatch"
-
-
-def test_a_tampered_event_is_still_json(secret: str) -> None:
+def test_a_tampered_or_stale_request_is_refused(secret: str) -> None:
+    for event in (make_event(), b"plain"):
+        assert reason(tampered(event, secret), secret) == "signature_mismatch"
     assert json.loads(tampered(make_event(), secret)[1])["tampered"] is True
-
-
-def test_a_stale_request_is_too_old_or_too_new(secret: str) -> None:
     assert reason(stale(make_event(), secret), secret) == "timestamp_too_old"
     assert reason(stale(make_event(), secret, age=-3600), secret) == "timestamp_too_new"

@@ -74,7 +74,7 @@ def _departure_windows(departure_from: date | None, departure_to: date | None) -
 
 
 def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any) -> RequestSpec:
-    """Build the request without fields that have their default value, so that equal calls send equal bodies."""
+    """Build the request without fields that have their default value: equal calls send equal bodies."""
     body = without_none(**fields)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
@@ -260,7 +260,7 @@ class Bookings(APIResource):
             notify_staff: False to send no e-mail to the staff.
             locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
             hold_id: A hold of this departure, from `holds.create`, whose seats the booking takes over.
-            external_reference: The name of the booking in your system, by which it is found.
+            external_reference: The name of the booking in your system, to find it by.
             external_reference_unique: True to refuse the booking if another one has this reference.
             metadata: Up to 50 texts of yours by name. They come back with the booking and in its events.
             idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
@@ -269,8 +269,8 @@ class Bookings(APIResource):
 
         Raises:
             InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
-            ConflictError: The departure is closed, cancelled or has left, the hold is over, or the reference is taken;
-                `details` names the reason.
+            ConflictError: The departure is closed, cancelled or has left, the hold has ended, or the reference is
+                taken; `details` names the reason.
             NotFoundError: No departure, or no hold, has this id.
             UnprocessableEntityError: The experience does not have this tier or add-on.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
@@ -318,7 +318,7 @@ class Bookings(APIResource):
             hold_id: A hold of the departure, whose seats count as available.
             external_reference: The name of the booking in your system.
             external_reference_unique: True to count a booking that has this reference as a reason.
-            idempotency_key: The key of the order. Where it has a booking, the quote is allowed and names it.
+            idempotency_key: The key of the order. If it already has a booking, the quote is allowed and names it.
             options: Settings for this call.
 
         Raises:
@@ -428,14 +428,14 @@ class Bookings(APIResource):
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> BookingChange:
-        """Change the party of a booking. Guests who stay keep their price, and those who join pay today's.
+        """Change the party of a booking. Guests who stay keep their price, and guests who join pay today's price.
 
             change = client.bookings.change_party(booking.id, guests=[{"tier_id": "adult", "count": 3}])
             print(change.money.settlement, change.money.balance_due)
 
         Args:
             booking_id: The id of the booking.
-            guests: The number of all guests per price tier, and not only of those who join.
+            guests: The number of all guests per price tier, including the guests who stay.
             add_ons: The number of each add-on; without it they stay as they are.
             refund: `auto` to refund guests who leave by the terms of a cancellation, or `none`.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.

@@ -35,7 +35,7 @@ class Checkouts(APIResource):
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Checkout:
-        """Book seats that wait for a payment by card, and return what Stripe.js needs to confirm it.
+        """Book seats that wait for a payment by card, and return the fields that Stripe.js needs to confirm it.
 
             checkout = client.checkouts.create(
                 departure_id=departure.id,
@@ -45,7 +45,7 @@ class Checkouts(APIResource):
             )
             return {"client_secret": checkout.payment.client_secret}  # to the browser of this guest, and nowhere else
 
-        With nothing left to pay, `payment` is None and the booking is confirmed. Repeated with the same key, the call
+        If nothing is to be paid, `payment` is None and the booking is confirmed. Repeated with the same key, the call
         makes no second booking and no second payment.
 
         Args:
@@ -57,7 +57,7 @@ class Checkouts(APIResource):
             gift_card_code: A gift card that pays for the booking, or for a part of it.
             hold_id: A hold whose seats the checkout takes over.
             locale: The guest's language for mails and the guest's page, such as `de` or `fr-CH`.
-            external_reference: The name of the booking in your system, by which it is found.
+            external_reference: The name of the booking in your system, to find it by.
             external_reference_unique: True to refuse the checkout if a booking has this reference.
             metadata: Up to 50 texts of yours by name. They come back with the booking and in its events.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
@@ -91,7 +91,7 @@ class Checkouts(APIResource):
         """Return a checkout with its booking as it is now.
 
         Args:
-            checkout_id: The id of the checkout, which is that of its booking.
+            checkout_id: The id of the checkout, which is also the id of its booking.
             options: Settings for this call.
 
         Raises:

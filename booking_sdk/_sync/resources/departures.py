@@ -1,5 +1,5 @@
 # Generated from booking_sdk/resources/departures.py by `make sync-client`. Do not edit.
-"""Departures: those of a day, single ones, and their manifests."""
+"""Departures: list the departures of a day, get one, and read its manifest."""
 
 from datetime import date
 from uuid import UUID

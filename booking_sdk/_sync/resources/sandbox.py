@@ -30,7 +30,7 @@ class Sandbox(APIResource):
     """
 
     def clock(self, *, options: RequestOptions | None = None) -> SandboxClock:
-        """Return the clock, with what is due at its instant.
+        """Return the clock, with the work that is due at its instant.
 
         Args:
             options: Settings for this call.
@@ -43,7 +43,7 @@ class Sandbox(APIResource):
     def advance(
         self, seconds: int, *, idempotency_key: str | None = None, options: RequestOptions | None = None
     ) -> SandboxClock:
-        """Move the clock ahead, and return it. `wait_until_ready` waits for what has become due.
+        """Move the clock ahead, and return it. `wait_until_ready` waits for the work that has become due.
 
         Args:
             seconds: How far the clock moves.
@@ -63,7 +63,7 @@ class Sandbox(APIResource):
         """Move the clock ahead to an instant, and return it.
 
         Args:
-            to: The instant, which lies ahead of the clock.
+            to: The instant, later than the clock.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
             options: Settings for this call.
 
@@ -132,7 +132,7 @@ class Sandbox(APIResource):
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Page[SandboxMail]:
-        """List one page of the mails that the sandbox has captured, in the order in which they were written.
+        """List one page of the mails that the sandbox has captured, by creation time.
 
         Args:
             limit: The page size, from 1 to 100.
@@ -156,7 +156,7 @@ class Sandbox(APIResource):
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Paginator[SandboxMail]:
-        """Iterate over all mails that the sandbox has captured, in the order in which they were written.
+        """Iterate over all mails that the sandbox has captured, by creation time.
 
         Args:
             order: `asc` for the oldest first.

@@ -1,4 +1,4 @@
-"""The async client behind the interface of the sync one, so that one test speaks to both."""
+"""The async client with the interface of the sync client: one test can use both."""
 
 import asyncio
 import inspect
@@ -9,7 +9,7 @@ from typing import Any
 def blocking(value: Any, runner: asyncio.Runner) -> Any:
     """Return the value, or a wrapper with blocking methods for an async object of the SDK."""
     kind = type(value)
-    # What a raw response is parsed into may be of the async half.
+    # A raw response may be parsed into a class of the async half.
     is_ours = kind.__module__.startswith("booking_sdk") and kind.__name__.startswith(("Async", "APIResponse"))
     return _Blocking(value, runner) if is_ours or inspect.isasyncgen(value) else value
 

@@ -1,4 +1,4 @@
-"""A proxy that does to requests what networks do to them, and a plan that says which and when."""
+"""A proxy with the faults of networks, and a plan of these faults."""
 
 import asyncio
 import random
@@ -41,7 +41,7 @@ _ANSWERS = {
 
 
 class Proxy:
-    """Stands in front of a port of this machine, on one of its own. Most requests meet a fault of the plan."""
+    """A proxy in front of a port of this machine. Most requests meet a fault of the plan."""
 
     def __init__(self, target: int, *, seed: int, fault_rate: float) -> None:
         self.met: Counter[str] = Counter()
@@ -84,13 +84,13 @@ class Proxy:
             while await self._serve(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the other side hung up, or the proxy is being stopped
+            pass  # the other side disconnected, or the proxy is being stopped
         finally:
             self._tasks.discard(task)
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answers one request, or does not; whether the connection goes on."""
+        """Handle one request by the plan; return True if the connection stays open."""
         request = await _message(reader)
         fault = self._chance.choice(FAULTS) if self._chance.random() < self._fault_rate else "none"
         self.met[fault] += 1

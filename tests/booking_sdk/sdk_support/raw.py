@@ -1,4 +1,4 @@
-"""A server of bare sockets that answers each connection with a script, also one that no server should follow."""
+"""A server of bare sockets that answers each connection with a script, including scripts against the protocol."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ def answer(body: bytes, status: str = "200 OK") -> bytes:
 
 
 def drip(connection: socket.socket, piece: bytes, before: bytes = b"") -> None:
-    """Sends a piece again and again, faster than any read can time out, until the client leaves."""
+    """Send a piece repeatedly, faster than any read timeout, until the client disconnects."""
     connection.sendall(before)
     for _ in range(2_000):
         connection.sendall(piece)

@@ -16,6 +16,7 @@ KEY = "svc_" + "k" * 40
 URL = "https://api.test"
 
 Answer = httpx.Response | type[httpx.TransportError]
+ClientOf = Callable[..., Any]
 
 OK = httpx.Response(200, json={"fine": True})
 REFUSED = httpx.ConnectError
@@ -25,7 +26,7 @@ TIMED_OUT = httpx.ReadTimeout
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> httpx.Response:
-    """Return an error response; `_` in header names stands for `-`."""
+    """Return an error response; `_` in header names means `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     if code is None:
         return httpx.Response(status, headers=pairs, html="<html>")
@@ -33,12 +34,12 @@ def answered(status: int, code: str | None = None, **headers: str) -> httpx.Resp
 
 
 def as_json(value: Any, status: int = 200, **headers: str) -> httpx.Response:
-    """Return a success with a JSON body; `_` in header names stands for `-`."""
+    """Return a success with a JSON body; `_` in header names means `-`."""
     return httpx.Response(status, headers={name.replace("_", "-"): text for name, text in headers.items()}, json=value)
 
 
 class Clients:
-    """Clients of one flavour that send with their own connections, and whose clock waits for nobody.
+    """Clients of one flavour with their own connections, on a clock that never waits.
 
     respx answers them: a test takes the fixture `respx_mock` and writes its routes before it makes a client.
     """
@@ -50,7 +51,7 @@ class Clients:
         self._made: list[BookingClient | AsyncBookingClient] = []
 
     def __call__(self, **options: Any) -> Any:
-        """Return a client. The methods of one that awaits are called as those of the other."""
+        """Return a client. The async client has blocking methods, like the sync client."""
         kind = BookingClient if self._flavour == "sync" else AsyncBookingClient
         client = kind(**{"api_key": KEY, "base_url": URL, **options})
         self._made.append(client)
@@ -85,6 +86,12 @@ class Played:
     error: APIError | None = None
 
     @property
+    def failure(self) -> APIError:
+        """The error of a call that failed."""
+        assert self.error is not None
+        return self.error
+
+    @property
     def keys(self) -> set[str | None]:
         return {request.headers.get("idempotency-key") for request in self.sent}
 
@@ -105,7 +112,7 @@ def play(
     api_key: Any = KEY,
     **options: Any,
 ) -> Played:
-    """Makes a call to a service that answers like that; each attempt takes `took_s`."""
+    """Make a call to a service with these responses; each attempt takes `took_s`."""
     played, clock, answer = Played(), clock or ManualClock(), repeated(answers)
 
     def slow(request: httpx.Request) -> httpx.Response:

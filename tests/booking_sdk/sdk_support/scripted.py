@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
 import httpx
+import pytest
 
 from booking_sdk import APIError, AsyncBookingClient, BookingClient
-from booking_sdk._config import configure
-from booking_sdk._flow import Send, Sleep, flow
+from booking_sdk._flow import flow
 from booking_sdk._parse import parser_for
 from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk.request import RequestSpec
@@ -25,54 +25,20 @@ DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> Response:
-    """Return an error response; `_` in header names stands for `-`."""
+    """Return an error response; `_` in header names means `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     body = b"<html>" if code is None else json.dumps({"error": "No.", "code": code}).encode()
     return Response(status, pairs, body)
 
 
-@dataclass
-class Played:
-    """The record of a call: requests, result and error."""
-
-    sent: list[Send] = field(default_factory=list)
-    result: Any = None
-    error: APIError | None = None
-
-
-SETTINGS = configure(
-    api_key=KEY,
-    base_url="https://api.test",
-    timeout=30.0,
-    deadline=None,
-    max_retries=2,
-    retry=None,
-    default_headers=None,
-    webhook_secret=None,
-    hooks=None,
-    user_agent_suffix=None,
-)
-
-
-def play(spec: RequestSpec, outcomes: Sequence[AttemptResult]) -> Played:
-    """Perform the steps of a call as a client would; the last result is repeated."""
-    played, clock = Played(), ManualClock()
-    steps = flow(spec, parser_for(dict), SETTINGS, clock)
-    reply: AttemptResult | None = None
-    try:
-        while True:
-            step = steps.send(reply)
-            if isinstance(step, Sleep):
-                clock.sleep(step.seconds)
-                reply = None
-            else:
-                played.sent.append(step)
-                reply = outcomes[min(len(played.sent), len(outcomes)) - 1]
-    except StopIteration as done:
-        played.result = done.value
-    except APIError as error:
-        played.error = error
-    return played
+def failure(spec: RequestSpec, outcome: AttemptResult) -> APIError:
+    """Return the error of a call with one attempt and this result, without an HTTP client."""
+    client = BookingClient(KEY, base_url="https://api.test", max_retries=0)
+    steps = flow(spec, parser_for(dict), client._config, ManualClock())
+    next(steps)
+    with closing(client), pytest.raises(APIError) as caught:
+        steps.send(outcome)
+    return caught.value
 
 
 class Wire:

@@ -1,4 +1,4 @@
-"""Steps of the SDK's tests against the service that are no requests."""
+"""Steps of the SDK's tests against the service that are not requests."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ DRYSUIT = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000
 
 
 class Stage:
-    """An organization in Oslo on one of the databases, empty, at a time that only the test moves."""
+    """An empty organization in Oslo on one of the databases, at a time that only the test moves."""
 
     def __init__(self, app: TestClient, world: World, runner: asyncio.Runner | None) -> None:
         self.app = app
