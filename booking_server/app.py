@@ -20,7 +20,7 @@ from booking_core.db.revisions import SchemaState
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
-from booking_server import gc_tuning, interpreter
+from booking_server import interpreter
 from booking_server.api import errors
 from booking_server.api.middleware import STATE, RequestContextMiddleware, RequestLog, RequestObserver
 from booking_server.api.openapi import data, document
@@ -31,14 +31,14 @@ from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http.admission import Admission, AdmissionMiddleware
-from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import router as monitoring
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
+from booking_server.monitoring.health import announced
 from booking_server.monitoring.monitor import Monitor, ProcessMonitor
 from booking_server.reference import router as reference
 from booking_server.stripe_webhooks import router as stripe_webhooks
-from booking_server.tracing.setup import open_tracing
+from booking_server.tracing import open_tracing
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
 
@@ -241,9 +241,9 @@ async def running_process(settings: Settings, monitor: ProcessMonitor) -> AsyncI
     async with contextlib.AsyncExitStack() as stack:
         if settings.metrics_address:
             await stack.enter_async_context(serving(monitor, *settings.metrics_address))
-        stack.enter_context(gc_tuning.reduced_collection())
+        stack.enter_context(interpreter.reduced_collection())
         stack.enter_context(interpreter.frequent_switches())
-        stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
+        stack.enter_context(announced(monitor.health.stop, settings.shutdown_delay_s))
         yield
         monitor.health.stop()
 

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from booking_core.base import tokens
 from booking_core.base.errors import BookingError, Unavailable
-from booking_core.bookings.checkouts import IntentUpdate
-from booking_core.payments import to_gateway
+from booking_core.bookings.checkouts import IntentState, IntentUpdate
+from booking_core.payments import new_sandbox_checkout_intent, to_gateway
 from booking_server.adapters import stripe_events
 
 if TYPE_CHECKING:
@@ -162,6 +163,24 @@ class StripeIntents:
             if self._http is None or self._loop is not loop:  # no other call was faster
                 self._http, self._loop = http, loop
         return self._http
+
+
+class SandboxIntents:
+    """Makes the PaymentIntents of sandboxes by itself, in the shape of Stripe's. What pays for them is an operation of
+    the API, which records it at once: a look-up finds an intent that is not paid."""
+
+    async def create(self, request: IntentRequest) -> Intent:
+        """Return the intent of a booking. The first one that is stored stays."""
+        intent_id = new_sandbox_checkout_intent(request.booking_id)
+        return Intent(intent_id, f"{intent_id}_secret_{tokens.new_id().replace('-', '')}")
+
+    async def look_up(self, api_key: str, intent_id: str) -> IntentUpdate:
+        """Return the state of an intent."""
+        return IntentUpdate(intent_id=intent_id, state=IntentState.WAITING)
+
+    async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
+        """Cancel an intent, and return its state."""
+        return IntentUpdate(intent_id=intent_id, state=IntentState.CANCELED)
 
 
 def _open_http(timeout_s: float) -> Any:

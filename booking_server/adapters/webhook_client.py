@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from booking_core.base.settings import Settings
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, NoAddress, Resolver, Target
-from booking_server.adapters.connections import AttemptFailed, ConnectionPool, connect, tls_context
-from booking_server.adapters.webhook_response import WebhookResponse
+from booking_server.adapters.connections import AttemptFailed, ConnectionPool, WebhookResponse, connect, tls_context
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*")
 

@@ -20,8 +20,7 @@ from booking_core.bookings import CreateRequest, Deferred, LockWait
 from booking_core.db.engine import Database
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
-from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, OwnerQueue, Place, QueuedJob, Retry
 
 log = logging.getLogger("booking.http")
 

@@ -22,8 +22,7 @@ from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.db.engine import Database, Tx
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, network_of
-from booking_server.execution.executor import BatchExecutor, HandOver
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, HandOver, OwnerQueue, Place
 
 T = TypeVar("T")
 

@@ -16,12 +16,10 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.records.idempotency import Answer
 from booking_core.upkeep import secret_keys
 from booking_server.adapters.address_guard import AddressGuard
-from booking_server.adapters.sandbox import SandboxIntents
-from booking_server.adapters.stripe_intents import Intent, IntentRequest, StripeIntents
+from booking_server.adapters.stripe_intents import Intent, IntentRequest, SandboxIntents, StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, KeyUsage
 from booking_server.execution.creations import Creations
-from booking_server.execution.executor import BatchExecutor, BatchTracer
-from booking_server.execution.queues import MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, BatchTracer, MixedQueue, OwnerQueue, Place
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 

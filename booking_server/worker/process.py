@@ -24,10 +24,10 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.upkeep import secret_keys
-from booking_server import gc_tuning
+from booking_server import interpreter
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor
-from booking_server.tracing.setup import open_tracing
+from booking_server.tracing import open_tracing
 from booking_server.worker.deliveries import DeliveryLoop, Sender
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.periodic import Job
@@ -100,7 +100,7 @@ def _sender(settings: Settings, tracing: "Tracing | None") -> Sender:
     sender = WebhookSender(settings)
     if tracing is None:
         return sender
-    from booking_server.tracing.deliveries import TracedSender
+    from booking_server.tracing.tracing import TracedSender
 
     return TracedSender(sender, tracing)
 
@@ -127,7 +127,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
         health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
     """
     stop = stop_on_signal()
-    with gc_tuning.reduced_collection():
+    with interpreter.reduced_collection():
         async with working(settings, health_address) as (monitor, _):
             log.info("the worker runs")
             await stop.wait()

@@ -17,7 +17,7 @@ from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
 from booking_server.api import errors
-from booking_server.api.openapi import changelog, data, webhooks
+from booking_server.api.openapi import data, webhooks
 from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, Refusal, header_refs, refusals
 
 Json = dict[str, Any]
@@ -56,7 +56,7 @@ def rendered(document: Json) -> bytes:
 def complete(document: Json) -> Json:
     """Return the document with everything that holds for all operations of the API; others stay as FastAPI has them."""
     document = _with_page_names(document)
-    document["info"]["x-changelog"] = changelog.CHANGES
+    document["info"]["x-changelog"] = data.CHANGES
     document["security"] = [{"bearer": []}]
     components = document["components"]
     components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}

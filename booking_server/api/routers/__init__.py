@@ -4,7 +4,6 @@ from fastapi import APIRouter
 
 from booking_server.api.openapi import router as description
 from booking_server.api.routers import (
-    availability,
     bookings,
     checkouts,
     customers,
@@ -23,7 +22,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     bookings.router,
     holds.router,
     checkouts.router,
-    availability.router,
+    departures.availability,
     departures.router,
     experiences.router,
     customers.router,

@@ -30,8 +30,8 @@ from booking_server.api.commands import Command, IdempotentCommand, Keyed, Optio
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 

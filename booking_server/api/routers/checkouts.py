@@ -19,8 +19,8 @@ from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, autho
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 

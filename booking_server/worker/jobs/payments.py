@@ -12,8 +12,7 @@ from booking_core.bookings import checkouts
 from booking_core.bookings.checkouts import IntentUpdate, PaymentCheck
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
-from booking_server.adapters.sandbox import SandboxIntents
-from booking_server.adapters.stripe_intents import IntentRefused, StripeIntents
+from booking_server.adapters.stripe_intents import IntentRefused, SandboxIntents, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 

@@ -14,8 +14,7 @@ from booking_core.base.settings import Settings
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from booking_server.adapters.gateways import Gateway, Gateways
-from booking_server.adapters.stripe_accounts import StripeAccounts
+from booking_server.adapters.gateways import Gateway, SandboxGateway, StripeAccounts
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 
@@ -61,7 +60,8 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         in_use = self.claims if gateway else self.referrals
         super().__init__(in_use, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
         self._database = database
-        self._gateways = Gateways(gateway, database)
+        self._gateway = gateway
+        self._sandbox_gateway = SandboxGateway(database)
         self._lease_s = lease_s
         self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")
@@ -115,7 +115,9 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         """
         if not self._is_leased(claimed):
             return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
-        return self._gateways.of(claimed).refund(claimed)
+        gateway = self._sandbox_gateway if claimed.is_of_sandbox else self._gateway
+        assert gateway is not None, "without a gateway, refunds are referred to staff"
+        return gateway.refund(claimed)
 
 
 def _row_of(result: RefundResult) -> tuple[str, str]:

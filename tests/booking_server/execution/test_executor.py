@@ -11,8 +11,7 @@ import pytest
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_server.execution import executor
-from booking_server.execution.executor import BatchExecutor
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, OwnerQueue, Place
 
 Executor = BatchExecutor[int, int]
 Waiting = Sequence[tuple[str | None, Sequence[int]]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from booking_server.execution.queues import JobQueue, MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import JobQueue, MixedQueue, OwnerQueue, Place
 
 
 @dataclass(frozen=True)
