@@ -182,10 +182,13 @@ def open_parts(
         database.close()
         raise
     service = Service(settings, database, limiter)
-    monitor = _monitor_of(service, folder)
+    store, organization_of = service.authenticator.limiter, service.authenticator.seen_keys.organization_of
+    monitor = Monitor(settings, database, store=store.ping, folder=folder)
+    monitor.metrics.observe_executors(service.executors, lambda: store.failed_open)
     tracing = _tracing_of(service, tracer_provider)
-    observer = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
-    return Parts(service, monitor, tracing, observer, Admission(service.authenticator.seen_keys.organization_of))
+    request_log = None if settings.request_log is None else RequestLog(settings.request_log, organization_of)
+    observer = RequestObserver(monitor.metrics, request_log, tracing)
+    return Parts(service, monitor, tracing, observer, Admission(organization_of))
 
 
 def _check_schema(database: Database) -> None:
@@ -208,13 +211,6 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     log.warning("%s", problem.message)
 
 
-def _monitor_of(service: Service, folder: Path | None) -> Monitor:
-    limiter = service.authenticator.limiter
-    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
-    monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
-    return monitor
-
-
 def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing | None":
     """Return the tracing of a service, or None if it is off."""
     tracing = open_tracing(service.settings, provider)
@@ -224,12 +220,6 @@ def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing
     known = service.authenticator.known_organization
     tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
     return tracing
-
-
-def _request_log_of(service: Service) -> RequestLog | None:
-    """Return the request log, unless the settings switch it off."""
-    share = service.settings.request_log
-    return None if share is None else RequestLog(share, service.authenticator.seen_keys.organization_of)
 
 
 # The lifespan --------------------------------------------------------------------------------------------------------
@@ -256,9 +246,9 @@ async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> As
         if parts.tracing:
             stack.push_async_callback(asyncio.to_thread, parts.tracing.close)
         stack.push_async_callback(asyncio.to_thread, service.close)
-        stack.push_async_callback(service.payment_calls.aclose)
+        stack.push_async_callback(service.payment_calls.intents.aclose)
         if await asyncio.to_thread(_takes_cards, service):
-            await service.payment_calls.open()
+            await service.payment_calls.intents.open()
         await stack.enter_async_context(parts.monitor.running())
         await stack.enter_async_context(parts.admission.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))

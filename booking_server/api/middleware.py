@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +18,10 @@ from booking_core.base import tokens
 from booking_core.base.errors import BookingError
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
 from booking_server.execution.authenticator import Credentials, bearer_token
+
+if TYPE_CHECKING:
+    from booking_server.monitoring.metrics import Metrics
+    from booking_server.tracing.tracing import Tracing
 
 log = logging.getLogger("booking.http")
 requests_log = logging.getLogger("booking.requests")
@@ -128,20 +132,6 @@ class RequestLog:
 # The observer --------------------------------------------------------------------------------------------------------
 
 
-class Counts(Protocol):
-    """The metrics of requests."""
-
-    def observe_request(self, scope: Scope, status: int, seconds: float) -> None: ...
-    def observe_refusal(self, reason: str) -> None: ...
-
-
-class RequestTracer(Protocol):
-    """The trace of requests. It keeps its state in their scopes."""
-
-    def begin_request(self, scope: Scope) -> None: ...
-    def end_request(self, scope: Scope, status: int, code: str | None) -> None: ...
-
-
 class RequestObserver:
     """Observes the requests of one process.
 
@@ -154,9 +144,9 @@ class RequestObserver:
 
     def __init__(
         self,
-        counts: Counts,
+        counts: "Metrics",
         log: RequestLog | None = None,
-        tracer: RequestTracer | None = None,
+        tracer: "Tracing | None" = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

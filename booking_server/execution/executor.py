@@ -18,9 +18,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
+
+if TYPE_CHECKING:
+    from booking_server.tracing.tracing import Tracing
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -291,13 +294,6 @@ class HandOver(Unresolved):
     place: Place
 
 
-class BatchTracer(Protocol):
-    """The spans of requests and of the batches that carry them."""
-
-    def current(self) -> Any: ...
-    def batch(self, lane: str, spans: Sequence[Any], size: int, /) -> contextlib.AbstractContextManager[None]: ...
-
-
 _UNTRACED = contextlib.nullcontext()
 
 BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
@@ -341,7 +337,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """The number of threads that run a batch."""
         self.observe: Callable[[int, float], None] = _ignore
         """Called with the size of each batch and the seconds for which its first job has waited."""
-        self.tracer: BatchTracer | None = None
+        self.tracer: Tracing | None = None
         """Makes spans of the batches whose requests are recorded."""
         self._handle = handle
         self._batch = batch
@@ -458,29 +454,25 @@ class BatchExecutor(Generic[JobT, ResultT]):
         now_s = self._clock()
         self._waited_s = now_s - taken[0].submitted_s
         on_time = [job for job in taken if job.submitted_s >= now_s - self._wait_max_s]
-        results = self._run_batch(on_time) if on_time else []
+        results = self._run_batch(on_time) if on_time else ()
         if len(on_time) == len(taken):
             return list(results)
         found, late = iter(results), busy(self._wait_max_s)
         return [next(found) if job.submitted_s >= now_s - self._wait_max_s else late for job in taken]
 
     def _run_batch(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
-        """Run a batch and return the result of each job."""
+        """Run a batch, in a span if one of its requests is recorded, and return the result of each job."""
         self.observe(len(jobs), self._waited_s)
+        spans = [each.span for each in jobs if each.span] if self.tracer else None
         results: Sequence[Any]
         try:
-            with self._traced(jobs):
+            with self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED:
                 results = self._handle([each.job for each in jobs])
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(jobs)
         if self._coalesce:
             self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
         return results
-
-    def _traced(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> contextlib.AbstractContextManager[None]:
-        """Return the span of a batch, in which it is to be run."""
-        spans = [each.span for each in jobs if each.span] if self.tracer else None
-        return self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED
 
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""

@@ -5,7 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from booking_core.base.context import Caller, Organization
 from booking_core.base.errors import Unavailable
@@ -19,9 +19,12 @@ from booking_server.adapters.address_guard import AddressGuard
 from booking_server.adapters.stripe_intents import Intent, IntentRequest, SandboxIntents, StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, KeyUsage
 from booking_server.execution.creations import Creations
-from booking_server.execution.executor import BatchExecutor, BatchTracer, MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, MixedQueue, OwnerQueue, Place
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
+
+if TYPE_CHECKING:
+    from booking_server.tracing.tracing import Tracing
 
 T = TypeVar("T")
 Mark = tuple[bytes | None, bytes | None]
@@ -62,12 +65,6 @@ class Write:
         return self.work(tx)
 
 
-class Tracer(BatchTracer, Protocol):
-    """The traces of a process."""
-
-    def traceparent(self) -> str | None: ...
-
-
 class PaymentCalls:
     """The requests of this process that may call Stripe, and their calls.
 
@@ -79,7 +76,7 @@ class PaymentCalls:
     """
 
     def __init__(self, intents: StripeIntents, *, of_one_max: int = CALLS_OF_ONE_MAX) -> None:
-        self._intents = intents
+        self.intents = intents
         self._of_sandboxes = SandboxIntents()
         self._of_one_max = of_one_max
         self._in_flight: Counter[str] = Counter()
@@ -91,7 +88,7 @@ class PaymentCalls:
             IntentRefused: Stripe will never make it.
             Unavailable: Stripe does not answer.
         """
-        intents = self._of_sandboxes if request.api_key is None else self._intents
+        intents = self._of_sandboxes if request.api_key is None else self.intents
         return await intents.create(request)
 
     @contextlib.contextmanager
@@ -117,14 +114,6 @@ class PaymentCalls:
             if not self._in_flight[organization_id]:
                 del self._in_flight[organization_id]
 
-    async def open(self) -> None:
-        """Prepare for calls, as the first one does otherwise."""
-        await self._intents.open()
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._intents.aclose()
-
 
 class Service:
     """Carries out reads, writes and bookings for all requests of one process.
@@ -146,7 +135,7 @@ class Service:
         self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
         self._is_commit_noted = False
-        self._tracer: Tracer | None = None
+        self._tracer: Tracing | None = None
         self.key_usage = KeyUsage(database)
         self.authenticator = Authenticator(
             self.installation, limiter or open_limiter(settings.rate_limit_store), self.key_usage, settings.rate_limit
@@ -185,7 +174,7 @@ class Service:
         creations = self.creations.batches, self.creations.beside_rush, self.creations.waiting
         return (*self.reads.executors, *creations, self._writes, self._look_ups)
 
-    def trace(self, tracer: Tracer | None) -> None:
+    def trace(self, tracer: "Tracing | None") -> None:
         """Make spans of all batches of requests that are recorded, or none from now on."""
         self._tracer, self.database.is_traced = tracer, tracer is not None
         for executor in self.executors:

@@ -137,7 +137,7 @@ def calling(client: TestClient, ledger: Ledger, *, timeout_s: float = 8.0, **opt
     try:
         yield
     finally:
-        client.portal.call(service.payment_calls.aclose)  # type: ignore[union-attr]
+        client.portal.call(service.payment_calls.intents.aclose)  # type: ignore[union-attr]
         service.payment_calls = before
 
 

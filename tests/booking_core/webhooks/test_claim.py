@@ -18,7 +18,7 @@ from booking_core.base import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import AttemptError, AttemptTrigger
+from booking_core.models.webhooks import AttemptTrigger
 from booking_core.webhooks import ClaimedDelivery
 
 SECOND = 1_000_000
@@ -446,26 +446,3 @@ def test_a_claim_that_finds_nothing_is_one_statement(hooks: Hooks, counted: list
     counted.clear()
     assert hooks.claim() == []
     assert len(counted) == 1
-
-
-# What is due next ------------------------------------------------------------------------------------------------
-
-
-def test_what_is_due_next_is_known_without_a_claim(
-    hooks: Hooks, new_hooks: Callable[..., Hooks], clock: FixedClock
-) -> None:
-    other, now = new_hooks(), clock()
-    assert hooks.next_due_at() is None
-    hooks.endpoint()
-    other.endpoint()
-    hooks.publish()
-    assert hooks.next_due_at() == now
-    claimed = hooks.one(lease_s=30)
-    assert hooks.next_due_at() == now + 30 * SECOND
-    hooks.fail(claimed, error=AttemptError.TIMEOUT)
-    assert hooks.next_due_at() == now + 60 * SECOND
-    clock.advance(SECOND)
-    other.publish()
-    assert hooks.next_due_at() == now + SECOND
-    other.succeed(other.one())
-    assert hooks.next_due_at() == now + 60 * SECOND
