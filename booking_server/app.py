@@ -118,7 +118,7 @@ def describe(
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "/", "description": "The service that served this description."}],
         openapi_tags=[{"name": name, "description": text} for name, text in data.examples()["tags"].items()],
-        # `booking_server.api.openapi.router` serves the document, counted against the client's address.
+        # `booking_server.api.openapi.document` serves the document, counted against the client's address.
         openapi_url=None,
         redirect_slashes=False,
         lifespan=lifespan,

@@ -19,7 +19,7 @@ from booking_core.bookings.checkouts import Applied, Update
 from booking_core.db.engine import Tx
 from booking_core.payments import stripe_accounts
 from booking_core.payments.stripe_accounts import WEBHOOK_PATH
-from booking_server.adapters import stripe_events
+from booking_server.adapters.stripe_intents import parse_event
 from booking_server.api.dependencies import ServiceDep, address_of
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
@@ -93,8 +93,7 @@ async def _verified(request: Request, service: Service, organization_id: str) ->
         webhook_verify.verify(body, signature, secret, tolerance=TOLERANCE_S, now=now_s)
     except webhook_verify.WebhookVerificationError as error:
         raise await _refusal(request, service, error.reason) from None
-    _, update = stripe_events.parse(body)
-    return update
+    return parse_event(body)
 
 
 def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:

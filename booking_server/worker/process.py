@@ -6,7 +6,7 @@ Any number of workers may run beside one PostgreSQL. An idle one is woken by com
 |---|---|
 | deliveries | each 0.5 s (`deliveries.POLL_S`), and for expired leases each 5 s |
 | each job | each 2 s (`periodic.POLL_S`), with one to three queries; tasks with longer intervals less often |
-| upkeep of deliveries | each 2 s (`upkeep.EVERY`), each 0.25 s while a recovery goes on |
+| upkeep of deliveries | each 2 s (`queue.UPKEEP_EVERY`), each 0.25 s while a recovery goes on |
 | heartbeat | writes a row each 15 s (`worker_heartbeats.EVERY`) |
 | notifier | none: PostgreSQL wakes it |
 """
@@ -31,10 +31,9 @@ from booking_server.tracing import open_tracing
 from booking_server.worker.deliveries import DeliveryLoop, Sender
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.periodic import Job
-from booking_server.worker.jobs.upkeep import UpkeepJob
 from booking_server.worker.loops import FailureLog, Heartbeat, JobLoop, Turns
 from booking_server.worker.notifier import listen
-from booking_server.worker.queue import DeliveryQueue
+from booking_server.worker.queue import DeliveryQueue, UpkeepJob
 
 if TYPE_CHECKING:
     from booking_server.tracing.tracing import Tracing

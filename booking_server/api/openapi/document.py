@@ -4,21 +4,26 @@ FastAPI's generator describes every operation from its declaration. This step ad
 operation: refusals of the common checks, headers, examples of resources, and schemas without repeated titles.
 """
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+from fastapi import FastAPI, Request
+from fastapi.openapi import utils
 
 from booking_core.base import errors as kinds
 from booking_core.base.errors import BookingError
+from booking_core.models.base import Resource
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import Answer
 from booking_server.api import errors
+from booking_server.api.dependencies import ApiRouter, ServiceDep, credentials_of
+from booking_server.api.errors import KEY_REFUSALS, REQUEST_ID, Refusal, header_refs, refusals
 from booking_server.api.openapi import data, webhooks
-from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, Refusal, header_refs, refusals
 
 Json = dict[str, Any]
 
@@ -31,7 +36,7 @@ def generator(app: FastAPI) -> Callable[[], Json]:
     def openapi() -> Json:
         if not app.openapi_schema:
             app.openapi_schema = complete(
-                get_openapi(
+                utils.get_openapi(
                     title=app.title,
                     version=app.version,
                     description=app.description,
@@ -373,3 +378,46 @@ def _tidied(schema: Any) -> Any:
         return kept
     description = _one_line(kept.pop("description"))
     return {"description": description, **kept} if description else kept
+
+
+# Its operation --------------------------------------------------------------------------------------------------------
+
+router = ApiRouter(prefix="/api/v1/openapi.json", tags=["Description"])
+
+
+class OpenApi(Resource):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+
+
+@router.get(
+    "",
+    summary="This description",
+    response_model=OpenApi,
+    response_description="The description.",
+)
+async def get_openapi(request: Request, service: ServiceDep) -> Answer:
+    """Needs no key. Where it and prose elsewhere disagree, it is right."""
+
+    def run() -> Answer:
+        service.authenticator.count_address(credentials_of(request))
+        return Answer(200, _rendered(request.app))
+
+    # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes about
+    # a second, in which no other request would be answered.
+    return await asyncio.to_thread(run)
+
+
+_rendering = threading.Lock()
+
+
+def _rendered(app: FastAPI) -> bytes:
+    """Return the document as JSON, rendered at the first call."""
+    with _rendering:
+        if not hasattr(app.state, "openapi_bytes"):
+            app.state.openapi_bytes = rendered(app.openapi())
+        document: bytes = app.state.openapi_bytes
+        return document

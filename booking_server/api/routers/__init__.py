@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from booking_server.api.openapi import router as description
+from booking_server.api.openapi import document
 from booking_server.api.routers import (
     bookings,
     checkouts,
@@ -30,5 +30,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     webhooks.router,
     sandbox.router,
-    description.router,
+    document.router,
 )

@@ -29,7 +29,7 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
+from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
 from booking_server.fastapi_ext.requests import JsonBody, example
 from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged

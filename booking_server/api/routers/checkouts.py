@@ -16,7 +16,7 @@ from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.commands import IdempotentCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import JsonBody, example

@@ -15,7 +15,7 @@ from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api import parameters
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
+from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, PathId, QueryId
 from booking_server.api.routers.bookings import BookingsReader
 from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged

@@ -9,7 +9,7 @@ from booking_core.models.holds import Hold, HoldCreate
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, PlainCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
 from booking_server.fastapi_ext.requests import JsonBody, example

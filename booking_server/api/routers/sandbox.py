@@ -21,7 +21,7 @@ from booking_core.records.idempotency import Answer
 from booking_core.upkeep import sandboxes
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import AnyCaller, ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId
 from booking_server.fastapi_ext.requests import JsonBody, example
 

@@ -27,8 +27,8 @@ from booking_core.models.webhooks import (
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
+from booking_server.api.errors import refusals
 from booking_server.api.openapi import data
-from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import JsonBody, example
