@@ -1,7 +1,7 @@
 """Payment gateways: Stripe accounts of live organizations, and the gateway of sandboxes, which asks no Stripe."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from booking_core.base.context import Installation
 from booking_core.bookings import checkouts
@@ -10,13 +10,6 @@ from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, Sa
 
 if TYPE_CHECKING:
     from booking_server.adapters.stripe import StripeGateway
-
-
-class Gateway(Protocol):
-    """A payment provider. Threads may share it."""
-
-    def refund(self, claimed: ClaimedRefund) -> RefundResult:
-        """Make a refund, or find out its state. Blocks, and raises for no answer or failure of the provider."""
 
 
 _NOT_IN_ACCOUNT = "resource_missing"

@@ -139,7 +139,6 @@ class RequestObserver:
         counts: counts each request.
         log: writes the lines of those that have one.
         tracer: makes a span of each request.
-        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -147,19 +146,16 @@ class RequestObserver:
         counts: "Metrics",
         log: RequestLog | None = None,
         tracer: "Tracing | None" = None,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.counts = counts
         self.log = log
         self.tracer = tracer
-        self._clock = clock
 
     def begin(self, scope: Scope) -> float:
         """Return the time at which a request began, for `end`."""
         if self.tracer is not None:
             self.tracer.begin_request(scope)
-        return self._clock()
+        return time.perf_counter()
 
     def end(self, scope: Scope, status: int, code: str | None, begun_s: float) -> None:
         """Count, log and trace a request.
@@ -168,7 +164,7 @@ class RequestObserver:
             status: of the response; 0 if the client had disconnected before it began.
             code: of a refusal.
         """
-        seconds = self._clock() - begun_s
+        seconds = time.perf_counter() - begun_s
         if WITHDRAWN not in scope:
             self.counts.observe_request(scope, status, seconds)
             if status == _UNAVAILABLE and REASON in scope:

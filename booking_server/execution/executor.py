@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
 
@@ -58,17 +58,18 @@ class Place(NamedTuple):
     """The lock that a job waits for. Jobs of a group run together."""
 
 
-class Placed(Protocol):
-    """A job with its place."""
+class QueuedJob(NamedTuple):
+    """A job that waits for a thread."""
 
-    @property
-    def place(self) -> Place: ...
+    job: Any
+    future: "asyncio.Future[Any]"
+    submitted_s: float
+    place: Place
+    span: Any = None
+    """The span of its request, if that is recorded."""
 
 
-PlacedT = TypeVar("PlacedT", bound=Placed)
-
-
-class JobQueue(ABC, Generic[PlacedT]):
+class JobQueue(ABC):
     """The jobs of an executor."""
 
     def __init__(self) -> None:
@@ -94,13 +95,13 @@ class JobQueue(ABC, Generic[PlacedT]):
         """Return the number of the owner's jobs, waiting and running."""
         return self._held.get(owner, 0)
 
-    def put(self, job: PlacedT) -> None:
+    def put(self, job: QueuedJob) -> None:
         """Queue a job."""
         self._length += 1
         self._held[job.place.owner] = self.count(job.place.owner) + 1
         self._append(job)
 
-    def take(self, batch: int, threads: int = 1) -> list[PlacedT]:
+    def take(self, batch: int, threads: int = 1) -> list[QueuedJob]:
         """Return the next batch, empty when none is ready.
 
         Args:
@@ -111,7 +112,7 @@ class JobQueue(ABC, Generic[PlacedT]):
         self._length -= len(taken)
         return taken
 
-    def end(self, taken: Sequence[PlacedT], again: Sequence[PlacedT] = ()) -> None:
+    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
         """Note that a batch has ended.
 
         Args:
@@ -123,7 +124,6 @@ class JobQueue(ABC, Generic[PlacedT]):
             self._length += 1
             self._held[job.place.owner] = self.count(job.place.owner) + 1
             self._append_left(job)
-        self._leave(taken[0].place)
 
     @property
     @abstractmethod
@@ -131,16 +131,13 @@ class JobQueue(ABC, Generic[PlacedT]):
         """Return whether `take` would return a batch."""
 
     @abstractmethod
-    def _append(self, job: PlacedT) -> None: ...
+    def _append(self, job: QueuedJob) -> None: ...
 
     @abstractmethod
-    def _append_left(self, job: PlacedT) -> None: ...
+    def _append_left(self, job: QueuedJob) -> None: ...
 
     @abstractmethod
-    def _take(self, batch: int, threads: int) -> list[PlacedT]: ...
-
-    def _leave(self, place: Place) -> None:
-        """Note that the thread whose batch began with that place goes on to others."""
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]: ...
 
 
 def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
@@ -151,35 +148,35 @@ def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
         del counts[key]
 
 
-class MixedQueue(JobQueue[PlacedT]):
+class MixedQueue(JobQueue):
     """A queue whose batches have jobs of many owners, one of each in turn."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._jobs: OrderedDict[Hashable, deque[PlacedT]] = OrderedDict()
+        self._jobs: OrderedDict[Hashable, deque[QueuedJob]] = OrderedDict()
         """The waiting jobs by owner, in the order of the owners' turns."""
 
     @property
     def is_ready(self) -> bool:
         return bool(self._jobs)
 
-    def _append(self, job: PlacedT) -> None:
+    def _append(self, job: QueuedJob) -> None:
         jobs = self._jobs.get(job.place.owner)
         if jobs is None:
             self._jobs[job.place.owner] = deque((job,))
         else:
             jobs.append(job)
 
-    def _append_left(self, job: PlacedT) -> None:
+    def _append_left(self, job: QueuedJob) -> None:
         """Queue a job before all others: its owner has the next turn."""
         self._jobs.setdefault(job.place.owner, deque()).appendleft(job)
         self._jobs.move_to_end(job.place.owner, last=False)
 
-    def _take(self, batch: int, threads: int) -> list[PlacedT]:
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]:
         """Return a thread's share of the queue: no thread is idle while another one has all jobs."""
         return [self._next() for _ in range(min(batch, -(-self._length // threads)))]
 
-    def _next(self) -> PlacedT:
+    def _next(self) -> QueuedJob:
         owner, jobs = next(iter(self._jobs.items()))
         job = jobs.popleft()
         if jobs:
@@ -189,7 +186,7 @@ class MixedQueue(JobQueue[PlacedT]):
         return job
 
 
-class OwnerQueue(JobQueue[PlacedT]):
+class OwnerQueue(JobQueue):
     """A queue whose batches have jobs of one owner each, for work that may take long or wait for locks.
 
     An owner has at most `threads_per_owner` threads. A batch has jobs of one group, which one thread runs at a time.
@@ -201,7 +198,7 @@ class OwnerQueue(JobQueue[PlacedT]):
         self.threads: Counter[Hashable] = Counter()
         """The number of threads that run jobs of each owner."""
         self._threads_per_owner = threads_per_owner
-        self._jobs: dict[Place, deque[PlacedT]] = {}
+        self._jobs: dict[Place, deque[QueuedJob]] = {}
         """The waiting jobs."""
         self._ready: dict[Hashable, dict[Place, None]] = {}
         """The places of each owner with waiting jobs whose group does not run."""
@@ -218,14 +215,14 @@ class OwnerQueue(JobQueue[PlacedT]):
     def is_ready(self) -> bool:
         return bool(self._turns)
 
-    def _append(self, job: PlacedT) -> None:
+    def _append(self, job: QueuedJob) -> None:
         self._jobs.setdefault(job.place, deque()).append(job)
         self._offer(job.place)
 
-    def _append_left(self, job: PlacedT) -> None:
+    def _append_left(self, job: QueuedJob) -> None:
         self._jobs.setdefault(job.place, deque()).appendleft(job)
 
-    def _take(self, batch: int, threads: int) -> list[PlacedT]:
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]:
         owner = next(iter(self._turns))
         place = next(iter(self._ready[owner]))
         self._withdraw(place)
@@ -241,7 +238,9 @@ class OwnerQueue(JobQueue[PlacedT]):
         self._offer(place)
         return taken
 
-    def _leave(self, place: Place) -> None:
+    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
+        super().end(taken, again)
+        place = taken[0].place
         _decrease(self.threads, place.owner)
         self._running.discard(place)
         self._offer(place)
@@ -265,26 +264,12 @@ class OwnerQueue(JobQueue[PlacedT]):
 # Executors -----------------------------------------------------------------------------------------------------------
 
 
-class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
-    """A job that waits for a thread."""
-
-    job: JobT
-    future: "asyncio.Future[ResultT]"
-    submitted_s: float
-    place: Place
-    span: Any = None
-    """The span of its request, if that is recorded."""
-
-
 class Unresolved:
     """Returned instead of a result: the job's future is resolved later."""
 
 
-class Retry(Unresolved):
-    """Returned instead of a result: the job returns to its place, and its owner has the next turn."""
-
-
-RETRY = Retry()
+RETRY = Unresolved()
+"""Returned instead of a result: the job returns to its place, and its owner has the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +281,7 @@ class HandOver(Unresolved):
 
 _UNTRACED = contextlib.nullcontext()
 
-BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
+BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Unresolved]]
 """Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order."""
 
 
@@ -324,7 +309,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         *,
         threads: int,
         batch: int,
-        waiting: JobQueue[QueuedJob[JobT, ResultT]] | None = None,
+        waiting: JobQueue | None = None,
         overflow: "BatchExecutor[JobT, ResultT] | None" = None,
         wait_max_s: float = WAIT_MAX_S,
         coalesce: bool = False,
@@ -335,7 +320,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self.threads = threads
         self.busy_threads = 0
         """The number of threads that run a batch."""
-        self.observe: Callable[[int, float], None] = _ignore
+        self.observe: Callable[[int, float], None] = lambda size, waited_s: None
         """Called with the size of each batch and the seconds for which its first job has waited."""
         self.tracer: Tracing | None = None
         """Makes spans of the batches whose requests are recorded."""
@@ -350,7 +335,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """How many jobs are expected to come together, from the batches before."""
         self._waited_s = 0.0
         """The wait of the first job of the latest batch."""
-        self._waiting: JobQueue[QueuedJob[JobT, ResultT]] = MixedQueue() if waiting is None else waiting
+        self._waiting: JobQueue = MixedQueue() if waiting is None else waiting
         self._changed = threading.Condition(threading.Lock())
         """Locks the queue, and wakes threads when it has changed."""
         self._is_closing = False
@@ -380,7 +365,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._put(QueuedJob(job, future, self._clock(), place, span))
         return future
 
-    def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
+    def take_over(self, jobs: Sequence[QueuedJob]) -> None:
         """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""
         refused = []
         with self._changed:
@@ -391,7 +376,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                     self._put(job._replace(submitted_s=self._clock()))
         self._refuse(refused, busy(self._waited_s))
 
-    def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
+    def _put(self, job: QueuedJob) -> None:
         self._waiting.put(job)
         if self._waiting.is_ready:
             self._changed.notify()
@@ -427,7 +412,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 self.busy_threads -= 1
             self._settle(taken, results)
 
-    def _next_batch(self) -> list[QueuedJob[JobT, ResultT]]:
+    def _next_batch(self) -> list[QueuedJob]:
         """Return the next batch, once a job is ready; an empty one when the executor is closing and no job is left."""
         while True:
             if self._coalesce:
@@ -449,18 +434,15 @@ class BatchExecutor(Generic[JobT, ResultT]):
             before, waiting = waiting, len(self._waiting)
             vain = 0 if waiting > before else vain + 1
 
-    def _results(self, taken: Sequence[QueuedJob[JobT, ResultT]]) -> list[Any]:
+    def _results(self, taken: Sequence[QueuedJob]) -> list[Any]:
         """Run the jobs of a batch, except those that waited too long, and return the result or refusal of each."""
         now_s = self._clock()
-        self._waited_s = now_s - taken[0].submitted_s
-        on_time = [job for job in taken if job.submitted_s >= now_s - self._wait_max_s]
-        results = self._run_batch(on_time) if on_time else ()
-        if len(on_time) == len(taken):
-            return list(results)
-        found, late = iter(results), busy(self._wait_max_s)
-        return [next(found) if job.submitted_s >= now_s - self._wait_max_s else late for job in taken]
+        self._waited_s, earliest_s = now_s - taken[0].submitted_s, now_s - self._wait_max_s
+        on_time = [job for job in taken if job.submitted_s >= earliest_s]
+        results, late = iter(self._run_batch(on_time) if on_time else ()), busy(self._wait_max_s)
+        return [next(results) if job.submitted_s >= earliest_s else late for job in taken]
 
-    def _run_batch(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
+    def _run_batch(self, jobs: Sequence[QueuedJob]) -> Sequence[Any]:
         """Run a batch, in a span if one of its requests is recorded, and return the result of each job."""
         self.observe(len(jobs), self._waited_s)
         spans = [each.span for each in jobs if each.span] if self.tracer else None
@@ -479,7 +461,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         now = taken + len(self._waiting)
         self._expected = max(now, self._expected - max(1, self._expected // 8))
 
-    def _settle(self, jobs: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
+    def _settle(self, jobs: Sequence[QueuedJob], results: Sequence[Any]) -> None:
         """Resolve the futures of a batch, and hand jobs over."""
         resolve([each.future for each in jobs], results)
         handed_over = [
@@ -492,17 +474,17 @@ class BatchExecutor(Generic[JobT, ResultT]):
         if all(isinstance(result, Exception) and is_outage(result) for result in results):
             self._refuse(self._drained(), results[0])
 
-    def _drained(self) -> list[QueuedJob[JobT, ResultT]]:
+    def _drained(self) -> list[QueuedJob]:
         """Take all jobs that waited behind a batch which found the database away: each batch of them would wait as long
         for the same refusal."""
-        drained: list[QueuedJob[JobT, ResultT]] = []
+        drained: list[QueuedJob] = []
         with self._changed:
             while taken := self._waiting.take(self._batch):
                 self._waiting.end(taken)
                 drained += taken
         return drained
 
-    def _refuse(self, jobs: Sequence[QueuedJob[JobT, ResultT]], refusal: Exception) -> None:
+    def _refuse(self, jobs: Sequence[QueuedJob], refusal: Exception) -> None:
         resolve([each.future for each in jobs], [refusal] * len(jobs))
 
 
@@ -529,7 +511,3 @@ def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any
 def busy(wait_s: float, reason: str = "queue") -> Unavailable:
     """Return the refusal of a request that would wait for so long."""
     return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason=reason)
-
-
-def _ignore(_size: int, _waited_s: float) -> None:
-    """Observe nothing."""

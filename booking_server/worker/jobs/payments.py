@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
 
 from booking_core import bookings, payments
 from booking_core.base.clock import SECOND
@@ -17,7 +16,7 @@ from booking_core.bookings.checkouts import IntentUpdate, PaymentCheck
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from booking_server.adapters.gateways import Gateway, SandboxGateway, StripeAccounts
+from booking_server.adapters.gateways import SandboxGateway, StripeAccounts
 from booking_server.adapters.stripe_intents import IntentRefused, SandboxIntents, StripeIntents
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
@@ -34,22 +33,12 @@ Answer = tuple[PaymentCheck, IntentUpdate]
 Result = tuple[PaymentCheck, IntentUpdate | None]
 
 
-class Intents(Protocol):
-    """The look-ups of a payment provider."""
-
-    async def look_up(self, api_key: str, intent_id: str) -> IntentUpdate: ...
-
-    async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate: ...
-
-    async def aclose(self) -> None: ...
-
-
 class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
     """Looks up the payments of all organizations whose checks are due, and cancels those of abandoned checkouts."""
 
     name = "payments"
 
-    def __init__(self, database: Database, installation: Installation, intents: Intents) -> None:
+    def __init__(self, database: Database, installation: Installation, intents: StripeIntents) -> None:
         self.checks = Sweep("check_payments", database, checkouts.DUE, self._claim, is_lease=True)
         super().__init__(self.checks, in_flight_max=CHECKS_IN_FLIGHT_MAX, of_one_max=CHECKS_OF_ONE_MAX)
         self._installation = installation
@@ -62,7 +51,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
     async def carry_out(self, unit: Sequence[PaymentCheck]) -> Result:
         """Return the state of a payment; without an answer the check is due again when its lease has expired."""
         (check,) = unit
-        intents: Intents | SandboxIntents = self._of_sandboxes if check.is_of_sandbox else self._intents
+        intents = self._of_sandboxes if check.is_of_sandbox else self._intents
         ask = intents.cancel if check.must_cancel else intents.look_up
         try:
             return check, await ask(check.api_key, check.intent_id)
@@ -129,7 +118,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     def __init__(
         self,
         database: Database,
-        gateway: Gateway | None,
+        gateway: StripeAccounts | None,
         *,
         lease_s: float = LEASE_S,
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,

@@ -224,9 +224,10 @@ def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: 
 # Order -----------------------------------------------------------------------------------------------------------
 
 
-def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks) -> None:
+@pytest.mark.parametrize("transactions", [1, 3])
+def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks, transactions: int) -> None:
     hooks.endpoint()
-    event_ids = [hooks.publish(CARD)[0] for _ in range(3)]
+    event_ids = [each for _ in range(transactions) for each in hooks.publish(CARD, times=4 // transactions)]
     sent = []
     for _ in event_ids:
         claimed = hooks.one()
@@ -234,16 +235,6 @@ def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks
         sent.append(claimed.event_id)
         hooks.fail(claimed)
     assert sent == event_ids
-
-
-def test_events_of_one_transaction_keep_their_order_too(hooks: Hooks) -> None:
-    hooks.endpoint()
-    event_ids = hooks.publish(CARD, times=5)
-    sent = []
-    for _ in event_ids:
-        sent.append(hooks.one())
-        hooks.succeed(sent[-1])
-    assert [each.event_id for each in sent] == event_ids
 
 
 def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks: Hooks) -> None:

@@ -199,15 +199,10 @@ def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, 
         assert (delivery["status"], delivery["failure_reason"]) == ("failed", "endpoint_disabled")
         assert (delivery["next_attempt_at"], delivery["completed_at"]) == (None, now)
     assert {delivery["status"] for delivery in hooks.deliveries(other)} == {"queued"}
+    hooks.publish()
+    assert [row["failure_reason"] for row in hooks.deliveries(endpoint)] == ["endpoint_disabled"] * 6
     clock.advance(100 * HOUR)
     assert {each.endpoint_id for each in hooks.claim()} <= {other}
-
-
-def test_events_that_happen_while_it_is_off_are_failed_at_once(hooks: Hooks) -> None:
-    endpoint = failing(hooks, 6, 72)
-    hooks.fail(hooks.one())
-    hooks.publish()
-    assert [row["failure_reason"] for row in hooks.deliveries(endpoint)] == ["endpoint_disabled"] * 2
 
 
 def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks: Hooks) -> None:

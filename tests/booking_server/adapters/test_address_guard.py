@@ -84,34 +84,22 @@ def is_public(text: str) -> bool:
 # The tables ------------------------------------------------------------------------------------------------------
 
 
-def test_every_16_of_ipv4_matches_the_registries() -> None:
-    ranges = [(number(first), number(last)) for first, last in DENIED_V4]
+@pytest.mark.parametrize(("bits", "text", "expected"), [(32, text_v4, expected_v4), (128, text_v6, expected_v6)])
+def test_every_16_of_an_address_matches_the_registries(
+    bits: int, text: Callable[[int], str], expected: Callable[[int], bool]
+) -> None:
+    rest = bits - 16
     for prefix in range(65_536):
-        for value in (prefix << 16, (prefix << 16) | 0x8001, (prefix << 16) | 0xFFFF):
-            expected = not any(first <= value <= last for first, last in ranges)
-            assert is_public(text_v4(value)) is expected, text_v4(value)
+        for value in (prefix << rest, (prefix << rest) | 1, ((prefix + 1) << rest) - 1):
+            assert is_public(text(value)) is expected(value), text(value)
 
 
-def test_every_16_of_ipv6_matches_the_registries() -> None:
-    ranges = [(number(first), number(last)) for first, last in ALLOWED_V6]
-    for prefix in range(65_536):
-        for rest in (0, 1, (1 << 112) - 1):
-            value = (prefix << 112) | rest
-            expected = any(first <= value <= last for first, last in ranges)
-            assert is_public(text_v6(value)) is expected, text_v6(value)
-
-
-@pytest.mark.parametrize(("first", "last"), DENIED_V4)
-def test_the_ends_of_an_ipv4_range_are_exact(first: str, last: str) -> None:
+@pytest.mark.parametrize(("first", "last"), [*DENIED_V4, *ALLOWED_V6])
+def test_the_ends_of_a_range_are_exact(first: str, last: str) -> None:
+    bits, text, expected = (128, text_v6, expected_v6) if ":" in first else (32, text_v4, expected_v4)
     for value in (number(first) - 1, number(first), number(last), number(last) + 1):
-        if 0 <= value < 1 << 32:
-            assert is_public(text_v4(value)) is expected_v4(value), text_v4(value)
-
-
-@pytest.mark.parametrize(("first", "last"), ALLOWED_V6)
-def test_the_ends_of_an_ipv6_range_are_exact(first: str, last: str) -> None:
-    for value in (number(first) - 1, number(first), number(last), number(last) + 1):
-        assert is_public(text_v6(value)) is expected_v6(value), text_v6(value)
+        if 0 <= value < 1 << bits:
+            assert is_public(text(value)) is expected(value), text(value)
 
 
 @given(st.integers(0, (1 << 32) - 1))
@@ -263,10 +251,6 @@ def test_a_public_host_is_public(guard: AddressGuard, host: str) -> None:
     assert found == [target.address or PUBLIC]
 
 
-def test_there_are_enough_controls() -> None:
-    assert len(set(PUBLIC_HOSTS)) >= 50
-
-
 @pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
 def test_a_forbidden_port_is_refused_without_dns(names: Callable[..., Any], port: int) -> None:
     """The setting allows addresses, not ports."""
@@ -284,26 +268,6 @@ def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable
     guard = AddressGuard(settings, names())
     assert guard.is_public_url("http://127.0.0.1:9000/")
     assert not guard.is_public_url("http://127.0.0.1:8000/")
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        ["10.0.0.1"],
-        [PUBLIC, "10.0.0.1"],
-        ["10.0.0.1", PUBLIC],
-        [PUBLIC, "fd00::1"],
-        [PUBLIC_V6, "169.254.169.254"],
-        [PUBLIC, "fe80::1%eth0"],
-        [PUBLIC, "nonsense"],
-        [f"8.8.{i}.8" for i in range(49)] + ["127.0.0.1"],
-    ],
-)
-def test_one_denied_address_denies_the_name(names: Callable[..., Any], found: list[str]) -> None:
-    guard = AddressGuard(Settings(), names(hooks_example=found))
-    assert not guard.is_public_url("https://hooks.example/")
-    with pytest.raises(BlockedAddress):
-        asyncio.run(guard.resolve("https://hooks.example/"))
 
 
 def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:

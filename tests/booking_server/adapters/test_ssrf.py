@@ -105,6 +105,7 @@ def test_a_forbidden_url_is_not_called(
         ["fe80::1%lo"],
         ["0.0.0.0"],
         ["127.2"],
+        ["nonsense"],
     ],
     ids=lambda found: f"{found[-1]} of {len(found)}",
 )

@@ -58,15 +58,13 @@ CONTRACT = {
     ("GET", "/api/v1/gift-cards/{id}"),
     ("GET", "/api/v1/events"),
     ("GET", "/api/v1/events/{id}"),
-}
-WEBHOOKS_CONTRACT = {
     ("POST", "/api/v1/webhooks"),
     ("GET", "/api/v1/webhooks"),
     ("GET", "/api/v1/webhooks/{id}/deliveries"),
     ("POST", "/api/v1/webhooks/{id}/test"),
     ("POST", "/api/v1/webhooks/{id}/deliveries/{deliveryId}/retry"),
 }
-"""API v1 section 4; those of webhooks count as soon as one of them is served."""
+"""API v1 section 4."""
 
 REGISTRY = Registry().with_resource("urn:openapi", DRAFT202012.create_resource(DOCUMENT))
 FORMATS = FormatChecker(formats=["uuid"])
@@ -160,11 +158,6 @@ def test_what_an_import_does_not_tell_is_said() -> None:
     )
 
 
-def test_rendering_twice_gives_the_same_bytes() -> None:
-    assert rendered() == rendered()
-    assert rendered().endswith(b"}\n")
-
-
 def test_it_is_openapi() -> None:
     assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(json.loads(rendered()))] == []
     assert DOCUMENT["info"]["version"] == API_VERSION
@@ -229,8 +222,7 @@ def test_every_code_is_named() -> None:
 
 def test_every_operation_is_there() -> None:
     described = {(method, path) for method, path, _ in operations()}
-    contract = CONTRACT | (WEBHOOKS_CONTRACT if any("webhooks" in path for _, path in described) else set())
-    assert contract <= described
+    assert described >= CONTRACT
     assert described == {(op.method, op.path) for op in OPERATIONS} | {("GET", "/api/v1/openapi.json")}
 
 
