@@ -191,7 +191,7 @@ class Hooks:
         return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
 
     def next_due_at(self) -> int | None:
-        """Return the first instant at which a delivery may be claimed or rescued."""
+        """Return when the first delivery may be claimed or rescued; None while nothing is queued."""
         row = self.database.read(lambda tx: tx.first(_NEXT_DUE))
         return None if row is None or row[0] is None else int(row[0])
 
