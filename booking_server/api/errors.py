@@ -16,7 +16,7 @@ from booking_core.base.errors import BookingError
 from booking_core.models.errors import ErrorBody
 from booking_core.models.problems import describe
 from booking_core.models.scopes import Scope
-from booking_core.records.idempotency import STORED_REFUSALS, Answer
+from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import credentials_of, service_of
 from booking_server.api.middleware import REASON, REFUSALS, context_headers
 from booking_server.fastapi_ext import requests
@@ -180,51 +180,6 @@ WINDOW_TOO_WIDE = "The window is wider than 92 days."
 
 KEY_REFUSALS = (errors.ApiKeyMissing, errors.ApiKeyInvalid, errors.ApiKeyRevoked, errors.ApiKeyExpired)
 
-HEADERS_OF: Mapping[type[BookingError], Mapping[str, str]] = {
-    **{kind: {"WWW-Authenticate": "WWWAuthenticate"} for kind in KEY_REFUSALS},
-    errors.MethodNotAllowed: {"Allow": "Allow"},
-    errors.IdempotencyInProgress: {"Retry-After": "RetryAfterInProgress"},
-    errors.RateLimited: {"Retry-After": "RetryAfter"},
-    errors.Unavailable: {"Retry-After": "RetryAfter"},
-}
-"""Headers of a response beside those of every response, by their component."""
-
-
-def refusals(*declared: Refusal) -> dict[int | str, Json]:
-    """Return FastAPI's `responses` of these refusals, by status."""
-    responses: dict[int | str, Json] = {}
-    for refusal in declared:
-        add(responses, refusal)
-    return responses
-
-
-def add(responses: dict[int | str, Json], refusal: Refusal) -> None:
-    """Add a refusal to the response of its status; one that is declared already keeps its example."""
-    kind, example = _example(refusal)
-    response = responses.setdefault(STATUS[kind], {"model": ErrorBody, "description": ""})
-    media = response.setdefault("content", {}).setdefault("application/json", {})
-    shown = media.setdefault("examples", {})
-    if kind.code in shown:
-        return
-    shown[str(kind.code)] = {"value": orjson.loads(answer(example, REQUEST_ID).body)}
-    line = f"- `{kind.code}`: {kind.message}"
-    response["description"] = "\n".join(filter(None, (response["description"], line)))
-    response.setdefault("headers", {}).update(header_refs(HEADERS_OF.get(kind, {})))
-    if kind in STORED_REFUSALS:
-        response["x-stored"] = True
-
-
-def header_refs(named: Mapping[str, str]) -> Json:
-    """Return references to header components, by the header's name."""
-    return {name: {"$ref": f"#/components/headers/{component}"} for name, component in named.items()}
-
-
-def _example(refusal: Refusal) -> tuple[type[BookingError], BookingError]:
-    if isinstance(refusal, BookingError):
-        return type(refusal), refusal
-    return refusal, _EXAMPLES.get(refusal) or refusal()
-
-
 _EXAMPLES: Mapping[type[BookingError], BookingError] = {
     errors.Conflict: errors.Conflict("conflict", errors.Conflict.message),
     errors.InsufficientScope: errors.InsufficientScope(Scope.BOOKINGS_READ),
@@ -232,3 +187,20 @@ _EXAMPLES: Mapping[type[BookingError], BookingError] = {
     errors.RateLimited: errors.RateLimited(7),
     errors.MethodNotAllowed: errors.MethodNotAllowed(["GET"]),
 }
+
+
+def refusals(*declared: Refusal) -> dict[int | str, Json]:
+    """Return FastAPI's `responses` of these refusals: by status an example of each code, the first one of a code."""
+    responses: dict[int | str, Json] = {}
+    for refusal in declared:
+        example = refusal if isinstance(refusal, BookingError) else _EXAMPLES.get(refusal) or refusal()
+        shown: Json = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
+        examples = examples_of(responses.setdefault(STATUS[type(example)], shown))
+        examples.setdefault(str(type(example).code), {"value": orjson.loads(answer(example, REQUEST_ID).body)})
+    return responses
+
+
+def examples_of(response: Json) -> Json:
+    """Return the examples of a response by their codes."""
+    found: Json = response["content"]["application/json"]["examples"]
+    return found
