@@ -151,53 +151,14 @@ def test_the_request_has_the_host_and_path_of_the_url(url: str, authority: str, 
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "hooks.example", "//hooks.example", "https:/hooks.example", "https:\\\\hooks.example", "https://"),
-        *("http://hooks.example/", "ftp://hooks.example/", "file:///etc/passwd", "gopher://hooks.example/"),
-        "https://hooks.example/" + "a" * 2027,
-        *("https://a@hooks.example/", "https://a:b@hooks.example/", "https://@hooks.example/"),
-        *("https://hooks.example:443@evil.example/", "https://good.example@127.0.0.1/"),
-        *("https://127.0.0.1#@good.example/", "https://good.example\\@127.0.0.1", "https://hooks.example/#a"),
-        *("https://hooks.example/a\tb", "https://hooks.example/a\rb", "https://hooks.example/a\r\nHost: b"),
-        *(" https://hooks.example/", "https://hooks.example/ ", "https://hooks.exa mple/", "https://hooks\0.example/"),
-        *("https://hooks.example/\x85", "https://hooks.example/\u2028", "https://hooks.example/\ud800"),
-        *("https://%31%32%37.0.0.1/", "https://hooks%2eexample/", "https://[fe80::1%25eth0]/", "https://[::1"),
-        *("https://[]/", "https://[1.2.3.4]/", "https://[::1]a/", "https://::1/", "https://a..example/", "https://./"),
-        *("https://-a.example/", "https://a-.example/", f"https://{'a' * 64}.example/", "https://a.b!c/"),
-        *("https://" + "a." * 127 + "example/", "https://*.example/", "https://a,b.example/"),
-        *("https://1.2.3.4.5/", "https://256.1.1.1/", "https://1.2.3.256/", "https://4294967296/", "https://08.1/"),
-        *("https://0x100000000/", "https://a.1/"),
-        *("https://0x08.010.2056/", "https://134744072/", "https://0x08080808/", "https://8.8.8.8./"),
-        *("https://hooks.example:/", "https://hooks.example:a/", "https://hooks.example:-1/"),
+        *("", "http://hooks.example/", "https://a@hooks.example/", "https://127.1/", "https://hooks.example:a/"),
+        *("https://0x08080808/", "https://hooks.example/" + "a" * 2027),
     ],
 )
 def test_an_ambiguous_url_is_refused(url: str) -> None:
+    """The table of such URLs is in the tests of the rules."""
     with pytest.raises(BlockedAddress):
         parse_target(url)
-
-
-@pytest.mark.parametrize("port", [0, 1, 22, 25, 53, 80, 442, 444, 1023, 3306, 5432, 6379, 11211, 65536, 99999])
-def test_a_port_of_another_service_is_refused(port: int) -> None:
-    with pytest.raises(BlockedAddress):
-        parse_target(f"https://hooks.example:{port}/")
-
-
-@pytest.mark.parametrize("port", [443, 1024, 8080, 8443, 65535])
-def test_a_port_of_a_web_server_is_allowed(port: int) -> None:
-    assert parse_target(f"https://hooks.example:{port}/").port == port
-
-
-def test_plain_http_needs_a_setting() -> None:
-    for url, port in (
-        ("http://hooks.example/", 80),
-        ("http://hooks.example:80/", 80),
-        ("http://hooks.example:443/", 443),
-    ):
-        assert parse_target(url, allow_http=True).port == port
-    for port in (22, 81, 1023, 6379):
-        with pytest.raises(BlockedAddress):
-            parse_target(f"http://hooks.example:{port}/", allow_http=True)
-    with pytest.raises(BlockedAddress):
-        parse_target("https://hooks.example:80/", allow_http=True)
 
 
 @given(st.text(max_size=60))
