@@ -18,12 +18,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
-
-if TYPE_CHECKING:
-    from booking_server.tracing.tracing import Tracing
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -279,6 +276,13 @@ class HandOver(Unresolved):
     place: Place
 
 
+class BatchTracer(Protocol):
+    """The spans of requests and of the batches that carry them."""
+
+    def current(self) -> Any: ...
+    def batch(self, lane: str, spans: Sequence[Any], size: int, /) -> contextlib.AbstractContextManager[None]: ...
+
+
 _UNTRACED = contextlib.nullcontext()
 
 BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Unresolved]]
@@ -322,7 +326,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """The number of threads that run a batch."""
         self.observe: Callable[[int, float], None] = lambda size, waited_s: None
         """Called with the size of each batch and the seconds for which its first job has waited."""
-        self.tracer: Tracing | None = None
+        self.tracer: BatchTracer | None = None
         """Makes spans of the batches whose requests are recorded."""
         self._handle = handle
         self._batch = batch

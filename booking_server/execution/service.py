@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from booking_core.base.context import Caller, Organization
 from booking_core.base.errors import Unavailable
@@ -18,12 +18,9 @@ from booking_server.adapters.address_guard import AddressGuard
 from booking_server.adapters.stripe_intents import Intent, IntentRequest, SandboxIntents, StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, KeyUsage
 from booking_server.execution.creations import Creations
-from booking_server.execution.executor import BatchExecutor, MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, BatchTracer, MixedQueue, OwnerQueue, Place
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
-
-if TYPE_CHECKING:
-    from booking_server.tracing.tracing import Tracing
 
 T = TypeVar("T")
 Mark = tuple[bytes | None, bytes | None]
@@ -48,6 +45,12 @@ _CALLS_RETRY_AFTER_S = 2
 
 Write = tuple[Callable[[Tx], Any], bool]
 """A transaction that waits for its turn, and whether it must run once although the outcome of its commit is unknown."""
+
+
+class Tracer(BatchTracer, Protocol):
+    """The traces of a process."""
+
+    def traceparent(self) -> str | None: ...
 
 
 class PaymentCalls:
@@ -120,7 +123,7 @@ class Service:
         self.on_commit: list[Callable[[], None]] = []
         """Called on the event loop after requests that may have written something to be delivered."""
         self._is_commit_noted = False
-        self._tracer: Tracing | None = None
+        self._tracer: Tracer | None = None
         self.key_usage = KeyUsage(database)
         self.authenticator = Authenticator(
             self.installation, limiter or open_limiter(settings.rate_limit_store), self.key_usage, settings.rate_limit
@@ -159,7 +162,7 @@ class Service:
         creations = self.creations.batches, self.creations.beside_rush, self.creations.waiting
         return (*self.reads.executors, *creations, self._writes, self._look_ups)
 
-    def trace(self, tracer: "Tracing | None") -> None:
+    def trace(self, tracer: Tracer | None) -> None:
         """Make spans of all batches of requests that are recorded, or none from now on."""
         self._tracer, self.database.is_traced = tracer, tracer is not None
         for executor in self.executors:

@@ -10,20 +10,17 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.db.revisions import SchemaState
 from booking_core.upkeep import worker_heartbeats
 from booking_core.upkeep.worker_heartbeats import Heartbeats
-
-if TYPE_CHECKING:
-    from booking_server.worker.loops import Turns
 
 CHECK_TIMEOUT_S = 1.0
 """The time limit of a check; a load balancer asks every few seconds."""
@@ -72,6 +69,12 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         return {"status": self.status, "parts": {name: part.as_json() for name, part in self.parts.items()}}
+
+
+class Turns(Protocol):
+    """The loops of a worker."""
+
+    def stalled(self, seconds: float) -> Sequence[str]: ...
 
 
 def failed(name: str, status: Status, timeout_s: float) -> Callable[[Exception], Parts]:

@@ -7,7 +7,7 @@ connection that nothing else uses, and kept for some seconds: several scrapes co
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.gc_collector import GCCollector
@@ -25,9 +25,6 @@ from booking_server.execution.executor import BatchExecutor
 from booking_server.monitoring.exposition import Families
 from booking_server.monitoring.health import Polled
 
-if TYPE_CHECKING:
-    from booking_server.worker.process import Worker
-
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -43,12 +40,23 @@ STRIPE_OUTCOMES = (
 """Outcomes of webhooks of Stripe. Webhooks with an outcome of the second line were refused."""
 
 
+class WorkerState(Protocol):
+    """The worker of this process, as metrics see it."""
+
+    @property
+    def queue(self) -> Any: ...
+    @property
+    def jobs(self) -> Iterable[Any]: ...
+    @property
+    def turns(self) -> Any: ...
+
+
 class Metrics:
     """Counts the requests and batches of one process, and reads the rest when it is collected."""
 
     def __init__(self, database: Database) -> None:
         self.registry = CollectorRegistry()
-        self.worker: Worker | None = None
+        self.worker: WorkerState | None = None
         """The worker of this process, if it has one."""
         self._requests: dict[tuple[Any, int], tuple[Counter, Histogram]] = {}
         """By endpoint, which is cheaper to find than its name, and status."""
@@ -179,7 +187,7 @@ def database_families(database: Database) -> Iterator[Metric]:
         yield counter(metric, text, "organization", by_organization)
 
 
-def worker_families(worker: "Worker") -> Iterator[Metric]:
+def worker_families(worker: WorkerState) -> Iterator[Metric]:
     """Return the counts of the worker of this process."""
     queue = worker.queue
     yield counter("booking_delivery_attempts", "Attempts by outcome.", "outcome", dict(queue.attempts))

@@ -4,7 +4,7 @@ import contextlib
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -13,10 +13,7 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_server.monitoring.exposition import Processes
 from booking_server.monitoring.health import Health, Report
-from booking_server.monitoring.metrics import Installation, Metrics
-
-if TYPE_CHECKING:
-    from booking_server.worker.process import Worker
+from booking_server.monitoring.metrics import Installation, Metrics, WorkerState
 
 
 class MonitoredHealth(Protocol):
@@ -93,7 +90,7 @@ class Monitor(ProcessMonitor):
         )
         self.health: Health = health
 
-    def watch_worker(self, worker: "Worker") -> None:
+    def watch_worker(self, worker: WorkerState) -> None:
         """Watch the worker of this process too."""
         self.health.turns = worker.turns
         self.metrics.worker = worker

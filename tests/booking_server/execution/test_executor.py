@@ -291,6 +291,11 @@ def test_close_runs_waiting_jobs_and_refuses_new_ones(handler: Handler, threads:
 # Fairness and load ---------------------------------------------------------------------------------------------------
 
 
+def test_a_rush_of_one_owner_lets_another_one_through(handler: Handler) -> None:
+    outcomes_of(handler, (None, []), ("a", range(1, 1001)), ("b", [7777]), batch=4)
+    assert handler.batches[1] == [1, 7777, 2, 3]
+
+
 def test_a_rush_is_many_jobs_of_one_other_owner(handler: Handler) -> None:
     async def scenario() -> None:
         with open_executor(handler) as opened:
