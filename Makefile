@@ -114,7 +114,7 @@ isolation: install ## measure the isolation table at full size (half an hour)
 openapi: install ## write openapi.json, its parts for the command line, and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
 	$(BIN)/python -m scripts.command_data
-	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
+	$(BIN)/python -m booking_server.api.openapi changelog > docs/api-changelog.md
 
 # Brings the message catalogues in line with the messages of the code.
 messages: install ## update the message catalogues

@@ -20,7 +20,7 @@ from booking_core.db.revisions import SchemaState
 from booking_core.models.limits import API_VERSION
 from booking_core.payments import stripe_accounts
 from booking_core.upkeep import secret_keys
-from booking_server import gc_tuning, interpreter
+from booking_server import interpreter
 from booking_server.api import errors
 from booking_server.api.middleware import STATE, RequestContextMiddleware, RequestLog, RequestObserver
 from booking_server.api.openapi import data, document
@@ -31,14 +31,14 @@ from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http.admission import Admission, AdmissionMiddleware
-from booking_server.monitoring import shutdown
 from booking_server.monitoring.app import router as monitoring
 from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
+from booking_server.monitoring.health import announced
 from booking_server.monitoring.monitor import Monitor, ProcessMonitor
 from booking_server.reference import router as reference
 from booking_server.stripe_webhooks import router as stripe_webhooks
-from booking_server.tracing.setup import open_tracing
+from booking_server.tracing import open_tracing
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
 
@@ -118,7 +118,7 @@ def describe(
         license_info={"name": "MIT", "identifier": "MIT"},
         servers=[{"url": "/", "description": "The service that served this description."}],
         openapi_tags=[{"name": name, "description": text} for name, text in data.examples()["tags"].items()],
-        # `booking_server.api.openapi.router` serves the document, counted against the client's address.
+        # `booking_server.api.openapi.document` serves the document, counted against the client's address.
         openapi_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
@@ -182,10 +182,13 @@ def open_parts(
         database.close()
         raise
     service = Service(settings, database, limiter)
-    monitor = _monitor_of(service, folder)
+    store, organization_of = service.authenticator.limiter, service.authenticator.seen_keys.organization_of
+    monitor = Monitor(settings, database, store=store.ping, folder=folder)
+    monitor.metrics.observe_executors(service.executors, lambda: store.failed_open)
     tracing = _tracing_of(service, tracer_provider)
-    observer = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
-    return Parts(service, monitor, tracing, observer, Admission(service.authenticator.seen_keys.organization_of))
+    request_log = None if settings.request_log is None else RequestLog(settings.request_log, organization_of)
+    observer = RequestObserver(monitor.metrics, request_log, tracing)
+    return Parts(service, monitor, tracing, observer, Admission(organization_of))
 
 
 def _check_schema(database: Database) -> None:
@@ -208,13 +211,6 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     log.warning("%s", problem.message)
 
 
-def _monitor_of(service: Service, folder: Path | None) -> Monitor:
-    limiter = service.authenticator.limiter
-    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=folder)
-    monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
-    return monitor
-
-
 def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing | None":
     """Return the tracing of a service, or None if it is off."""
     tracing = open_tracing(service.settings, provider)
@@ -226,12 +222,6 @@ def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing
     return tracing
 
 
-def _request_log_of(service: Service) -> RequestLog | None:
-    """Return the request log, unless the settings switch it off."""
-    share = service.settings.request_log
-    return None if share is None else RequestLog(share, service.authenticator.seen_keys.organization_of)
-
-
 # The lifespan --------------------------------------------------------------------------------------------------------
 
 
@@ -241,9 +231,9 @@ async def running_process(settings: Settings, monitor: ProcessMonitor) -> AsyncI
     async with contextlib.AsyncExitStack() as stack:
         if settings.metrics_address:
             await stack.enter_async_context(serving(monitor, *settings.metrics_address))
-        stack.enter_context(gc_tuning.reduced_collection())
+        stack.enter_context(interpreter.reduced_collection())
         stack.enter_context(interpreter.frequent_switches())
-        stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
+        stack.enter_context(announced(monitor.health.stop, settings.shutdown_delay_s))
         yield
         monitor.health.stop()
 
@@ -256,9 +246,9 @@ async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> As
         if parts.tracing:
             stack.push_async_callback(asyncio.to_thread, parts.tracing.close)
         stack.push_async_callback(asyncio.to_thread, service.close)
-        stack.push_async_callback(service.payment_calls.aclose)
+        stack.push_async_callback(service.payment_calls.intents.aclose)
         if await asyncio.to_thread(_takes_cards, service):
-            await service.payment_calls.open()
+            await service.payment_calls.intents.open()
         await stack.enter_async_context(parts.monitor.running())
         await stack.enter_async_context(parts.admission.running())
         await stack.enter_async_context(service.key_usage.flushing(flush_s))

@@ -19,7 +19,7 @@ from booking_core.bookings.checkouts import Applied, Update
 from booking_core.db.engine import Tx
 from booking_core.payments import stripe_accounts
 from booking_core.payments.stripe_accounts import WEBHOOK_PATH
-from booking_server.adapters import stripe_events
+from booking_server.adapters.stripe_intents import parse_event
 from booking_server.api.dependencies import ServiceDep, address_of
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
@@ -42,27 +42,20 @@ router = APIRouter(include_in_schema=False)
 @router.post(WEBHOOK_PATH + "{token}")
 async def receive(token: str, request: Request, service: ServiceDep) -> Response:
     """Verify and apply an event."""
-    named = stripe_accounts.organization_and_cell(token)
-    organization_id = named[0] if named else None
-    outcome = _FAILED
+    named, outcome = stripe_accounts.organization_and_cell(token), _FAILED
     try:
-        outcome = await _received(request, service, organization_id)
+        if named is None:
+            raise NotFound
+        update = await _verified(request, service, named[0])
+        outcome = _IGNORED if update is None else str(await _apply(service, named[0], update))
     except BookingError as error:
         outcome = _outcome_of(error)
         reason = error.reason if isinstance(error, Unavailable) else str(error)
-        log.warning("a webhook of Stripe for %s was refused: %s", organization_id or "no organization", reason)
+        log.warning("a webhook of Stripe for %s was refused: %s", named[0] if named else "no organization", reason)
         raise
     finally:
         request.app.state.monitor.metrics.observe_stripe_webhook(outcome)
     return Response(_RECEIVED, media_type="application/json")
-
-
-async def _received(request: Request, service: Service, organization_id: str | None) -> str:
-    """Verify and apply an event, and return its outcome for metrics."""
-    update = await _verified(request, service, organization_id)
-    if update is None or organization_id is None:
-        return _IGNORED
-    return str(await _apply(service, organization_id, update))
 
 
 def _outcome_of(error: BookingError) -> str:
@@ -76,7 +69,7 @@ def _outcome_of(error: BookingError) -> str:
     return "refused"
 
 
-async def _verified(request: Request, service: Service, organization_id: str | None) -> Update | None:
+async def _verified(request: Request, service: Service, organization_id: str) -> Update | None:
     """Return the update of an authentic event; None for an event that no booking depends on.
 
     Raises:
@@ -86,8 +79,6 @@ async def _verified(request: Request, service: Service, organization_id: str | N
         RateLimited: too many requests with wrong signatures came from the address.
     """
     signature = request.headers.get(SIGNATURE)
-    if organization_id is None:
-        raise NotFound
     if not signature:
         raise await _refusal(request, service, _UNSIGNED)
     body = await read_body(request.scope, request.receive)
@@ -102,8 +93,7 @@ async def _verified(request: Request, service: Service, organization_id: str | N
         webhook_verify.verify(body, signature, secret, tolerance=TOLERANCE_S, now=now_s)
     except webhook_verify.WebhookVerificationError as error:
         raise await _refusal(request, service, error.reason) from None
-    _, update = stripe_events.parse(body)
-    return update
+    return parse_event(body)
 
 
 def _secret(tx: Tx, service: Service, organization_id: str) -> str | None:

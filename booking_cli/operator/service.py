@@ -84,7 +84,7 @@ def prepare(settings: "Settings") -> None:
 
 def _require_tracing(settings: "Settings") -> None:
     from booking_core.base.settings import SettingError
-    from booking_server.tracing.setup import require_packages
+    from booking_server.tracing import require_packages
 
     try:
         require_packages(settings)

@@ -5,18 +5,13 @@ worker's; `following` is how an endpoint follows the log of events (decisions/00
 request itself is sent by the server's webhook client.
 """
 
-from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s, next_due_at
+from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import redeliver, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.recording import (
-    DeliveryResult,
-    expired_leases,
-    park,
-    record,
-    rescue_expired_leases,
-)
+from booking_core.webhooks.queue import expired_leases, park
+from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_host, is_port_allowed, split_url
 from booking_core.webhooks.upkeep import Step, Upkeep, purge, purge_endpoints
@@ -41,7 +36,6 @@ __all__ = [
     "is_host",
     "is_port_allowed",
     "lease_s",
-    "next_due_at",
     "park",
     "purge",
     "purge_endpoints",

@@ -39,7 +39,7 @@ LEASE_S = 30
 DEADLINES_PER_LEASE = 3
 
 _SQL = sql_files.load(__name__)
-CLAIM, NEXT = _SQL.statement("claim"), _SQL.statement("next")
+CLAIM = _SQL.statement("claim")
 LEASE = Update("lease", tables.deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
 _CURSOR = ("organization_id", "endpoint_id")
 SERVED = Update("served", tables.webhook_cursors, sets=("served_sequence", "last_claimed_at"), keys=_CURSOR)
@@ -385,9 +385,7 @@ def _insert(tx: Tx, due: DueDelivery, sequence: int) -> None:
     at, event = due.at + due.ahead, (due.endpoint_id, due.event_id, due.event_type)
     created_at, trigger = min(due.created_at, at), DeliveryTrigger.EVENT
     row = rules.new_delivery(*event, created_at=created_at, trigger=trigger, due_at=at)
-    store.insert_delivery(
-        tx, due.organization_id, row, sequence=sequence, resource_id=due.resource_id, generation=due.generation
-    )
+    store.insert_delivery(tx, due.organization_id, row, sequence, due.resource_id, due.generation)
 
 
 def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], claimed: Iterable[ClaimedDelivery]) -> None:
@@ -412,16 +410,6 @@ def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], claimed: Iterable[Claim
             last_claimed_at=at,
             **{"next_send_at": at + pause_us} if pause_us else {},
         )
-
-
-def next_due_at(tx: Tx) -> int | None:
-    """Return the first instant at which a delivery may be claimed or rescued; None while nothing is queued.
-
-    An instant in the past means that a due delivery cannot be claimed yet: its endpoint has reached its limit, or an
-    earlier event of the same resource is in flight. Ask again after the next result is recorded.
-    """
-    row = tx.first(NEXT)
-    return None if row is None or row[0] is None else int(row[0])
 
 
 # The pace of endpoints with a limit (`max_per_second`, decisions/0030) ------------------------------------------------

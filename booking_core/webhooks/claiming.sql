@@ -1,4 +1,4 @@
--- The statements of claiming.py: what a worker may send next, and when something is due.
+-- The statements of claiming.py: what a worker may send next.
 --
 -- On PostgreSQL, LATERAL with a LIMIT or a lock runs row by row along an index, whatever number of rows the planner
 -- estimates; a plain join would now and then read a whole table. On SQLite, CROSS JOIN keeps the tables in the order in
@@ -403,41 +403,3 @@ SELECT
  CROSS JOIN served f ON f.organization_id = k.organization_id AND f.endpoint_id = k.endpoint_id
  CROSS JOIN events v ON v.organization_id = k.organization_id AND v.sequence = k.sequence
  WHERE k.sequence IS NOT NULL
-
--- name: next
--- Select the instant at which the next delivery or event is due, or a lease expires. An endpoint with a limit may have to
--- pause first.
-WITH RECURSIVE waiting AS (
--- include: waiting
-),
-behind AS (
--- include: behind
-)
-SELECT min(CASE WHEN due.next_send_at > due.at THEN due.next_send_at ELSE due.at END) FROM (
-    SELECT (SELECT d.next_attempt_at FROM deliveries d
-             WHERE d.organization_id = w.organization_id AND d.endpoint_id = w.endpoint_id AND d.status = 'queued'
-               AND d.lease_until IS NULL
-               AND d.generation = (SELECT e.generation FROM webhook_endpoints e
-                                    WHERE e.organization_id = w.organization_id AND e.id = w.endpoint_id)
-             ORDER BY d.next_attempt_at LIMIT 1) AS at,
-           (SELECT c.next_send_at FROM webhook_cursors c
-             WHERE c.organization_id = w.organization_id AND c.endpoint_id = w.endpoint_id) AS next_send_at
-      FROM waiting w
-    UNION ALL
-    SELECT (SELECT min((SELECT v.created_at FROM events v
-                         WHERE v.organization_id = b.organization_id AND v.type = s.event_type
-                           AND v.sequence > b.served_sequence AND v.sequence > s.from_sequence
-                           AND v.sequence <= coalesce(s.until_sequence, b.last_sequence)
-                         ORDER BY v.sequence LIMIT 1))
-              FROM webhook_subscriptions s
-             WHERE s.organization_id = b.organization_id AND s.endpoint_id = b.endpoint_id),
-           (SELECT c.next_send_at FROM webhook_cursors c
-             WHERE c.organization_id = b.organization_id AND c.endpoint_id = b.endpoint_id)
-      FROM behind b
-     WHERE (SELECT e.status FROM webhook_endpoints e
-             WHERE e.organization_id = b.organization_id AND e.id = b.endpoint_id) = 'enabled'
-    UNION ALL
-    SELECT min(lease_until), NULL FROM deliveries WHERE lease_until IS NOT NULL
-    UNION ALL
-    SELECT min(lease_until), NULL FROM webhook_leases
-) due

@@ -153,8 +153,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
         due_at=at,
         max_attempts=WEBHOOK_ATTEMPTS if endpoint.status == EndpointStatus.ENABLED else 1,
     )
-    generation = endpoint.generation
-    store.insert_delivery(tx, organization.id, row, sequence=last + 1, resource_id=None, generation=generation)
+    store.insert_delivery(tx, organization.id, row, last + 1, None, endpoint.generation)
     return rules.present_delivery(row, organization.zone)
 
 
@@ -219,7 +218,11 @@ def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event
     delivery_id = rules.delivery_id(event.id, endpoint.id)
     row = _get(tx, organization_id, endpoint, delivery_id)
     if row is None:
-        return _insert(tx, organization_id, endpoint, event, at)
+        again = rules.new_delivery(
+            endpoint.id, event.id, event.type, created_at=at, trigger=DeliveryTrigger.REDELIVER, due_at=at
+        )
+        store.insert_delivery(tx, organization_id, again, event.sequence, event.resource_id, endpoint.generation)
+        return again
     if row.status == DeliveryStatus.QUEUED:
         return row
     locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
@@ -230,17 +233,3 @@ def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event
         failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=locked.attempt_count + WEBHOOK_ATTEMPTS
     )
     return store.queue_again(tx, organization_id, again, at=at, generation=endpoint.generation)
-
-
-def _insert(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event, at: int) -> DeliveryRow:
-    trigger = DeliveryTrigger.REDELIVER
-    row = rules.new_delivery(endpoint.id, event.id, event.type, created_at=at, trigger=trigger, due_at=at)
-    store.insert_delivery(
-        tx,
-        organization_id,
-        row,
-        sequence=event.sequence,
-        resource_id=event.resource_id,
-        generation=endpoint.generation,
-    )
-    return row

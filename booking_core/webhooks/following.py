@@ -30,12 +30,11 @@ from booking_core.db.tables import (
 )
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.records import events
+from booking_core.webhooks import store
 
 _ENDPOINT: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id}
 _ENDPOINT_AT = _ENDPOINT | {"at": BigInteger}
 
-_organization_id = bindparam("organization_id", type_=Id)
-_endpoint_id = bindparam("endpoint_id", type_=Id)
 _last = bindparam("last", type_=BigInteger)
 
 # Locks -----------------------------------------------------------------------------------------------------------
@@ -103,8 +102,7 @@ def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[
 def _of_types(dialect: Dialect, table: Any) -> Any:
     """Return the condition for the rows of the given types that have no end yet."""
     return and_(
-        table.c.organization_id == _organization_id,
-        table.c.endpoint_id == _endpoint_id,
+        *store.own(table),
         table.c.until_sequence.is_(None),
         in_rows(dialect, table.c.event_type, "types", "event_type"),
     )
@@ -230,7 +228,7 @@ def give_up(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
 
 
 _FORGET = tuple(
-    Statement(delete(table).where(table.c.organization_id == _organization_id, table.c.endpoint_id == _endpoint_id))
+    Statement(delete(table).where(*store.own(table)))
     for table in (webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_recoveries)
 )
 

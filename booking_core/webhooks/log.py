@@ -49,12 +49,10 @@ from booking_core.models.webhooks import (
 from booking_core.webhooks import queue, rules, store
 from booking_core.webhooks.queue import LeasedAttempt
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
+from booking_core.webhooks.store import ENDPOINT_ID, ORGANIZATION_ID, own
 
 END = 2**63 - 1
 
-_organization_id = bindparam("organization_id", type_=Id)
-_endpoint_id = bindparam("endpoint_id", type_=Id)
-_id = bindparam("id", type_=Id)
 _limit = bindparam("limit", type_=Integer)
 
 Placed = tuple[int, DeliveryRow]
@@ -91,8 +89,8 @@ def _stretches() -> Any:
         table.c for table in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges, webhook_leases)
     )
     behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence, null()).where(
-        e.organization_id == _organization_id,
-        e.id == _endpoint_id,
+        e.organization_id == ORGANIZATION_ID,
+        e.id == ENDPOINT_ID,
         e.status == EndpointStatus.ENABLED.value,
         c.organization_id == e.organization_id,
         c.endpoint_id == e.id,
@@ -101,12 +99,12 @@ def _stretches() -> Any:
     )
     missed = select(
         r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0), null()
-    ).where(r.organization_id == _organization_id, r.endpoint_id == _endpoint_id)
+    ).where(*own(webhook_ranges))
     # What was in flight when its endpoint was disabled counts as given up, unless it succeeds yet.
     given_up_at = case((h.generation < e.generation, func.coalesce(e.given_up_at, e.updated_at)))
     in_flight = select(null(), null(), null(), given_up_at, null(), h.claimed_at, h.attempts).where(
-        e.organization_id == _organization_id,
-        e.id == _endpoint_id,
+        e.organization_id == ORGANIZATION_ID,
+        e.id == ENDPOINT_ID,
         h.organization_id == e.organization_id,
         h.endpoint_id == e.id,
     )
@@ -143,11 +141,11 @@ def _events(order: Order) -> Statement:
         each = (
             select(v.id, v.sequence, v.created_at)
             .where(
-                v.organization_id == _organization_id,
+                v.organization_id == ORGANIZATION_ID,
                 v.type == of.c.event_type,
                 v.sequence > of.c.after,
                 v.sequence <= of.c.until,
-                v.resource_id.is_distinct_from(_endpoint_id),
+                v.resource_id.is_distinct_from(ENDPOINT_ID),
             )
             .order_by(_in_order(order, v.sequence))
             .limit(_limit)
@@ -243,8 +241,7 @@ def _rows(order: Order, by_status: bool) -> Statement:
         each = (
             select(*store.SHOWN, d.event_sequence, d.generation)
             .where(
-                d.organization_id == _organization_id,
-                d.endpoint_id == _endpoint_id,
+                *own(deliveries),
                 *status,
                 d.event_type == of.c.event_type,
                 d.event_sequence > of.c.after,
@@ -307,7 +304,7 @@ class Event(NamedTuple):
 
 _EVENTS_OF = Statement(
     select(*(events.c[name] for name in Event._fields)).where(
-        events.c.organization_id == _organization_id,
+        events.c.organization_id == ORGANIZATION_ID,
         and_(events.c.id >= bindparam("first_id", type_=Id), events.c.id <= bindparam("last_id", type_=Id)),
     )
 )
@@ -329,12 +326,7 @@ def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) 
     found = tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ()
     for event in map(Event._make, found):
         if rules.delivery_id(event.id, endpoint_id) == delivery_id:
-            return _of_event(endpoint_id, event, of)
-    return None
-
-
-def _of_event(endpoint_id: str, event: Event, of: Iterable[Stretch]) -> DeliveryRow | None:
-    for each in of:
-        if each.has(event.type, event.sequence) and event.resource_id != endpoint_id:
-            return computed(endpoint_id, event.id, event.type, event.created_at, each)
+            for each in of:
+                if each.has(event.type, event.sequence) and event.resource_id != endpoint_id:
+                    return computed(endpoint_id, event.id, event.type, event.created_at, each)
     return None

@@ -34,6 +34,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core import organizations
+from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json, rows_parameter
@@ -267,34 +268,31 @@ class LockedDeliveries:
 
 # Expired leases --------------------------------------------------------------------------------------------------
 
-
-def _expired(dialect: Dialect, table: Any) -> Any:
-    """Select the keys of the rows of a table whose leases have expired."""
-    t = table.c
-    return (
-        select(t.organization_id, t.endpoint_id, t.id, t.lease_until)
-        .where(t.lease_until <= select(now_us(dialect)).scalar_subquery())
-        .order_by(t.lease_until)
-        .limit(bindparam("limit", type_=Integer))
-        .subquery(f"expired_{table.name}")
-    )
+RESCUE_BATCH = 500
+PARKED = 10 * MINUTE
+"""After this time it is tried again to rescue a delivery that could not be rescued."""
 
 
-def _all_expired(dialect: Dialect) -> Any:
-    rows, first_attempts = _expired(dialect, deliveries), _expired(dialect, webhook_leases)
-    both = union_all(select(*rows.c), select(*first_attempts.c)).subquery("expired")
-    c = both.c
-    return (
-        select(c.organization_id, c.endpoint_id, c.id).order_by(c.lease_until).limit(bindparam("limit", type_=Integer))
-    )
+def _expired(dialect: Dialect) -> Any:
+    limit = bindparam("limit", type_=Integer)
+    found = [
+        select(t.c.organization_id, t.c.endpoint_id, t.c.id, t.c.lease_until)
+        .where(t.c.lease_until <= select(now_us(dialect)).scalar_subquery())
+        .order_by(t.c.lease_until)
+        .limit(limit)
+        .subquery(f"expired_{t.name}")
+        for t in (deliveries, webhook_leases)
+    ]
+    c = union_all(*(select(*rows.c) for rows in found)).subquery("expired").c
+    return select(c.organization_id, c.endpoint_id, c.id).order_by(c.lease_until).limit(limit)
 
 
-EXPIRED = Statement(_all_expired)
+EXPIRED = Statement(_expired)
 
 
-def expired(tx: Tx, *, limit: int) -> list[Key]:
-    """Return the deliveries, and the leases of first attempts, that have expired, the longest expired first."""
-    return [(owner, endpoint_id, row_id) for owner, endpoint_id, row_id in tx.all(EXPIRED, limit=limit)]
+def expired_leases(tx: Tx) -> list[Key]:
+    """Return the deliveries, and the leases of first attempts, that have expired: at most 500, the oldest first."""
+    return [(owner, endpoint_id, row_id) for owner, endpoint_id, row_id in tx.all(EXPIRED, limit=RESCUE_BATCH)]
 
 
 def _parking(table: Table) -> Statement:
@@ -320,14 +318,13 @@ def _parking(table: Table) -> Statement:
 PARK = tuple(map(_parking, (deliveries, webhook_leases)))
 
 
-def park(tx: Tx, key: Key, *, wait: int, lost_leases: int) -> None:
-    """Defer what has expired, without its endpoint and organization: a delivery, or a lease of first attempts.
+def park(tx: Tx, key: Key) -> None:
+    """Defer a delivery, or a lease, that cannot be rescued, so that it hides no other.
 
-    Args:
-        lost_leases: it counts as lost so often, at least.
+    Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.
     """
     for statement in PARK:
-        tx.run(statement, **dict(zip(_KEY, key, strict=True)), wait=wait, lost_leases=lost_leases)
+        tx.run(statement, **dict(zip(_KEY, key, strict=True)), wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX)
 
 
 # Settling --------------------------------------------------------------------------------------------------------

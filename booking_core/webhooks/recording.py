@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.base.clock import MINUTE
 from booking_core.db.engine import Tx
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
@@ -24,10 +23,6 @@ from booking_core.webhooks.queue import FirstAttempt, LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 log = logging.getLogger("booking.webhooks")
-
-RESCUE_BATCH = 500
-PARKED = 10 * MINUTE
-"""After this time it is tried again to rescue a delivery that could not be rescued."""
 
 Key = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
@@ -103,9 +98,9 @@ def rescue_expired_leases(
     delivery, not of its endpoint: a delivery that crashes every worker is retried less often, and is dead in the end.
 
     Args:
-        only: the leases to look at, as `expired_leases` returns them; by default all.
+        only: the leases to look at, as `queue.expired_leases` returns them; by default all.
     """
-    expired = expired_leases(tx) if only is None else only
+    expired = queue.expired_leases(tx) if only is None else only
     if not expired:
         return 0
     locked = LockedDeliveries().lock(tx, expired, skip_locked=True)
@@ -116,19 +111,6 @@ def rescue_expired_leases(
         batch.rescue(first.like, first)
     batch.write()
     return len(batch.settled)
-
-
-def expired_leases(tx: Tx) -> list[queue.Key]:
-    """Return the deliveries, and the leases of first attempts, that have expired: at most 500, the oldest first."""
-    return queue.expired(tx, limit=RESCUE_BATCH)
-
-
-def park(tx: Tx, key: queue.Key) -> None:
-    """Defer a delivery, or a lease, that cannot be rescued, so that it hides no other.
-
-    Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.
-    """
-    queue.park(tx, key, wait=PARKED, lost_leases=rules.EXPIRED_LEASES_MAX)
 
 
 class _Settled(NamedTuple):
@@ -183,29 +165,21 @@ class _Batch:
     def settle(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt, and apply it to its delivery and its endpoint, unless another lease has
         followed."""
-        first = self.locked.first_attempts.get(result.claimed.attempt_id)
-        if first is None:
-            self._write_result(result)
-        delivery = self._leased(result.claimed) if first is None else first.like
-        if delivery is None:
-            return
+        claimed = result.claimed
+        first = self.locked.first_attempts.get(claimed.attempt_id)
+        if first is not None:
+            delivery = first.like
+        else:
+            owner, columns = claimed.organization_id, _columns(result)
+            self.tx.update(queue.RESULT, organization_id=owner, id=claimed.attempt_id, **columns)
+            found = self.locked.deliveries.get((owner, claimed.delivery_id))
+            if found is None or found.lease_token != claimed.lease_token:
+                return
+            delivery = found
         state = self._after_failure(delivery) if result.error else rules.after_success(delivery, self._at(delivery))
         self.settled.append(_Settled(delivery, state, first, result))
         if rules.affects_endpoint(delivery):
             self._assess((delivery.organization_id, delivery.endpoint_id), result.error)
-
-    def _leased(self, claimed: ClaimedDelivery) -> LeasedDelivery | None:
-        """Return the delivery, or None if another lease has followed."""
-        delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
-        return delivery if delivery is not None and delivery.lease_token == claimed.lease_token else None
-
-    def _write_result(self, result: DeliveryResult) -> None:
-        self.tx.update(
-            queue.RESULT,
-            organization_id=result.claimed.organization_id,
-            id=result.claimed.attempt_id,
-            **_columns(result),
-        )
 
     def _at(self, delivery: LeasedDelivery) -> int:
         return self.ats[delivery.organization_id]
@@ -334,33 +308,26 @@ class _Batch:
     def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: failing endpoints, dead deliveries, disabled endpoints."""
         new_events: dict[str, list[NewEvent]] = {}
-        for key in self._began_to_fail():
-            new_events.setdefault(key[0], []).append(self._failing_event(key))
-        for each in self._dead():
-            if _is_published(each.delivery):
-                new_events.setdefault(each.delivery.organization_id, []).append(self._dead_event(each.delivery))
-        for owner, endpoint_id in disabled:
-            event = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._present((owner, endpoint_id)))
-            new_events.setdefault(owner, []).append(event)
+
+        def add(key: Key, kind: EventType, **extra: Any) -> None:
+            new_events.setdefault(key[0], []).append(NewEvent(kind, key[1], self._present(key), extra))
+
+        for key, (health, _) in sorted(self.health.items()):
+            # Once, when it is first found to be failing since its last success.
+            if health is EndpointHealth.FAILING and not self.locked.endpoints[key].warned_hours:
+                since = self.locked.organizations[key[0]].zone.iso(rules.failing_since(self.endpoints[key]))
+                add(key, EventType.WEBHOOK_FAILING, failing_since=since)
+        for delivery in (each.delivery for each in self._dead()):
+            if _is_published(delivery):
+                names = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
+                add((delivery.organization_id, delivery.endpoint_id), EventType.WEBHOOK_DELIVERY_DEAD, **names)
+        for key in disabled:
+            add(key, EventType.WEBHOOK_AUTO_DISABLED)
         return dict(sorted(new_events.items()))
 
     def _dead(self) -> list[_Settled]:
         """Return the deliveries whose last attempt has failed, which is never their first."""
         return [each for each in self.settled if each.state.status == DeliveryStatus.DEAD]
-
-    def _began_to_fail(self) -> list[Key]:
-        """Return the endpoints that were first found to be failing since their last success."""
-        failing = (key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILING)
-        return sorted(key for key in failing if not self.locked.endpoints[key].warned_hours)
-
-    def _failing_event(self, key: Key) -> NewEvent:
-        since = self.locked.organizations[key[0]].zone.iso(rules.failing_since(self.endpoints[key]))
-        return NewEvent(EventType.WEBHOOK_FAILING, key[1], self._present(key), {"failing_since": since})
-
-    def _dead_event(self, delivery: LeasedDelivery) -> NewEvent:
-        extra = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
-        endpoint = self._present((delivery.organization_id, delivery.endpoint_id))
-        return NewEvent(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, endpoint, extra)
 
     def _present(self, key: Key) -> bytes:
         zone = self.locked.organizations[key[0]].zone

@@ -45,6 +45,7 @@ from booking_core.models.webhooks import (
 from booking_core.webhooks import log, rules, store
 from booking_core.webhooks.log import END, Event, Stretch
 from booking_core.webhooks.rules import EndpointRow
+from booking_core.webhooks.store import ENDPOINT_ID, ORGANIZATION_ID, own
 
 ROWS_AT_ONCE = 1_000
 MATCHED_MAX = 50_000
@@ -57,9 +58,6 @@ _SKEW = MINUTE
 _CLOCKS_DIFFER = HOUR
 """Deliveries end by the database's clock, and a recovery begins by that of the server. It is far less than six attempts
 take."""
-
-_organization_id = bindparam("organization_id", type_=Id)
-_endpoint_id = bindparam("endpoint_id", type_=Id)
 
 
 class Wanted(NamedTuple):
@@ -135,8 +133,7 @@ def _matching(stored: log.Stored, *, counted: bool) -> Statement:
             select(d.id)
             .join_from(of, deliveries, d.event_type == of.c.event_type)
             .where(
-                d.organization_id == _organization_id,
-                d.endpoint_id == _endpoint_id,
+                *own(deliveries),
                 d.status == bindparam("status", type_=Text),
                 *given_up,
                 d.created_at >= bindparam("since", type_=BigInteger),
@@ -155,7 +152,7 @@ def _requeue(dialect: Dialect) -> Any:
     return (
         update(deliveries)
         .where(
-            d.organization_id == _organization_id,
+            d.organization_id == ORGANIZATION_ID,
             in_rows(dialect, d.id, "matching", "id"),
             d.status != DeliveryStatus.SUCCEEDED.value,
         )
@@ -183,7 +180,10 @@ def _recover_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: W
     queued = _queue_rows(tx, organization_id, endpoint, wanted)
     if queued < ROWS_AT_ONCE:
         return queued
-    more = _count_rows(tx, organization_id, endpoint, wanted)
+    more = 0
+    for stored in wanted.stored:
+        parameters = _parameters(organization_id, endpoint, wanted, stored, MATCHED_MAX + 1)
+        more += _counted(tx, _matching(stored, counted=True), **parameters)
     if more:
         tx.insert(
             webhook_recoveries,
@@ -211,14 +211,6 @@ def _queue_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wan
                 generation=endpoint.generation,
             )
     return queued
-
-
-def _count_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, wanted: Wanted) -> int:
-    found = 0
-    for stored in wanted.stored:
-        parameters = _parameters(organization_id, endpoint, wanted, stored, MATCHED_MAX + 1)
-        found += _counted(tx, _matching(stored, counted=True), **parameters)
-    return found
 
 
 def _counted(tx: Tx, statement: Statement, **parameters: Any) -> int:
@@ -254,7 +246,7 @@ def _bound(*, first: bool) -> Statement:
     beyond = other.c.created_at < surely if first else other.c.created_at >= surely
     nearest = (
         select(other.c.sequence)
-        .where(other.c.organization_id == _organization_id, beyond)
+        .where(other.c.organization_id == ORGANIZATION_ID, beyond)
         .order_by(other.c.created_at.desc() if first else other.c.created_at.asc())
         .limit(literal_column("1"))
         .scalar_subquery()
@@ -265,7 +257,7 @@ def _bound(*, first: bool) -> Statement:
     dated = created_at >= at if first else created_at < at
     return Statement(
         select(e.sequence)
-        .where(e.organization_id == _organization_id, within, dated)
+        .where(e.organization_id == ORGANIZATION_ID, within, dated)
         .order_by(e.sequence.asc() if first else e.sequence.desc())
         .limit(literal_column("1"))
     )
@@ -292,7 +284,7 @@ _COUNT = Statement(
     select(func.count()).select_from(
         select(events.c.sequence)
         .where(
-            events.c.organization_id == _organization_id,
+            events.c.organization_id == ORGANIZATION_ID,
             events.c.type == _event_type,
             events.c.sequence > _after,
             events.c.sequence <= _until,
@@ -306,8 +298,8 @@ _COUNT_OWN = Statement(
     select(func.count())
     .select_from(events)
     .where(
-        events.c.organization_id == _organization_id,
-        events.c.resource_id == _endpoint_id,
+        events.c.organization_id == ORGANIZATION_ID,
+        events.c.resource_id == ENDPOINT_ID,
         events.c.type == _event_type,
         events.c.sequence + literal_column("0") > _after,
         events.c.sequence + literal_column("0") <= _until,
@@ -315,8 +307,7 @@ _COUNT_OWN = Statement(
 )
 _DROP = Statement(
     webhook_ranges.delete().where(
-        webhook_ranges.c.organization_id == _organization_id,
-        webhook_ranges.c.endpoint_id == _endpoint_id,
+        *own(webhook_ranges),
         webhook_ranges.c.event_type == _event_type,
         webhook_ranges.c.from_sequence == bindparam("from_sequence", type_=BigInteger),
     )
@@ -389,7 +380,7 @@ FIRST: Place = ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000
 
 def _behind(table: Any) -> Any:
     """Select the endpoints of a table whose places follow the given one."""
-    own, behind = table.c, tuple_(_organization_id, _endpoint_id)
+    own, behind = table.c, tuple_(ORGANIZATION_ID, ENDPOINT_ID)
     return select(own.organization_id, own.endpoint_id).where(tuple_(own.organization_id, own.endpoint_id) > behind)
 
 
@@ -411,26 +402,25 @@ _QUEUED = Statement(
 )
 _EVENTS = Statement(
     lambda dialect: select(events.c.sequence, events.c.resource_id).where(
-        events.c.organization_id == _organization_id, in_rows(dialect, events.c.sequence, "taken", "sequence")
+        events.c.organization_id == ORGANIZATION_ID, in_rows(dialect, events.c.sequence, "taken", "sequence")
     )
 )
+_taken = bindparam("taken", type_=BigInteger)
 _TAKEN = Statement(
     update(webhook_ranges)
     .where(
-        webhook_ranges.c.organization_id == _organization_id,
-        webhook_ranges.c.endpoint_id == _endpoint_id,
+        *own(webhook_ranges),
         webhook_ranges.c.recovering_at.is_not(None),
-        webhook_ranges.c.from_sequence < bindparam("taken", type_=BigInteger),
-        webhook_ranges.c.until_sequence > bindparam("taken", type_=BigInteger),
+        webhook_ranges.c.from_sequence < _taken,
+        webhook_ranges.c.until_sequence > _taken,
     )
-    .values(from_sequence=bindparam("taken", type_=BigInteger))
+    .values(from_sequence=_taken)
 )
 _DONE = Statement(
     webhook_ranges.delete().where(
-        webhook_ranges.c.organization_id == _organization_id,
-        webhook_ranges.c.endpoint_id == _endpoint_id,
+        *own(webhook_ranges),
         webhook_ranges.c.recovering_at.is_not(None),
-        webhook_ranges.c.until_sequence <= bindparam("taken", type_=BigInteger),
+        webhook_ranges.c.until_sequence <= _taken,
     )
 )
 
@@ -467,19 +457,18 @@ def _insert_rows(tx: Tx, organization_id: str, endpoint: EndpointRow, found: Seq
     taken = as_json({"sequence": sequence} for sequence, _ in found)
     resources: dict[int, str | None] = dict(tx.all(_EVENTS, organization_id=organization_id, taken=taken))
     for place, row in found:
-        resource_id, generation = resources[place], endpoint.generation
-        store.insert_delivery(tx, organization_id, row, sequence=place, resource_id=resource_id, generation=generation)
+        store.insert_delivery(tx, organization_id, row, place, resources[place], endpoint.generation)
 
 
 _RECOVERY = Statement(
     select(webhook_recoveries.c.id, webhook_recoveries.c.request, webhook_recoveries.c.created_at)
-    .where(webhook_recoveries.c.organization_id == _organization_id, webhook_recoveries.c.endpoint_id == _endpoint_id)
+    .where(*own(webhook_recoveries))
     .order_by(webhook_recoveries.c.id)
     .limit(literal_column("1"))
 )
 _RECOVERED = Statement(
     webhook_recoveries.delete().where(
-        webhook_recoveries.c.organization_id == _organization_id, webhook_recoveries.c.id == bindparam("id", type_=Id)
+        webhook_recoveries.c.organization_id == ORGANIZATION_ID, webhook_recoveries.c.id == bindparam("id", type_=Id)
     )
 )
 

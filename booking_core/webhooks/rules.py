@@ -461,9 +461,8 @@ def after_failure(delivery: LeasedDelivery, at: int, retry_delays_s: Sequence[in
 
 def after_expired_lease(delivery: LeasedDelivery, at: int) -> DeliveryState:
     """Make the delivery due again at once: its worker died, and the attempt is not used up."""
-    if delivery.status != DeliveryStatus.QUEUED:
-        return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, None, at)
-    return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, at, None)
+    due_at, ended_at = (at, None) if delivery.status == DeliveryStatus.QUEUED else (None, at)
+    return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, due_at, ended_at)
 
 
 def after_disable(outcome: DeliveryState, at: int) -> DeliveryState:

@@ -1,11 +1,10 @@
 """The SQL of endpoints, their secrets and single deliveries. The delivery log is in `log`, the SQL of the worker in
-`picking` and `queue`."""
+`claiming` and `queue`."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Text,
     bindparam,
@@ -26,26 +25,22 @@ from booking_core.models.webhooks import DeliveryStatus, FailureReason
 from booking_core.webhooks import rules
 from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
 
-_organization_id = bindparam("organization_id", type_=Id)
-_endpoint_id = bindparam("endpoint_id", type_=Id)
+ORGANIZATION_ID = bindparam("organization_id", type_=Id)
+ENDPOINT_ID = bindparam("endpoint_id", type_=Id)
 _id = bindparam("id", type_=Id)
-_at = bindparam("at", type_=BigInteger)
+_COMMA: Any = literal_column("','", Text)
 
-QUEUED = literal_column(f"'{DeliveryStatus.QUEUED}'", Text)
-"""A literal and not a parameter, so that the planner uses the partial index of queued deliveries."""
 
-# Functions that the two databases spell differently ----------------------------------------------------------------
+def own(table: Any) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for the rows of the given endpoint."""
+    return table.c.organization_id == ORGANIZATION_ID, table.c.endpoint_id == ENDPOINT_ID
+
+
+# A function that the two databases spell differently -----------------------------------------------------------------
 
 
 class json_values(FunctionElement[str]):  # noqa: N801 - named as the functions that it stands for
     """The arguments as a JSON array, in text."""
-
-    type = Text()
-    inherit_cache = True
-
-
-class joined(FunctionElement[str]):  # noqa: N801
-    """The texts of many rows, separated by commas, in any order."""
 
     type = Text()
     inherit_cache = True
@@ -61,16 +56,6 @@ def _json_values_sqlite(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
     return f"json_array({compiler.process(element.clauses, **kw)})"
 
 
-@compiles(joined, "postgresql")
-def _joined_postgresql(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"string_agg({compiler.process(element.clauses, **kw)}, ',')"
-
-
-@compiles(joined, "sqlite")
-def _joined_sqlite(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"group_concat({compiler.process(element.clauses, **kw)}, ',')"
-
-
 # Endpoints -------------------------------------------------------------------------------------------------------
 
 
@@ -78,7 +63,7 @@ def _event_types() -> ColumnElement[str]:
     """Select the event types of the endpoint of the enclosing query."""
     subscribed = webhook_subscriptions.c
     return (
-        select(joined(subscribed.event_type))
+        select(func.aggregate_strings(subscribed.event_type, _COMMA))
         .where(
             subscribed.organization_id == webhook_endpoints.c.organization_id,
             subscribed.endpoint_id == webhook_endpoints.c.id,
@@ -107,7 +92,7 @@ ENDPOINT_COLUMNS = tuple(
 )
 
 _ENDPOINTS = select(*ENDPOINT_COLUMNS).where(
-    webhook_endpoints.c.organization_id == _organization_id, webhook_endpoints.c.deleted_at.is_(None)
+    webhook_endpoints.c.organization_id == ORGANIZATION_ID, webhook_endpoints.c.deleted_at.is_(None)
 )
 _FIND = Statement(_ENDPOINTS.order_by(webhook_endpoints.c.created_at.desc(), webhook_endpoints.c.id.desc()))
 _GET = Statement(_ENDPOINTS.where(webhook_endpoints.c.id == _id))
@@ -115,7 +100,7 @@ _GET = Statement(_ENDPOINTS.where(webhook_endpoints.c.id == _id))
 _LOCK = Statement(_ENDPOINTS.where(webhook_endpoints.c.id == _id).with_for_update(of=webhook_endpoints, key_share=True))
 _COUNT = Statement(
     select(func.count()).where(
-        webhook_endpoints.c.organization_id == _organization_id, webhook_endpoints.c.deleted_at.is_(None)
+        webhook_endpoints.c.organization_id == ORGANIZATION_ID, webhook_endpoints.c.deleted_at.is_(None)
     )
 )
 
@@ -168,15 +153,10 @@ def save(tx: Tx, organization_id: str, row: EndpointRow) -> None:
 
 # Secrets ---------------------------------------------------------------------------------------------------------
 
-_OLD_SECRETS = Statement(
-    select(webhook_secrets.c.id, webhook_secrets.c.expires_at).where(
-        webhook_secrets.c.organization_id == _organization_id,
-        webhook_secrets.c.endpoint_id == _endpoint_id,
-    )
-)
+_OLD_SECRETS = Statement(select(webhook_secrets.c.id, webhook_secrets.c.expires_at).where(*own(webhook_secrets)))
 _FORGET = Statement(
     lambda dialect: delete(webhook_secrets).where(
-        webhook_secrets.c.organization_id == _organization_id,
+        webhook_secrets.c.organization_id == ORGANIZATION_ID,
         in_rows(dialect, webhook_secrets.c.id, "forgotten", "id"),
     )
 )
@@ -221,8 +201,8 @@ def attempts_of(delivery: Any) -> ColumnElement[str]:
     """Select all attempts of the delivery as text for `rules.DeliveryRow`."""
     shown = json_values(*(attempts.c[name] for name in ATTEMPT))
     return (
-        select(joined(shown))
-        .where(attempts.c.organization_id == _organization_id, attempts.c.delivery_id == delivery.c.id)
+        select(func.aggregate_strings(shown, _COMMA))
+        .where(attempts.c.organization_id == ORGANIZATION_ID, attempts.c.delivery_id == delivery.c.id)
         .scalar_subquery()
     )
 
@@ -230,14 +210,14 @@ def attempts_of(delivery: Any) -> ColumnElement[str]:
 # By its own id, or by the id of any of its attempts.
 _NAMED = deliveries.c.id == func.coalesce(
     select(attempts.c.delivery_id)
-    .where(attempts.c.organization_id == _organization_id, attempts.c.id == _id)
+    .where(attempts.c.organization_id == ORGANIZATION_ID, attempts.c.id == _id)
     .scalar_subquery(),
     _id,
 )
 SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
 """The columns of `rules.DeliveryRow` without its attempts."""
 _DELIVERY = select(*SHOWN, attempts_of(deliveries).label("attempts"), deliveries.c.generation).where(
-    deliveries.c.organization_id == _organization_id, deliveries.c.endpoint_id == _endpoint_id, _NAMED
+    *own(deliveries), _NAMED
 )
 GET_DELIVERY = Statement(_DELIVERY)
 LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
@@ -290,7 +270,6 @@ def insert_delivery(
     tx: Tx,
     organization_id: str,
     row: DeliveryRow,
-    *,
     sequence: int,
     resource_id: str | None,
     generation: int,

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import quote
 
 import idna
@@ -183,16 +182,8 @@ _REGISTRATION_LOOKUP_S = 2.0
 """The time that a registration waits for DNS. After it the URL is accepted, and checked again before each attempt."""
 
 
-class Resolver(Protocol):
-    """Resolves names. An empty result or an OSError means that there is no address."""
-
-    async def resolve(self, host: str) -> Sequence[str]: ...
-
-    def resolve_now(self, host: str) -> Sequence[str]: ...
-
-
 class SystemResolver:
-    """The operating system's resolver, hosts file included.
+    """The operating system's resolver, hosts file included. An empty result means that a name has no address.
 
     A lookup cannot be cancelled and may hang for half a minute. Each has a daemon thread of its own, so that it blocks
     neither another name nor the end of the process. Concurrent lookups of one name share a thread.
@@ -241,7 +232,7 @@ class SystemResolver:
 class AddressGuard:
     """Resolves URLs to allowed addresses. Threads may share it."""
 
-    def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
+    def __init__(self, settings: Settings, resolver: SystemResolver | None = None) -> None:
         self._resolver = resolver or SystemResolver()
         self._allow_http = settings.webhook_allow_http
         self._allowed: tuple[Network, ...] = tuple(map(ipaddress.ip_network, settings.webhook_allow_cidrs))

@@ -1,4 +1,4 @@
-"""Mailers: send finished messages through an SMTP server, or keep them as files while there is none.
+"""Mailers: send finished messages through an SMTP server, or keep them: as files, or in the database of a sandbox.
 
 They know nothing of bookings. They report a result for each message, whatever the mail server does.
 """
@@ -223,6 +223,19 @@ async def _close(client: aiosmtplib.SMTP) -> None:
     with contextlib.suppress(aiosmtplib.SMTPException, OSError, TimeoutError):
         await client.quit(timeout=QUIT_S)
     client.close()
+
+
+# Sandboxes -------------------------------------------------------------------------------------------------------
+
+
+class SandboxMailer:
+    """Keeps the mails of a sandbox in its database, and sends none."""
+
+    delivers = True
+
+    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+        """Report every mail as sent: its text is kept when that is recorded."""
+        await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
 
 # Files -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""PaymentIntents at Stripe: made, looked up and canceled, on the event loop and within a bounded time.
+"""PaymentIntents at Stripe: made, looked up and canceled, on the event loop and within a bounded time; and its events.
 
 The key belongs to the organization, so it comes with each call. The library is imported when it is opened, or with the
 first call: an installation without card payments should not pay for it.
@@ -6,14 +6,18 @@ first call: an installation without card payments should not pay for it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from booking_core.base.errors import BookingError, Unavailable
-from booking_core.bookings.checkouts import IntentUpdate
-from booking_core.payments import to_gateway
-from booking_server.adapters import stripe_events
+import orjson
+
+from booking_core.base import tokens
+from booking_core.base.errors import BookingError, Malformed, Unavailable
+from booking_core.bookings.checkouts import DisputeUpdate, IntentState, IntentUpdate, RefundUpdate, Update
+from booking_core.models.currencies import CURRENCIES
+from booking_core.models.limits import AMOUNT_MINOR_MAX
+from booking_core.payments import from_gateway, new_sandbox_checkout_intent, to_gateway
 
 if TYPE_CHECKING:
     import stripe
@@ -113,7 +117,7 @@ class StripeIntents:
         """
         expanded: Any = {"expand": ["latest_charge"]}
         found = await self._call(api_key, lambda v1: v1.payment_intents.retrieve_async(intent_id, expanded))
-        return _read(stripe_events.intent_update, found)
+        return _read(intent_update, found)
 
     async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
         """Cancel an intent, unless it was paid, and return its state.
@@ -123,7 +127,7 @@ class StripeIntents:
         """
         try:
             canceled = await self._call(api_key, lambda v1: v1.payment_intents.cancel_async(intent_id))
-            return _read(stripe_events.intent_update, canceled)
+            return _read(intent_update, canceled)
         except IntentRefused:  # it was paid, or canceled before
             return await self.look_up(api_key, intent_id)
 
@@ -162,6 +166,24 @@ class StripeIntents:
             if self._http is None or self._loop is not loop:  # no other call was faster
                 self._http, self._loop = http, loop
         return self._http
+
+
+class SandboxIntents:
+    """Makes the PaymentIntents of sandboxes by itself, in the shape of Stripe's. What pays for them is an operation of
+    the API, which records it at once: a look-up finds an intent that is not paid."""
+
+    async def create(self, request: IntentRequest) -> Intent:
+        """Return the intent of a booking. The first one that is stored stays."""
+        intent_id = new_sandbox_checkout_intent(request.booking_id)
+        return Intent(intent_id, f"{intent_id}_secret_{tokens.new_id().replace('-', '')}")
+
+    async def look_up(self, api_key: str, intent_id: str) -> IntentUpdate:
+        """Return the state of an intent."""
+        return IntentUpdate(intent_id=intent_id, state=IntentState.WAITING)
+
+    async def cancel(self, api_key: str, intent_id: str) -> IntentUpdate:
+        """Cancel an intent, and return its state."""
+        return IntentUpdate(intent_id=intent_id, state=IntentState.CANCELED)
 
 
 def _open_http(timeout_s: float) -> Any:
@@ -203,3 +225,138 @@ def unavailable(code: str) -> BookingError:
     """Return the refusal of a request for which Stripe is needed; it is safe to repeat."""
     message = f"Stripe cannot be asked at the moment ({code}); send the same request again."
     return Unavailable(message, retry_after_s=_RETRY_AFTER_S, reason="payment_gateway")
+
+
+# Stripe's objects as updates of the core ------------------------------------------------------------------------------
+
+# Pure functions of the JSON that Stripe sends. Only what a booking depends on is read. An object of another shape is
+# refused, and an event of another type has no update.
+
+_CLOSED_DISPUTES = frozenset({"won", "lost", "warning_closed", "prevented"})
+_TEXT_MAX = 200
+
+
+def parse_event(body: bytes) -> Update | None:
+    """Return the update of an event; None for a type that no booking depends on.
+
+    Raises:
+        Malformed: it is not an event, or not of the shape that Stripe sends.
+    """
+    try:
+        event = orjson.loads(body)
+        kind, shown = event["type"], event["data"]["object"]
+        read = _READERS.get(kind)
+        return read(shown) if read else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Malformed("The body is not an event of Stripe.") from None
+
+
+def intent_update(intent: Mapping[str, Any]) -> IntentUpdate:
+    """Return the update of a PaymentIntent; with an expanded `latest_charge` also its refunds.
+
+    Raises:
+        KeyError, TypeError, AttributeError: it is not of the shape that Stripe sends.
+    """
+    metadata, currency = intent.get("metadata") or {}, _currency(intent)
+    intent_id = _text(intent["id"])
+    return IntentUpdate(
+        intent_id=intent_id,
+        state=_state(intent),
+        organization_id=_text_or_none(metadata.get("organization_id")),
+        booking_id=_text_or_none(metadata.get("booking_id")),
+        received_minor=_minor(intent.get("amount_received") or 0, currency),
+        currency=currency,
+        error=_error(intent),
+        refunds=_refunds_of_charge(intent_id, intent.get("latest_charge")),
+    )
+
+
+def _state(intent: Mapping[str, Any]) -> IntentState:
+    status = intent["status"]
+    if status in ("succeeded", "canceled"):
+        return IntentState(status)
+    return IntentState.DECLINED if _error(intent) else IntentState.WAITING
+
+
+def _error(intent: Mapping[str, Any]) -> str | None:
+    error = intent.get("last_payment_error") or {}
+    code = error.get("decline_code") or error.get("code")
+    return _text(code)[:100] if code else None
+
+
+def _failed(intent: Mapping[str, Any]) -> IntentUpdate:
+    """Return the update of a failed attempt, whatever the intent's present status is."""
+    update = intent_update(intent)
+    return update if update.error else intent_update({**intent, "last_payment_error": {"code": "payment_failed"}})
+
+
+def _refunds_of_charge(intent_id: str, charge: Any) -> RefundUpdate | None:
+    if not isinstance(charge, Mapping):
+        return None
+    refunded = _minor(charge.get("amount_refunded") or 0, _currency(charge))
+    made = (charge.get("refunds") or {}).get("data") or []
+    refund_id = _text(made[0]["id"]) if made else None
+    return RefundUpdate(
+        intent_id=intent_id, refunded_minor=refunded, is_whole=charge.get("refunded") is True, refund_id=refund_id
+    )
+
+
+def _charge(charge: Mapping[str, Any]) -> RefundUpdate | None:
+    intent_id = charge.get("payment_intent")
+    return _refunds_of_charge(_text(intent_id), charge) if intent_id else None
+
+
+def dispute_update(dispute: Mapping[str, Any]) -> DisputeUpdate | None:
+    """Return the update of a dispute; None for one of a payment without a PaymentIntent.
+
+    Raises:
+        KeyError, TypeError, AttributeError: it is not of the shape that Stripe sends.
+    """
+    intent_id = dispute.get("payment_intent")
+    if not intent_id:
+        return None
+    status = _text(dispute["status"])
+    return DisputeUpdate(
+        intent_id=_text(intent_id),
+        dispute_id=_text(dispute["id"]),
+        status=status,
+        reason=_text(dispute.get("reason") or "unknown"),
+        amount_minor=_minor(dispute["amount"], _currency(dispute)),
+        is_closed=status in _CLOSED_DISPUTES,
+    )
+
+
+def _currency(shown: Mapping[str, Any]) -> str:
+    return _text(shown["currency"]).upper()
+
+
+def _minor(amount: Any, currency: str) -> int | None:
+    """Return the amount in minor units; None for an amount or a currency that no booking can have."""
+    if type(amount) is float and amount > AMOUNT_MINOR_MAX:  # orjson reads integers of more than 64 bits as floats
+        return None
+    if type(amount) is not int or amount < 0:
+        raise TypeError("an amount of Stripe is a whole number")
+    minor = from_gateway(amount, currency) if currency in CURRENCIES else None
+    return minor if minor is None or minor <= AMOUNT_MINOR_MAX else None
+
+
+def _text_or_none(value: Any) -> str | None:
+    """Return a value of the metadata, or None if this service cannot have written it."""
+    return value if isinstance(value, str) else None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _TEXT_MAX or not value.isprintable():
+        raise TypeError("a text of Stripe is short and printable")
+    return value
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Update | None]] = {
+    "payment_intent.succeeded": intent_update,
+    "payment_intent.payment_failed": _failed,
+    "payment_intent.canceled": intent_update,
+    "charge.refunded": _charge,
+    "charge.dispute.created": dispute_update,
+    "charge.dispute.updated": dispute_update,
+    "charge.dispute.closed": dispute_update,
+}

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from booking_core.base.settings import Settings
 from booking_core.models.webhooks import AttemptError
-from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, NoAddress, Resolver, Target
-from booking_server.adapters.connections import AttemptFailed, ConnectionPool, connect, tls_context
-from booking_server.adapters.webhook_response import WebhookResponse
+from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, NoAddress, SystemResolver, Target
+from booking_server.adapters.connections import AttemptFailed, ConnectionPool, WebhookResponse, connect, tls_context
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*")
 
@@ -38,7 +37,7 @@ class WebhookSender:
     """Sends webhooks, any number at a time. It belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, *, resolver: Resolver | None = None, clock: Callable[[], float] = time.monotonic
+        self, settings: Settings, *, resolver: SystemResolver | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._guard = AddressGuard(settings, resolver)
         self._deadline_s = settings.webhook_deadline_s

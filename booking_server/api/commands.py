@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends, Header
 
 from booking_core.base.context import Caller
@@ -18,6 +17,7 @@ from booking_core.records import audit, idempotency
 from booking_core.records.idempotency import Answer, Once
 from booking_server.api import errors
 from booking_server.api.dependencies import ServiceDep, mark_of
+from booking_server.execution.reads import as_answer
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import ApiRequest, RequestBody
 
@@ -88,29 +88,33 @@ class Command:
     takes_key: bool
 
     async def write_audited(
-        self, caller: Caller, action: str, work: Callable[[Tx], Answer], objects: audit.Objects | None = None
+        self,
+        caller: Caller,
+        action: str,
+        work: Callable[[Tx], Any],
+        objects: audit.Objects | None = None,
+        *,
+        status: int = 200,
     ) -> Answer:
         """Run the work as `write` does, with an entry of the audit trail in its transaction if it changes something.
 
         Args:
             action: the package and the verb, such as `webhooks.change`.
-            objects: ids by what they are; by default that of the answer.
+            objects: ids by what they are; by default that of the result.
         """
         written: list[audit.Entry] = []
 
-        def audited(tx: Tx) -> Answer:
+        def audited(tx: Tx) -> object:
             before = tx.collected
-            answer = work(tx)
-            if tx.collected == before:
-                written.clear()
-                return answer
-            found = objects or {"id": orjson.loads(answer.body)["id"]}
-            entry = audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found)
-            audit.record(tx, entry, at=caller.at)
-            written[:] = [entry]
-            return answer
+            result = work(tx)
+            written.clear()
+            if tx.collected != before:
+                found = objects or {"id": result["id"]}
+                written.append(audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found))
+                audit.record(tx, written[0], at=caller.at)
+            return result
 
-        answer = await self.write(caller, audited)
+        answer = await self.write(caller, audited, status=status)
         for entry in written:
             entry.log()
         return answer
@@ -118,12 +122,15 @@ class Command:
     async def write(
         self,
         caller: Caller,
-        work: Callable[[Tx], Answer],
+        work: Callable[[Tx], object],
         finish: Callable[[Answer], Awaitable[Answer]] | None = None,
+        *,
+        status: int = 200,
     ) -> Answer:
         """Run the work in a transaction, or return the answer that is stored for the key.
 
         Args:
+            work: returns the body as a dict for JSON, as JSON bytes or as None; or the answer.
             finish: makes the final answer after the transaction, while the key is still in use, also of each replay.
         """
         once = self.keyed.once(await self.keyed.request.receive_body())
@@ -133,7 +140,9 @@ class Command:
             raise IdempotencyInProgress
         with self.service.marked(mark) if mark else nullcontext():
             answer = await self.service.write(
-                lambda tx: idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse),
+                lambda tx: idempotency.execute(
+                    tx, caller, once, lambda: as_answer(work(tx), status), self.keyed.refuse
+                ),
                 organization_id=organization.id,
                 is_once=not once and not self.takes_key,
                 instant=caller.at if organization.clock_offset else None,

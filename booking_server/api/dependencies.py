@@ -33,7 +33,7 @@ from booking_core.records.idempotency import Answer
 from booking_server.api.middleware import CREDENTIALS
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Mark, Service
-from booking_server.fastapi_ext import etags, routes
+from booking_server.fastapi_ext import routes
 from booking_server.fastapi_ext.requests import ApiRequest
 from booking_server.fastapi_ext.resolver import Declaration
 from booking_server.fastapi_ext.routes import Operate, Operation
@@ -137,7 +137,7 @@ class Read(Operation):
     def __init__(self, declaration: Declaration) -> None:
         super().__init__(declaration)
         self._is_list = get_read_tx in self.plan.calls and not self.plan.path.endswith("}")
-        self._is_tagged = etags.is_tagged(declaration.call)
+        self._is_tagged = routes.is_tagged(declaration.call)
 
     async def run(self, request: ApiRequest, body: Any) -> Answer:
         def run(tx: Tx, caller: Caller) -> Any:
@@ -150,7 +150,7 @@ class Read(Operation):
         return await reads.read(lambda tx: self._tagged(request, operate({get_read_tx: tx})))
 
     def _tagged(self, request: Request, result: Any) -> Any:
-        return etags.answer(result, request.scope["headers"]) if self._is_tagged else result
+        return routes.tagged_answer(result, request.scope["headers"]) if self._is_tagged else result
 
 
 class Create(Operation):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -13,7 +13,9 @@ from starlette.exceptions import HTTPException
 
 from booking_core.base import errors
 from booking_core.base.errors import BookingError
+from booking_core.models.errors import ErrorBody
 from booking_core.models.problems import describe
+from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.dependencies import credentials_of, service_of
 from booking_server.api.middleware import REASON, REFUSALS, context_headers
@@ -162,4 +164,43 @@ async def _failed(request: Request, _: Any) -> Response:
 def request_id(request: Request) -> str:
     """Return the id of the request, which `RequestContextMiddleware` gave it."""
     found: str = request.scope["booking.request_id"]
+    return found
+
+
+# Declarations ---------------------------------------------------------------------------------------------------------
+
+# Refusals as path operations declare them in `responses=`, each with an example that the API itself renders.
+
+Json = dict[str, Any]
+Refusal = type[BookingError] | BookingError
+"""A kind of refusal, or one of them as it can happen there."""
+
+REQUEST_ID = "req_3f9c1e7a5b2d4c6e8f0a1b2c"
+WINDOW_TOO_WIDE = "The window is wider than 92 days."
+
+KEY_REFUSALS = (errors.ApiKeyMissing, errors.ApiKeyInvalid, errors.ApiKeyRevoked, errors.ApiKeyExpired)
+
+_EXAMPLES: Mapping[type[BookingError], BookingError] = {
+    errors.Conflict: errors.Conflict("conflict", errors.Conflict.message),
+    errors.InsufficientScope: errors.InsufficientScope(Scope.BOOKINGS_READ),
+    errors.InsufficientCapacity: errors.InsufficientCapacity(1),
+    errors.RateLimited: errors.RateLimited(7),
+    errors.MethodNotAllowed: errors.MethodNotAllowed(["GET"]),
+}
+
+
+def refusals(*declared: Refusal) -> dict[int | str, Json]:
+    """Return FastAPI's `responses` of these refusals: by status an example of each code, the first one of a code."""
+    responses: dict[int | str, Json] = {}
+    for refusal in declared:
+        example = refusal if isinstance(refusal, BookingError) else _EXAMPLES.get(refusal) or refusal()
+        shown: Json = {"model": ErrorBody, "content": {"application/json": {"examples": {}}}}
+        examples = examples_of(responses.setdefault(STATUS[type(example)], shown))
+        examples.setdefault(str(type(example).code), {"value": orjson.loads(answer(example, REQUEST_ID).body)})
+    return responses
+
+
+def examples_of(response: Json) -> Json:
+    """Return the examples of a response by their codes."""
+    found: Json = response["content"]["application/json"]["examples"]
     return found

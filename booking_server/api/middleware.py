@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +18,10 @@ from booking_core.base import tokens
 from booking_core.base.errors import BookingError
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
 from booking_server.execution.authenticator import Credentials, bearer_token
+
+if TYPE_CHECKING:
+    from booking_server.monitoring.metrics import Metrics
+    from booking_server.tracing.tracing import Tracing
 
 log = logging.getLogger("booking.http")
 requests_log = logging.getLogger("booking.requests")
@@ -128,20 +132,6 @@ class RequestLog:
 # The observer --------------------------------------------------------------------------------------------------------
 
 
-class Counts(Protocol):
-    """The metrics of requests."""
-
-    def observe_request(self, scope: Scope, status: int, seconds: float) -> None: ...
-    def observe_refusal(self, reason: str) -> None: ...
-
-
-class RequestTracer(Protocol):
-    """The trace of requests. It keeps its state in their scopes."""
-
-    def begin_request(self, scope: Scope) -> None: ...
-    def end_request(self, scope: Scope, status: int, code: str | None) -> None: ...
-
-
 class RequestObserver:
     """Observes the requests of one process.
 
@@ -149,27 +139,23 @@ class RequestObserver:
         counts: counts each request.
         log: writes the lines of those that have one.
         tracer: makes a span of each request.
-        clock: returns monotonic seconds.
     """
 
     def __init__(
         self,
-        counts: Counts,
+        counts: "Metrics",
         log: RequestLog | None = None,
-        tracer: RequestTracer | None = None,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
+        tracer: "Tracing | None" = None,
     ) -> None:
         self.counts = counts
         self.log = log
         self.tracer = tracer
-        self._clock = clock
 
     def begin(self, scope: Scope) -> float:
         """Return the time at which a request began, for `end`."""
         if self.tracer is not None:
             self.tracer.begin_request(scope)
-        return self._clock()
+        return time.perf_counter()
 
     def end(self, scope: Scope, status: int, code: str | None, begun_s: float) -> None:
         """Count, log and trace a request.
@@ -178,7 +164,7 @@ class RequestObserver:
             status: of the response; 0 if the client had disconnected before it began.
             code: of a refusal.
         """
-        seconds = self._clock() - begun_s
+        seconds = time.perf_counter() - begun_s
         if WITHDRAWN not in scope:
             self.counts.observe_request(scope, status, seconds)
             if status == _UNAVAILABLE and REASON in scope:

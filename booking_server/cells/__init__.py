@@ -4,7 +4,6 @@ Each cell has a service of its own: database, executors, worker, health and metr
 request before anything of the request is looked up.
 """
 
-from booking_server.cells.app import create_app, create_app_with_worker
-from booking_server.cells.worker import serve_forever
+from booking_server.cells.app import create_app, create_app_with_worker, serve_forever
 
 __all__ = ["create_app", "create_app_with_worker", "serve_forever"]

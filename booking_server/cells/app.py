@@ -1,8 +1,9 @@
-"""The ASGI application of several cells: it finds the cell of a request, and leaves the request to that cell's own."""
+"""The process of several cells: its ASGI application, which finds the cell of a request, and its worker."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,20 +11,23 @@ from typing import Any
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from booking_core.base.errors import Unavailable
+from booking_core.base import guest_links, tokens
+from booking_core.base.errors import BookingError, Unavailable
 from booking_core.base.settings import Settings
+from booking_core.payments import stripe_accounts
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
+from booking_server import interpreter
 from booking_server.app import compose, open_parts, running_process
 from booking_server.app import running as running_parts
-from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.routing import NAMED_BY_PATH, cell_named_by
-from booking_server.cells.slots import Opened, Slot, running
-from booking_server.execution.authenticator import FLUSH_S
+from booking_server.cells.slots import CellsMonitor, Opened, Slot, running
+from booking_server.execution.authenticator import FLUSH_S, bearer_token
 from booking_server.execution.rate_limit import Limiter, open_limiter
+from booking_server.guest_pages import GUEST_PAGES
 from booking_server.http.refusals import path_of, refusing
-from booking_server.monitoring.app import create_monitoring_app
+from booking_server.monitoring.app import create_monitoring_app, serving
 from booking_server.monitoring.exposition import processes_folder
+from booking_server.worker.process import stop_on_signal, working
 
 _RETRY_AFTER_S = 2
 _PROBES = ("/healthz", "/readyz")
@@ -116,3 +120,64 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
     parts = await asyncio.to_thread(open_parts, settings, limiter=limiter, check=partial(cells.require_own, cell))
     async with running_parts(parts, worker=worker, flush_s=flush_s):
         yield Opened(parts.monitor, compose(parts))
+
+
+# The cell of a request ------------------------------------------------------------------------------------------------
+
+STRIPE_WEBHOOKS = stripe_accounts.WEBHOOK_PATH
+NAMED_BY_PATH = (*GUEST_PAGES, STRIPE_WEBHOOKS)
+"""Paths that name the cell of an organization."""
+
+
+def cell_named_by(path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the cell that the path, or the key, names; empty for none.
+
+    A path is the address of Stripe's webhooks, or a guest's link, whose token is followed by the name of a page.
+    """
+    if path.startswith(STRIPE_WEBHOOKS):
+        named = stripe_accounts.organization_and_cell(path.removeprefix(STRIPE_WEBHOOKS))
+    elif path.startswith(GUEST_PAGES):
+        named = guest_links.organization_and_cell(path.split("/")[2])
+    else:
+        try:
+            return tokens.cell_of_api_key(bearer_token(headers))
+        except BookingError:
+            return ""
+    return named[1] if named else ""
+
+
+# The worker -----------------------------------------------------------------------------------------------------------
+
+log = logging.getLogger("booking.worker")
+
+
+async def serve_forever(settings: Settings, health_address: tuple[str, int] | None = None) -> None:
+    """Run a worker for each cell in this process until SIGINT or SIGTERM.
+
+    Args:
+        health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
+    """
+    stop = stop_on_signal()
+    slots = [Slot(cell, open_worker) for cell in cells.every(settings)]
+    monitor = CellsMonitor(settings, slots)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(interpreter.reduced_collection())
+        await stack.enter_async_context(running(slots))
+        if health_address:
+            await stack.enter_async_context(serving(monitor, *health_address))
+        log.info("the workers of %d cells run", len(slots))
+        await stop.wait()
+        monitor.health.stop()
+        log.info("the workers stop")
+
+
+@contextlib.asynccontextmanager
+async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
+    """Run the worker of a cell while the body runs.
+
+    Raises:
+        CellError: the database is not that of the cell.
+        Unavailable: it cannot be reached.
+    """
+    async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, _):
+        yield Opened(monitor)

@@ -182,8 +182,8 @@ class Authenticator:
         """Counts look-ups of keys from addresses over their limit, in this process alone."""
 
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
-        """Return the caller of each request, or its refusal."""
-        found = self._look_up(tx, requests)
+        """Return the caller of each request, or its refusal, by at most one statement."""
+        found = self._identify(tx, [self._key(credentials) for credentials in requests])
         self._count(requests, found)
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
@@ -209,64 +209,54 @@ class Authenticator:
         if credentials.reading.retry_after_s:
             raise RateLimited(credentials.reading.retry_after_s)
 
-    def _look_up(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | BookingError]:
-        """Return the caller of each request, or the refusal of its key, by at most one statement."""
-        found = [self._key(credentials) for credentials in requests]
-        texts = [key for key in found if isinstance(key, str)]
-        callers = iter(self._identify(tx, texts) if texts else ())
-        return [next(callers) if isinstance(key, str) else key for key in found]
-
     def _key(self, credentials: Credentials) -> str | BookingError:
         """Return the key that is to be looked up, or the reason why it is not."""
         try:
             key = credentials.key()
-            if key not in self.seen_keys:
-                self._refuse_address_over_limit(credentials)
-            return key
         except BookingError as error:
             return error
+        if self._rate_limit is None or key in self.seen_keys:
+            return key
+        reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
+        if not reading.retry_after_s or self._may_look_up(credentials):
+            return key
+        credentials.reading = reading
+        return reading.refusal()
 
-    def _identify(self, tx: Tx, texts: Sequence[str]) -> list[Caller | BookingError]:
-        """Look up keys with one statement, and remember which of them are valid."""
-        callers = keys.identify_many(tx, texts, self._installation)
+    def _identify(self, tx: Tx, found: Sequence[str | BookingError]) -> list[Caller | BookingError]:
+        """Return the caller of each key, or its refusal, and remember which keys are valid."""
+        texts = [key for key in found if isinstance(key, str)]
+        callers = keys.identify_many(tx, texts, self._installation) if texts else []
         for text, caller in zip(texts, callers, strict=True):
             self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
-        return callers
+        identified = iter(callers)
+        return [next(identified) if isinstance(key, str) else key for key in found]
 
     def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
         """Count all requests of a batch at once, except those that their address was refused for."""
-        asks = [self._ask(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
-        readings = iter(self.limiter.take_many([ask for ask in asks if ask]))
-        for credentials, ask in zip(requests, asks, strict=True):
-            if ask:
-                credentials.reading = next(readings)
-
-    def _ask(self, credentials: Credentials, caller: Caller | BookingError) -> Ask | None:
-        if self._rate_limit is None or isinstance(caller, RateLimited):
-            return None
-        if isinstance(caller, BookingError):
-            return credentials.bucket(), ANONYMOUS
-        return f"key:{caller.key.id}", self._rate_limit
-
-    def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
-        try:
-            reading = credentials.reading
-            if reading and reading.retry_after_s:
-                raise reading.refusal()
-            if isinstance(caller, Caller):
-                self._key_usage.note(caller)
-                check_access(caller)
-        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-            return error
-        return caller
-
-    def _refuse_address_over_limit(self, credentials: Credentials) -> None:
         if self._rate_limit is None:
             return
-        reading = self.limiter.peek(credentials.bucket(), ANONYMOUS)
-        if reading.retry_after_s and not self._may_look_up(credentials):
-            credentials.reading = reading
-            raise reading.refusal()
+        asks: dict[int, Ask] = {}
+        for place, caller in enumerate(found):
+            if isinstance(caller, Caller):
+                asks[place] = f"key:{caller.key.id}", self._rate_limit
+            elif not isinstance(caller, RateLimited):
+                asks[place] = requests[place].bucket(), ANONYMOUS
+        for place, reading in zip(asks, self.limiter.take_many(list(asks.values())), strict=True):
+            requests[place].reading = reading
+
+    def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
+        """Return the caller, or the first of its refusals, in the order of decision R1."""
+        reading = credentials.reading
+        if reading and reading.retry_after_s:
+            return reading.refusal()
+        if isinstance(caller, Caller):
+            self._key_usage.note(caller)
+            if not caller.organization.api_app:
+                return AppNotEnabled()
+            if not caller.organization.plan_api:
+                return PlanUpgradeRequired()
+        return caller
 
     def _may_look_up(self, credentials: Credentials) -> bool:
         """Return whether a key from an address over its limit is looked up all the same: strangers behind the same
@@ -277,14 +267,6 @@ class Authenticator:
         if not tokens.has_checksum(key) and self.look_ups.peek(name, LOOK_UPS).remaining <= LOOK_UPS_RESERVED:
             return False
         return not self.look_ups.take(name, LOOK_UPS).retry_after_s
-
-
-def check_access(caller: Caller) -> None:
-    """Refuse an organization whose API app is off, or whose plan has no API."""
-    if not caller.organization.api_app:
-        raise AppNotEnabled
-    if not caller.organization.plan_api:
-        raise PlanUpgradeRequired
 
 
 # The last use of each key --------------------------------------------------------------------------------------------

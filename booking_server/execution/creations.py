@@ -20,8 +20,7 @@ from booking_core.bookings import CreateRequest, Deferred, LockWait
 from booking_core.db.engine import Database
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
-from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, OwnerQueue, Place, Unresolved
 
 log = logging.getLogger("booking.http")
 
@@ -43,7 +42,7 @@ _ALMOST_S = 0.05
 _NUMBERS = "numbers"
 """The group of requests that wait for the counters of their organization."""
 
-Result = Answer | Exception | Retry | HandOver
+Result = Answer | Exception | Unresolved
 
 
 @dataclass(slots=True)
@@ -96,7 +95,7 @@ class Creations:
         # The second connection is for bookings beside a rush.
         self._batch_lane = database.open_lane(2, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads, name="locked_bookings")
-        self.locked: OwnerQueue[QueuedJob[Creation, Answer]] = OwnerQueue(WAITING_THREADS_PER_ORGANIZATION)
+        self.locked = OwnerQueue(WAITING_THREADS_PER_ORGANIZATION)
         """The requests that wait for locks."""
         self.waiting: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book-locked",
@@ -194,7 +193,7 @@ class Creations:
             for creation, outcome in zip(creations, outcomes, strict=True)
         ]
 
-    def _deferred(self, creation: Creation, outcome: Deferred, has_progressed: bool) -> Retry | HandOver:
+    def _deferred(self, creation: Creation, outcome: Deferred, has_progressed: bool) -> Unresolved:
         """Try a request whose lock is taken again with the next batch, unless it was tried before or was alone."""
         creation.tries += 1
         if has_progressed and creation.tries < _TRIES:
@@ -225,7 +224,7 @@ class Creations:
             return [HandOver(Place(each.create.organization_id, id(each))) for each in creations if each.create]
         return [RETRY if isinstance(outcome, Deferred) else outcome for outcome in outcomes]
 
-    def _timed_out(self, creation: Creation, error: Exception) -> Exception | Retry:
+    def _timed_out(self, creation: Creation, error: Exception) -> Exception | Unresolved:
         """Refuse a request whose time is over; one that came later waits on."""
         left_s = creation.locked_since_s + LOCK_WAIT_S - self._clock()
         return error if left_s < _ALMOST_S else RETRY

@@ -4,21 +4,23 @@ The core is synchronous, so a client that disconnects can never cancel a transac
 hop to a thread. A thread takes all waiting jobs up to a limit, so an idle service runs batches of one. Each job has its
 own future; all futures of a batch are resolved with one wake-up of the event loop.
 
-The queue in front of the threads is bounded and fair (see `queues`). A job is refused at once when its owner has its
-part of the queue, and is not run when it has waited for too long: its client has gone when the answer comes.
+The queue in front of the threads is bounded, and fair between owners: the organizations whose requests wait. A job is
+refused at once when its owner has its part of the queue, and is not run when it has waited for too long: its client has
+gone when the answer comes.
 """
 
 import asyncio
 import contextlib
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from booking_core.base.errors import Unavailable, is_outage
-from booking_server.execution.queues import JobQueue, MixedQueue, Place
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -38,27 +40,233 @@ COALESCE_PAUSE_S = 0.0005
 COALESCE_PAUSES = 4
 """After this many pauses in a row without a new job, a coalescing executor runs the batch that it has."""
 
+# Queues --------------------------------------------------------------------------------------------------------------
 
-class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
+# Each owner's jobs stay in their order, and the owners take turns. A job waits for at most one job, or one batch, of
+# each other owner before it, however many jobs they have. The queues are not locked; their executor does that.
+
+
+class Place(NamedTuple):
+    """The place of a job in a queue."""
+
+    owner: Hashable = None
+    """The organization, or the client as long as that is unknown."""
+    group: Hashable = None
+    """The lock that a job waits for. Jobs of a group run together."""
+
+
+class QueuedJob(NamedTuple):
     """A job that waits for a thread."""
 
-    job: JobT
-    future: "asyncio.Future[ResultT]"
+    job: Any
+    future: "asyncio.Future[Any]"
     submitted_s: float
     place: Place
     span: Any = None
     """The span of its request, if that is recorded."""
 
 
+class JobQueue(ABC):
+    """The jobs of an executor."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        """The number of waiting jobs."""
+        self._held: dict[Hashable, int] = {}
+        """The number of jobs of each owner, waiting and running."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def owners(self) -> int:
+        """Return the number of owners with jobs, waiting or running."""
+        return len(self._held)
+
+    @property
+    def of_only_owner(self) -> int:
+        """Return the number of all jobs, waiting and running, where one owner has all of them, and else 0."""
+        return next(iter(self._held.values())) if len(self._held) == 1 else 0
+
+    def count(self, owner: Hashable) -> int:
+        """Return the number of the owner's jobs, waiting and running."""
+        return self._held.get(owner, 0)
+
+    def put(self, job: QueuedJob) -> None:
+        """Queue a job."""
+        self._length += 1
+        self._held[job.place.owner] = self.count(job.place.owner) + 1
+        self._append(job)
+
+    def take(self, batch: int, threads: int = 1) -> list[QueuedJob]:
+        """Return the next batch, empty when none is ready.
+
+        Args:
+            batch: the largest number of jobs.
+            threads: that share the queue.
+        """
+        taken = self._take(batch, threads) if self.is_ready else []
+        self._length -= len(taken)
+        return taken
+
+    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
+        """Note that a batch has ended.
+
+        Args:
+            again: jobs of the batch that return to their places.
+        """
+        for job in taken:
+            _decrease(self._held, job.place.owner)
+        for job in reversed(again):
+            self._length += 1
+            self._held[job.place.owner] = self.count(job.place.owner) + 1
+            self._append_left(job)
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Return whether `take` would return a batch."""
+
+    @abstractmethod
+    def _append(self, job: QueuedJob) -> None: ...
+
+    @abstractmethod
+    def _append_left(self, job: QueuedJob) -> None: ...
+
+    @abstractmethod
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]: ...
+
+
+def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+
+
+class MixedQueue(JobQueue):
+    """A queue whose batches have jobs of many owners, one of each in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: OrderedDict[Hashable, deque[QueuedJob]] = OrderedDict()
+        """The waiting jobs by owner, in the order of the owners' turns."""
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._jobs)
+
+    def _append(self, job: QueuedJob) -> None:
+        jobs = self._jobs.get(job.place.owner)
+        if jobs is None:
+            self._jobs[job.place.owner] = deque((job,))
+        else:
+            jobs.append(job)
+
+    def _append_left(self, job: QueuedJob) -> None:
+        """Queue a job before all others: its owner has the next turn."""
+        self._jobs.setdefault(job.place.owner, deque()).appendleft(job)
+        self._jobs.move_to_end(job.place.owner, last=False)
+
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]:
+        """Return a thread's share of the queue: no thread is idle while another one has all jobs."""
+        return [self._next() for _ in range(min(batch, -(-self._length // threads)))]
+
+    def _next(self) -> QueuedJob:
+        owner, jobs = next(iter(self._jobs.items()))
+        job = jobs.popleft()
+        if jobs:
+            self._jobs.move_to_end(owner)
+        else:
+            del self._jobs[owner]
+        return job
+
+
+class OwnerQueue(JobQueue):
+    """A queue whose batches have jobs of one owner each, for work that may take long or wait for locks.
+
+    An owner has at most `threads_per_owner` threads. A batch has jobs of one group, which one thread runs at a time.
+    Jobs without a group may be run by several threads.
+    """
+
+    def __init__(self, threads_per_owner: int) -> None:
+        super().__init__()
+        self.threads: Counter[Hashable] = Counter()
+        """The number of threads that run jobs of each owner."""
+        self._threads_per_owner = threads_per_owner
+        self._jobs: dict[Place, deque[QueuedJob]] = {}
+        """The waiting jobs."""
+        self._ready: dict[Hashable, dict[Place, None]] = {}
+        """The places of each owner with waiting jobs whose group does not run."""
+        self._turns: dict[Hashable, None] = {}
+        """The owners with a ready place and a thread left, in the order of their turns."""
+        self._running: set[Place] = set()
+        """The places whose group runs."""
+
+    def __contains__(self, place: Place) -> bool:
+        """Return whether jobs of the group wait or run."""
+        return place in self._running or place in self._jobs
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._turns)
+
+    def _append(self, job: QueuedJob) -> None:
+        self._jobs.setdefault(job.place, deque()).append(job)
+        self._offer(job.place)
+
+    def _append_left(self, job: QueuedJob) -> None:
+        self._jobs.setdefault(job.place, deque()).appendleft(job)
+
+    def _take(self, batch: int, threads: int) -> list[QueuedJob]:
+        owner = next(iter(self._turns))
+        place = next(iter(self._ready[owner]))
+        self._withdraw(place)
+        self.threads[owner] += 1
+        jobs, sharing = self._jobs[place], 1
+        if place.group is None:
+            sharing = min(threads, self._threads_per_owner)
+        else:
+            self._running.add(place)
+        taken = [jobs.popleft() for _ in range(min(batch, -(-len(jobs) // sharing)))]
+        if not jobs:
+            del self._jobs[place]
+        self._offer(place)
+        return taken
+
+    def end(self, taken: Sequence[QueuedJob], again: Sequence[QueuedJob] = ()) -> None:
+        super().end(taken, again)
+        place = taken[0].place
+        _decrease(self.threads, place.owner)
+        self._running.discard(place)
+        self._offer(place)
+
+    def _offer(self, place: Place) -> None:
+        """Let threads take jobs of a place, if it has some that may run."""
+        owner = place.owner
+        if place in self._jobs and place not in self._running:
+            self._ready.setdefault(owner, {})[place] = None
+        if owner in self._ready and self.threads[owner] < self._threads_per_owner:
+            self._turns.setdefault(owner)
+
+    def _withdraw(self, place: Place) -> None:
+        """Take a place from those that threads may take, and its owner's turn."""
+        del self._turns[place.owner]
+        del self._ready[place.owner][place]
+        if not self._ready[place.owner]:
+            del self._ready[place.owner]
+
+
+# Executors -----------------------------------------------------------------------------------------------------------
+
+
 class Unresolved:
     """Returned instead of a result: the job's future is resolved later."""
 
 
-class Retry(Unresolved):
-    """Returned instead of a result: the job returns to its place, and its owner has the next turn."""
-
-
-RETRY = Retry()
+RETRY = Unresolved()
+"""Returned instead of a result: the job returns to its place, and its owner has the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +285,7 @@ class BatchTracer(Protocol):
 
 _UNTRACED = contextlib.nullcontext()
 
-BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
+BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Unresolved]]
 """Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order."""
 
 
@@ -105,7 +313,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         *,
         threads: int,
         batch: int,
-        waiting: JobQueue[QueuedJob[JobT, ResultT]] | None = None,
+        waiting: JobQueue | None = None,
         overflow: "BatchExecutor[JobT, ResultT] | None" = None,
         wait_max_s: float = WAIT_MAX_S,
         coalesce: bool = False,
@@ -116,7 +324,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self.threads = threads
         self.busy_threads = 0
         """The number of threads that run a batch."""
-        self.observe: Callable[[int, float], None] = _ignore
+        self.observe: Callable[[int, float], None] = lambda size, waited_s: None
         """Called with the size of each batch and the seconds for which its first job has waited."""
         self.tracer: BatchTracer | None = None
         """Makes spans of the batches whose requests are recorded."""
@@ -131,7 +339,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """How many jobs are expected to come together, from the batches before."""
         self._waited_s = 0.0
         """The wait of the first job of the latest batch."""
-        self._waiting: JobQueue[QueuedJob[JobT, ResultT]] = MixedQueue() if waiting is None else waiting
+        self._waiting: JobQueue = MixedQueue() if waiting is None else waiting
         self._changed = threading.Condition(threading.Lock())
         """Locks the queue, and wakes threads when it has changed."""
         self._is_closing = False
@@ -161,7 +369,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._put(QueuedJob(job, future, self._clock(), place, span))
         return future
 
-    def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
+    def take_over(self, jobs: Sequence[QueuedJob]) -> None:
         """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""
         refused = []
         with self._changed:
@@ -172,7 +380,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                     self._put(job._replace(submitted_s=self._clock()))
         self._refuse(refused, busy(self._waited_s))
 
-    def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
+    def _put(self, job: QueuedJob) -> None:
         self._waiting.put(job)
         if self._waiting.is_ready:
             self._changed.notify()
@@ -208,7 +416,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 self.busy_threads -= 1
             self._settle(taken, results)
 
-    def _next_batch(self) -> list[QueuedJob[JobT, ResultT]]:
+    def _next_batch(self) -> list[QueuedJob]:
         """Return the next batch, once a job is ready; an empty one when the executor is closing and no job is left."""
         while True:
             if self._coalesce:
@@ -230,23 +438,21 @@ class BatchExecutor(Generic[JobT, ResultT]):
             before, waiting = waiting, len(self._waiting)
             vain = 0 if waiting > before else vain + 1
 
-    def _results(self, taken: Sequence[QueuedJob[JobT, ResultT]]) -> list[Any]:
+    def _results(self, taken: Sequence[QueuedJob]) -> list[Any]:
         """Run the jobs of a batch, except those that waited too long, and return the result or refusal of each."""
         now_s = self._clock()
-        self._waited_s = now_s - taken[0].submitted_s
-        on_time = [job for job in taken if job.submitted_s >= now_s - self._wait_max_s]
-        results = self._run_batch(on_time) if on_time else []
-        if len(on_time) == len(taken):
-            return list(results)
-        found, late = iter(results), busy(self._wait_max_s)
-        return [next(found) if job.submitted_s >= now_s - self._wait_max_s else late for job in taken]
+        self._waited_s, earliest_s = now_s - taken[0].submitted_s, now_s - self._wait_max_s
+        on_time = [job for job in taken if job.submitted_s >= earliest_s]
+        results, late = iter(self._run_batch(on_time) if on_time else ()), busy(self._wait_max_s)
+        return [next(results) if job.submitted_s >= earliest_s else late for job in taken]
 
-    def _run_batch(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
-        """Run a batch and return the result of each job."""
+    def _run_batch(self, jobs: Sequence[QueuedJob]) -> Sequence[Any]:
+        """Run a batch, in a span if one of its requests is recorded, and return the result of each job."""
         self.observe(len(jobs), self._waited_s)
+        spans = [each.span for each in jobs if each.span] if self.tracer else None
         results: Sequence[Any]
         try:
-            with self._traced(jobs):
+            with self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED:
                 results = self._handle([each.job for each in jobs])
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(jobs)
@@ -254,17 +460,12 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
         return results
 
-    def _traced(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> contextlib.AbstractContextManager[None]:
-        """Return the span of a batch, in which it is to be run."""
-        spans = [each.span for each in jobs if each.span] if self.tracer else None
-        return self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED
-
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
         now = taken + len(self._waiting)
         self._expected = max(now, self._expected - max(1, self._expected // 8))
 
-    def _settle(self, jobs: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
+    def _settle(self, jobs: Sequence[QueuedJob], results: Sequence[Any]) -> None:
         """Resolve the futures of a batch, and hand jobs over."""
         resolve([each.future for each in jobs], results)
         handed_over = [
@@ -277,17 +478,17 @@ class BatchExecutor(Generic[JobT, ResultT]):
         if all(isinstance(result, Exception) and is_outage(result) for result in results):
             self._refuse(self._drained(), results[0])
 
-    def _drained(self) -> list[QueuedJob[JobT, ResultT]]:
+    def _drained(self) -> list[QueuedJob]:
         """Take all jobs that waited behind a batch which found the database away: each batch of them would wait as long
         for the same refusal."""
-        drained: list[QueuedJob[JobT, ResultT]] = []
+        drained: list[QueuedJob] = []
         with self._changed:
             while taken := self._waiting.take(self._batch):
                 self._waiting.end(taken)
                 drained += taken
         return drained
 
-    def _refuse(self, jobs: Sequence[QueuedJob[JobT, ResultT]], refusal: Exception) -> None:
+    def _refuse(self, jobs: Sequence[QueuedJob], refusal: Exception) -> None:
         resolve([each.future for each in jobs], [refusal] * len(jobs))
 
 
@@ -314,7 +515,3 @@ def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any
 def busy(wait_s: float, reason: str = "queue") -> Unavailable:
     """Return the refusal of a request that would wait for so long."""
     return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason=reason)
-
-
-def _ignore(_size: int, _waited_s: float) -> None:
-    """Observe nothing."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from booking_core.base.errors import RateLimited
 from booking_core.base.settings import RateLimit
@@ -59,25 +59,6 @@ Ask = tuple[str, RateLimit]
 """The name of a bucket, and its limit."""
 
 
-class Limiter(Protocol):
-    """Counts requests by a name."""
-
-    failed_open: int
-    """Requests that passed uncounted, since the store did not answer."""
-
-    def take_many(self, asks: Sequence[Ask]) -> list[Reading]:
-        """Take one token for each request of a batch, in order; a reading with `retry_after_s` where there was none."""
-        ...
-
-    def peek(self, name: str, limit: RateLimit) -> Reading:
-        """Return the reading of a request that takes nothing."""
-        ...
-
-    def ping(self) -> None:
-        """Raise an error if the store does not answer."""
-        ...
-
-
 def _reading(limit: RateLimit, tokens: float, now: float, taken: bool) -> Reading:
     per_second = limit.requests / limit.seconds
     reset = math.ceil(now + (limit.requests - tokens) / per_second)
@@ -91,6 +72,7 @@ class MemoryLimiter:
     """Buckets of this process."""
 
     failed_open = 0
+    """Requests that passed uncounted, since the store did not answer: none."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -110,9 +92,11 @@ class MemoryLimiter:
         return _reading(limit, tokens, now, taken)
 
     def take_many(self, asks: Sequence[Ask]) -> list[Reading]:
+        """Take one token for each request of a batch, in order; a reading with `retry_after_s` where there was none."""
         return [self.take(name, limit) for name, limit in asks]
 
     def peek(self, name: str, limit: RateLimit) -> Reading:
+        """Return the reading of a request that takes nothing."""
         now = self._now()
         with self._lock:
             tokens = self._tokens(name, limit, now)
@@ -207,6 +191,10 @@ class RedisLimiter:
         now, *found = map(float, self._script(names, [takes, *limits]).split())
         pairs = zip(asks, found[::2], found[1::2], strict=True)
         return [_reading(limit, tokens, now, bool(taken)) for (_, limit), taken, tokens in pairs]
+
+
+Limiter = MemoryLimiter | RedisLimiter
+"""Counts requests by a name."""
 
 
 def open_limiter(store: str) -> Limiter:

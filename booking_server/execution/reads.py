@@ -22,8 +22,7 @@ from booking_core.base.errors import ApiKeyInvalid, ApiKeyMissing, Unavailable
 from booking_core.db.engine import Database, Tx
 from booking_core.records.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials, network_of
-from booking_server.execution.executor import BatchExecutor, HandOver
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, HandOver, OwnerQueue, Place
 
 T = TypeVar("T")
 
@@ -109,11 +108,11 @@ class Reads:
         Raises:
             Unavailable: there are too many reads before it, or the list took longer than it may.
         """
-        return self._submit(credentials, Read(credentials, lambda tx, caller: _as_answer(query(tx, caller)), is_list))
+        return self._submit(credentials, Read(credentials, lambda tx, caller: as_answer(query(tx, caller)), is_list))
 
     async def read(self, query: Callable[[Tx], object]) -> Answer:
         """Run a query that needs no caller, and return its result with status 200."""
-        return await self._submit_raw(self.lists, Place(), lambda tx: _as_answer(query(tx)))
+        return await self._submit_raw(self.lists, Place(), lambda tx: as_answer(query(tx)))
 
     async def read_of(self, organization_id: str, query: Callable[[Tx], T], *, is_list: bool) -> T:
         """Run a query of an organization that needs no API key, such as the query of a guest's page, and return its
@@ -203,7 +202,11 @@ def _own_instant(caller: Caller | None) -> int | None:
     return caller.at if caller and caller.organization.clock_offset else None
 
 
-def _as_answer(result: object) -> Answer:
+def as_answer(result: object, status: int = 200) -> Answer:
+    """Return what a read or a command returned as an answer: a dict for JSON, JSON bytes, None for no body, or the
+    answer itself."""
     if isinstance(result, Answer):
         return result
-    return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
+    if result is None:
+        return Answer(status, b"")
+    return Answer(status, result if isinstance(result, bytes) else orjson.dumps(result))

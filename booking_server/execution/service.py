@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from booking_core.base.context import Caller, Organization
@@ -16,12 +15,10 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.records.idempotency import Answer
 from booking_core.upkeep import secret_keys
 from booking_server.adapters.address_guard import AddressGuard
-from booking_server.adapters.sandbox import SandboxIntents
-from booking_server.adapters.stripe_intents import Intent, IntentRequest, StripeIntents
+from booking_server.adapters.stripe_intents import Intent, IntentRequest, SandboxIntents, StripeIntents
 from booking_server.execution.authenticator import Authenticator, Credentials, KeyUsage
 from booking_server.execution.creations import Creations
-from booking_server.execution.executor import BatchExecutor, BatchTracer
-from booking_server.execution.queues import MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, BatchTracer, MixedQueue, OwnerQueue, Place
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.execution.reads import Reads
 
@@ -46,22 +43,8 @@ CALLS_MAX = 1_024
 _CALLS_RETRY_AFTER_S = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A transaction that waits for its turn."""
-
-    work: Callable[[Tx], Any]
-    is_once: bool
-    """The work has no idempotency key, so it must not run again when the outcome of its commit is unknown."""
-    traceparent: str | None = None
-    """The trace context (W3C) of the request."""
-    instant: int | None = None
-    """The present instant, where it is not the database's."""
-
-    def run(self, tx: Tx) -> Any:
-        """Do the work."""
-        tx.traceparent, tx.instant = self.traceparent, self.instant
-        return self.work(tx)
+Write = tuple[Callable[[Tx], Any], bool]
+"""A transaction that waits for its turn, and whether it must run once although the outcome of its commit is unknown."""
 
 
 class Tracer(BatchTracer, Protocol):
@@ -81,7 +64,7 @@ class PaymentCalls:
     """
 
     def __init__(self, intents: StripeIntents, *, of_one_max: int = CALLS_OF_ONE_MAX) -> None:
-        self._intents = intents
+        self.intents = intents
         self._of_sandboxes = SandboxIntents()
         self._of_one_max = of_one_max
         self._in_flight: Counter[str] = Counter()
@@ -93,7 +76,7 @@ class PaymentCalls:
             IntentRefused: Stripe will never make it.
             Unavailable: Stripe does not answer.
         """
-        intents = self._of_sandboxes if request.api_key is None else self._intents
+        intents = self._of_sandboxes if request.api_key is None else self.intents
         return await intents.create(request)
 
     @contextlib.contextmanager
@@ -118,14 +101,6 @@ class PaymentCalls:
             self._in_flight[organization_id] -= 1
             if not self._in_flight[organization_id]:
                 del self._in_flight[organization_id]
-
-    async def open(self) -> None:
-        """Prepare for calls, as the first one does otherwise."""
-        await self._intents.open()
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._intents.aclose()
 
 
 class Service:
@@ -169,7 +144,7 @@ class Service:
         self.payment_calls = PaymentCalls(StripeIntents(settings.stripe_base_url))
         self._look_ups: BatchExecutor[Callable[[], Any], Any] = BatchExecutor(
             "look-up",
-            _call_each,
+            lambda functions: [function() for function in functions],
             threads=_LOOK_UP_THREADS,
             batch=1,
             waiting=OwnerQueue(_LOOK_UPS_PER_ORGANIZATION),
@@ -206,10 +181,16 @@ class Service:
         """Run a transaction of the organization and wake the worker.
 
         Args:
+            is_once: the work has no idempotency key: it must not run again when the outcome of its commit is unknown.
             instant: that of a sandbox whose clock is ahead.
         """
-        write = Write(work, is_once, self._traceparent(), instant)
-        result: T = await self._writes.submit(write, Place(organization_id))
+        traceparent = self._traceparent()
+
+        def run(tx: Tx) -> T:
+            tx.traceparent, tx.instant = traceparent, instant
+            return work(tx)
+
+        result: T = await self._writes.submit((run, is_once), Place(organization_id))
         self._note_commit()
         return result
 
@@ -265,16 +246,4 @@ class Service:
     # In the threads --------------------------------------------------------------------------------------------
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
-        once = [each.is_once for each in writes]
-        return self.database.write_each([each.run for each in writes], once=once)
-
-
-def _call_each(functions: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [_call(function) for function in functions]
-
-
-def _call(function: Callable[[], Any]) -> Any:
-    try:
-        return function()
-    except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-        return error
+        return self.database.write_each([run for run, _ in writes], once=[is_once for _, is_once in writes])

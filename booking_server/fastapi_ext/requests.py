@@ -140,8 +140,9 @@ async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> 
     It is refused when it is larger than the limit, by its Content-Length (then nothing of it is read, and a client that
     waits for "100 Continue" sends nothing) or counted as it arrives; or when the client left before its end.
     """
-    if _announces_too_much(scope["headers"]):
-        return PayloadTooLarge()
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX:
+            return PayloadTooLarge()
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -155,13 +156,6 @@ async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> 
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _announces_too_much(headers: RawHeaders) -> bool:
-    for name, value in headers:
-        if name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX:
-            return True
-    return False
 
 
 # Query parameters --------------------------------------------------------------------------------------------------

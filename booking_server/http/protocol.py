@@ -1,25 +1,24 @@
 """uvicorn's HTTP/1.1 protocol with bounds, deadlines and a lingering close.
 
-uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. Here `head`
-checks each head before and after uvicorn's parser reads it.
+uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. The functions at
+the end check each head before and after uvicorn's parser reads it.
 """
 
 import asyncio
+import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from booking_core.base.errors import BookingError, Malformed
-from booking_core.models.limits import REQUEST_HEAD_BYTES_MAX
+from booking_core.base.errors import BookingError, HeadersTooLarge, Malformed
+from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
-from booking_server.http import head
-from booking_server.http.head import NOT_HTTP
 from booking_server.http.refusals import refusing
 
 LINGER_BYTES_MAX = 1024 * 1024
@@ -130,7 +129,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(error)
         except httptools.HttpParserError as error:
             # Its context is an exception of one of the methods below, which the parser has called.
-            self._refuse(error.__context__ if isinstance(error.__context__, BookingError) else Malformed(NOT_HTTP))
+            self._refuse(error.__context__ if isinstance(error.__context__, BookingError) else Malformed(_NOT_HTTP))
         else:
             self._update_deadline()
 
@@ -145,20 +144,20 @@ class HttpProtocol(HttpToolsProtocol):
         """Give the parser a head if it is complete, and return where it ends."""
         self.headers, self._method = [], "GET"
         text = self._head + data[position : position + REQUEST_HEAD_BYTES_MAX]
-        end = head.end_of(text)
+        end = _end_of_head(text)
         if end is None:
             self._head = text
             return len(data)
         position += end - len(self._head)
         self._head = b""
-        block, self._method = head.for_parser(text[:end])
+        block, self._method = _for_parser(text[:end])
         self.parser.feed_data(block)
         return position
 
     def _parse_body(self, data: bytes, position: int) -> int:
         """Give the parser the next part of a body, and return where it ends."""
         if self._body_left is None:
-            lines = head.until_blank_line(self._body_tail + data[position:])
+            lines = _until_blank_line(self._body_tail + data[position:])
             piece, self._body_tail = lines[len(self._body_tail) :], lines[-3:]
         else:
             piece = data[position : position + self._body_left]
@@ -173,7 +172,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
-        self._body_left = head.body_length(self.headers, version)
+        self._body_left = _body_length(self.headers, version)
         self._body_tail, self._framing_bytes = b"", 0
         self.expect_100_continue = self.expect_100_continue and version != "1.0"
         super().on_headers_complete()
@@ -191,7 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._check_framing()
-        head.check_trailers(self.headers)
+        _check_trailers(self.headers)
         self._is_in_body = False
         self._ended += 1
         self._is_discarding = not self._keeps_alive
@@ -200,7 +199,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _check_framing(self) -> None:
         if self._framing_bytes > FRAMING_BYTES_MAX:
-            raise Malformed(NOT_HTTP)
+            raise Malformed(_NOT_HTTP)
 
     # Refusals --------------------------------------------------------------------------------------------------------
 
@@ -305,3 +304,95 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self._socket.write_eof()
         self._start_timer(_CLIENT, self.deadlines.linger_s, self._socket.abort)
+
+
+# Heads ----------------------------------------------------------------------------------------------------------------
+
+_NOT_HTTP = "This is not a valid HTTP/1.1 request."
+
+Field = tuple[bytes, bytes]
+
+_EMPTY_LINE = b"\r\n"
+_BLANK_LINE = b"\r\n\r\n"
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/1\.[01]\r")
+_FIELD_LINE = re.compile(rb"[^\r\x00]*\r")
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r]*", re.IGNORECASE)
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]+")
+_CHECKED_FIELDS = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_PARSER_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+
+def _end_of_head(text: bytes) -> int | None:
+    """Return where a head ends, or None while it is not complete.
+
+    Raises:
+        Malformed: a line is invalid.
+        HeadersTooLarge: there are more bytes or lines than a head may have.
+    """
+    start = len(_EMPTY_LINE) if text.startswith(_EMPTY_LINE) else 0  # old clients send an empty line after a body
+    end = text.find(_BLANK_LINE, start + 1, REQUEST_HEAD_BYTES_MAX)
+    if end < 0:
+        _check_lines(text[start:REQUEST_HEAD_BYTES_MAX])
+        if len(text) >= REQUEST_HEAD_BYTES_MAX:
+            raise HeadersTooLarge
+        return None
+    if text.count(b"\n", start, end) > REQUEST_FIELDS_MAX or not _REQUEST_LINE.match(text, start):
+        _check_lines(text[start : end + 2])
+    return end + len(_BLANK_LINE)
+
+
+def _check_lines(text: bytes) -> None:
+    """Refuse the beginning of a head by its first invalid line, or its first one too many.
+
+    A proxy may take a bare line feed or a NUL for the end of a line, which allows request smuggling.
+    """
+    *lines, rest = text.split(b"\n")
+    for number, line in enumerate(lines):
+        if not (_FIELD_LINE if number else _REQUEST_LINE).fullmatch(line):
+            raise Malformed(_NOT_HTTP)
+        if number > REQUEST_FIELDS_MAX:
+            raise HeadersTooLarge
+    if not _FIELD_LINE.fullmatch(rest.removesuffix(b"\r") + b"\r"):
+        raise Malformed(_NOT_HTTP)
+
+
+def _until_blank_line(text: bytes) -> bytes:
+    """Return the text until the end of its first blank line, with which a chunked body ends; without one all of it."""
+    end = text.find(_BLANK_LINE)
+    return text[: end + len(_BLANK_LINE)] if end >= 0 else text
+
+
+def _for_parser(head: bytes) -> tuple[bytes, str]:
+    """Return a complete head as the parser takes it, and its method.
+
+    The application answers an unknown method with 405, where the parser would refuse it or change protocols. An upgrade
+    is an offer, and the request is answered without it.
+    """
+    head = _UPGRADE.sub(b"", head.removeprefix(_EMPTY_LINE))
+    method = head[: head.index(b" ")]
+    return head if method in _PARSER_METHODS else b"GET" + head.removeprefix(method), method.decode("ascii")
+
+
+def _body_length(headers: Sequence[Field], version: str) -> int | None:
+    """Return the length of the body, or None if it is chunked.
+
+    Raises:
+        Malformed: the host is missing or ambiguous, or the body has another transfer coding.
+    """
+    found = [(name, value.strip()) for name, value in headers if name in _CHECKED_FIELDS]
+    hosts = [value for name, value in found if name == b"host"]
+    is_absent = not hosts and version == "1.0"  # as health checks of load balancers are
+    if not is_absent and (len(hosts) != 1 or not _HOST.fullmatch(hosts[0])):
+        raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
+    codings = [value.lower() for name, value in found if name == b"transfer-encoding"]
+    if not codings:
+        return next((int(value) for name, value in found if name == b"content-length"), 0)
+    if version == "1.0" or codings != [b"chunked"]:
+        raise Malformed.at("Transfer-Encoding", "must be chunked, alone, and sent by HTTP/1.1", "transfer_encoding")
+    return None
+
+
+def _check_trailers(trailers: Sequence[Field]) -> None:
+    """Refuse fields after a body that control the connection or the body. All others are dropped."""
+    if any(name in _CHECKED_FIELDS for name, _ in trailers):
+        raise Malformed(_NOT_HTTP)

@@ -6,18 +6,21 @@ worse.
 """
 
 import asyncio
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from booking_core.db import revisions
 from booking_core.db.engine import Database, Tx
 from booking_core.db.revisions import SchemaState
 from booking_core.upkeep import worker_heartbeats
 from booking_core.upkeep.worker_heartbeats import Heartbeats
-from booking_server.monitoring.polled import Polled
 
 CHECK_TIMEOUT_S = 1.0
 """The time limit of a check; a load balancer asks every few seconds."""
@@ -162,3 +165,99 @@ def worker_part(heartbeats: Heartbeats) -> Part:
     if heartbeats.age_s is None:
         return Part(Status.DEGRADED, "no worker runs")
     return Part(Status.DEGRADED, f"no worker was seen for {heartbeats.age_s:.0f} s")
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+Found = TypeVar("Found")
+
+
+class Polled(Generic[Found]):
+    """Runs a function in a thread, one call at a time, and keeps its result for a moment: probes need no key, and must
+    not become load.
+
+    Args:
+        on_failure: returns the result instead of the function that raised, or did not answer in time.
+        timeout_s: the time limit of the function.
+        kept_s: a result is used again for so many seconds.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[], Found],
+        on_failure: Callable[[Exception], Found],
+        *,
+        timeout_s: float,
+        kept_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._function = function
+        self._on_failure = on_failure
+        self._timeout_s = timeout_s
+        self._kept_s = kept_s
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, name)
+        self._running: asyncio.Future[Found] | None = None
+        self._known: tuple[float, Found] | None = None
+
+    async def result(self) -> Found:
+        """Return the function's result, or the result of its failure."""
+        if self._known and self._clock() - self._known[0] < self._kept_s:
+            return self._known[1]
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._function)
+        try:
+            found = await asyncio.wait_for(asyncio.shield(self._running), self._timeout_s)
+        except Exception as error:  # noqa: BLE001 - a probe reports any failure
+            found = self._on_failure(error)
+        self._known = self._clock(), found
+        return found
+
+    def close(self) -> None:
+        """Let the thread end; a call that hangs is not waited for."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+# The shutdown ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def announced(announce: Callable[[], None], delay_s: float) -> Iterator[None]:
+    """Call `announce` at SIGTERM, and the handler that was set before after a delay, or at the next SIGTERM.
+
+    A load balancer learns by its next probe that a process is unready. Until then it sends requests, which would find a
+    closed port if the process closed it at once.
+
+    Outside the main thread, and where no handler is set, nothing is changed.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    handler = announcing(announce, previous, delay_s, asyncio.get_running_loop())
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def announcing(
+    announce: Callable[[], None], previous: Callable[..., Any], delay_s: float, loop: asyncio.AbstractEventLoop
+) -> Callable[..., None]:
+    """Return the handler of SIGTERM."""
+    is_announced = False
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal is_announced
+        announce()
+        if is_announced or not delay_s:
+            previous(number, frame)
+        else:
+            loop.call_soon_threadsafe(loop.call_later, delay_s, previous, number, None)
+        is_announced = True
+
+    return handle

@@ -13,8 +13,7 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_server.monitoring.exposition import Processes
 from booking_server.monitoring.health import Health, Report
-from booking_server.monitoring.installation import Installation
-from booking_server.monitoring.metrics import Metrics, WorkerState
+from booking_server.monitoring.metrics import Installation, Metrics, WorkerState
 
 
 class MonitoredHealth(Protocol):

@@ -1,1 +1,94 @@
-"""Traces of requests, by OpenTelemetry. Only `setup` is imported where nothing is traced (decision 0026)."""
+"""Traces of requests, by OpenTelemetry. Without the setting nothing of it is imported (decision 0026)."""
+
+import importlib.util
+import os
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from booking_core.base.settings import SettingError, Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
+    from opentelemetry.trace import TracerProvider
+
+    from booking_server.tracing.tracing import Tracing
+
+SERVICE_NAME = "booking-service"
+"""The name of the service in its spans, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES has another."""
+SAMPLER = "OTEL_TRACES_SAMPLER"
+SHARE = 0.01
+"""The share of the requests that are recorded where that variable is not set. OpenTelemetry would record all of them,
+which costs a quarter of a booking."""
+_GROUP = "opentelemetry_traces_exporter"
+"""The entry points by which packages offer exporters."""
+
+
+def require_packages(settings: Settings) -> None:
+    """Refuse the setting where packages are missing.
+
+    Raises:
+        SettingError: they are, or that of an exporter which the environment names is.
+    """
+    if not settings.tracing:
+        return
+    if importlib.util.find_spec("opentelemetry.sdk") is None:
+        raise SettingError("BOOKING_TRACING needs more packages: install booking-server[otel]")
+    for name in _exporters():
+        _entry_point(name)
+
+
+def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -> "Tracing | None":
+    """Return the tracing of this process, or None if it is off.
+
+    Args:
+        provider: makes the spans; by default the one that the program has set, or one of the environment (`OTEL_*`).
+
+    Raises:
+        SettingError: packages are missing, or the environment names an exporter that is not installed.
+    """
+    if provider is None and not settings.tracing:
+        return None
+    if provider is None:
+        require_packages(settings)
+    from opentelemetry import trace
+
+    from booking_server.tracing.tracing import Tracing
+
+    if provider is None and not isinstance(found := trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        provider = found
+    if provider is not None:
+        return Tracing(provider)
+    own = _provider_of_environment()
+    return Tracing(own, share=1.0 if SAMPLER in os.environ else SHARE, close=own.shutdown)
+
+
+def _provider_of_environment() -> "SdkTracerProvider":
+    """Return a provider whose sampler, limits, resource and exporters are those of the `OTEL_*` variables."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": SERVICE_NAME}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for name in _exporters():
+        provider.add_span_processor(BatchSpanProcessor(_entry_point(name).load()()))
+    return provider
+
+
+def _exporters() -> list[str]:
+    """Return the names of the exporters of the environment, as packages name them."""
+    names = [each.strip() for each in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    return [_otlp() if each == "otlp" else each for each in names if each not in ("", "none")]
+
+
+def _otlp() -> str:
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    return "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+
+
+def _entry_point(name: str) -> EntryPoint:
+    for found in entry_points(group=_GROUP, name=name):
+        return found
+    raise SettingError(f"OTEL_TRACES_EXPORTER names {name}, of which no package is installed")

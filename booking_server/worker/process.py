@@ -6,7 +6,7 @@ Any number of workers may run beside one PostgreSQL. An idle one is woken by com
 |---|---|
 | deliveries | each second (`deliveries.POLL_S`), and for expired leases each 5 s |
 | each job | each 2 s (`periodic.POLL_S`), with one to three queries; tasks with longer intervals less often |
-| upkeep of deliveries | each 2 s (`upkeep.EVERY`), each 0.25 s while a recovery goes on |
+| upkeep of deliveries | each 2 s (`queue.UPKEEP_EVERY`), each 0.25 s while a recovery goes on |
 | heartbeat | writes a row each 15 s (`worker_heartbeats.EVERY`) |
 | notifier | none: PostgreSQL wakes it |
 """
@@ -24,17 +24,16 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.upkeep import secret_keys
-from booking_server import gc_tuning
+from booking_server import interpreter
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor
-from booking_server.tracing.setup import open_tracing
+from booking_server.tracing import open_tracing
 from booking_server.worker.deliveries import DeliveryLoop, Sender
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.periodic import Job
-from booking_server.worker.jobs.upkeep import UpkeepJob
 from booking_server.worker.loops import FailureLog, Heartbeat, JobLoop, Turns
 from booking_server.worker.notifier import listen
-from booking_server.worker.queue import DeliveryQueue
+from booking_server.worker.queue import DeliveryQueue, UpkeepJob
 
 if TYPE_CHECKING:
     from booking_server.tracing.tracing import Tracing
@@ -100,7 +99,7 @@ def _sender(settings: Settings, tracing: "Tracing | None") -> Sender:
     sender = WebhookSender(settings)
     if tracing is None:
         return sender
-    from booking_server.tracing.deliveries import TracedSender
+    from booking_server.tracing.tracing import TracedSender
 
     return TracedSender(sender, tracing)
 
@@ -127,7 +126,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
         health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
     """
     stop = stop_on_signal()
-    with gc_tuning.reduced_collection():
+    with interpreter.reduced_collection():
         async with working(settings, health_address) as (monitor, _):
             log.info("the worker runs")
             await stop.wait()

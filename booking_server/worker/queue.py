@@ -1,4 +1,4 @@
-"""The worker's side of the delivery table: claims due deliveries, records results and rescues expired leases.
+"""The worker's side of the delivery table: claims deliveries, records results, rescues expired leases; its upkeep.
 
 `Slots` bounds the attempts in flight. A result that cannot be recorded is parked, and keeps no other from being
 recorded.
@@ -16,10 +16,12 @@ from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND, has_passed
 from booking_core.base.context import Installation
-from booking_core.base.errors import BookingError, is_outage
+from booking_core.base.errors import BookingError, Unavailable, is_outage
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database, Tx
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
+from booking_server.worker.jobs.periodic import Job
+from booking_server.worker.jobs.sweep import LOCK_WAIT_MS
 
 log = logging.getLogger("booking.worker")
 
@@ -259,3 +261,57 @@ class DeliveryQueue:
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)
+
+
+# Upkeep ---------------------------------------------------------------------------------------------------------------
+
+# The upkeep runs beside the claims and not before them: a step waits for locks that requests of one organization hold,
+# and the deliveries of the others must not wait with it.
+
+UPKEEP_EVERY = 2 * SECOND
+"""So long, at least, does an organization count as one with undelivered events: in a rush its row is flagged once."""
+UPKEEP_PAUSE = SECOND // 4
+"""The interval while large recoveries, or long queues of disabled endpoints, are worked off."""
+
+
+class UpkeepJob(Job):
+    """Runs the steps of the queue's upkeep at an interval, each in a transaction of its own."""
+
+    name = "upkeep"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._upkeep = webhooks.Upkeep()
+        self._last_at = 0
+        self._interval = UPKEEP_EVERY
+
+    @property
+    def poll_s(self) -> float:
+        return self._interval / SECOND
+
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        """Run the steps of one turn when the interval has passed; return 0, since the next turn waits for the next
+        interval."""
+        now = self._database.clock()
+        if has_passed(self._interval, self._last_at, now):
+            self._last_at, self._interval = now, UPKEEP_EVERY
+            steps = await asyncio.to_thread(self._upkeep.steps, self._database)
+            done = [await self._run(step) for step in steps if not stop.is_set()]
+            self._interval = UPKEEP_PAUSE if any(done) else UPKEEP_EVERY
+        return 0
+
+    async def _run(self, step: webhooks.Step) -> bool:
+        """Run one step, and return whether there may be more of it to do. What is locked is left for the next turn."""
+
+        def write(tx: Tx) -> int:
+            tx.limit_lock_waits(LOCK_WAIT_MS)
+            return step.run(tx)
+
+        try:
+            return await asyncio.to_thread(self._database.write, write) > 0 and step.has_more
+        except Exception as error:
+            if is_outage(error):
+                raise
+            if not isinstance(error, Unavailable):
+                log.exception("a step of the upkeep of deliveries failed")
+            return False

@@ -8,7 +8,7 @@ import booking_core
 import booking_server
 
 TRACING = Path(booking_server.__file__).parent / "tracing"
-ALLOWED = {"booking_server.tracing.setup"}
+ALLOWED = {"booking_server.tracing"}
 """The module that other modules import. It imports OpenTelemetry only when it is called."""
 
 

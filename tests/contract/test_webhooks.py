@@ -184,13 +184,16 @@ def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
 
 
 def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
+    endpoint = create(api)["id"]
+    dns.asked.clear()
     with nothing_changes(api.world):
-        response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
-    refusal = refused(response, 422, "validation_failed")
-    assert refusal["error"] == "Webhooks go to public addresses."
-    assert refusal["details"] == [{"field": "url", "reason": "address_not_public", "message": refusal["error"]}]
-    assert "private.example" not in response.text
-    assert dns.asked == [PRIVATE]
+        answers = api.call("POST", "/webhooks", json=body(url=PRIVATE)), change(api, endpoint, url=PRIVATE)
+    for response in answers:
+        refusal = refused(response, 422, "validation_failed")
+        assert refusal["error"] == "Webhooks go to public addresses."
+        assert refusal["details"] == [{"field": "url", "reason": "address_not_public", "message": refusal["error"]}]
+        assert "private.example" not in response.text
+    assert dns.asked == [PRIVATE] * 2
 
 
 @pytest.mark.parametrize("port", [1, 22, 25, 80, 444, 1023, 5432, 6379])
@@ -205,11 +208,6 @@ def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(
             assert refusal["error"].startswith("Webhooks go to port 443, or to one from 1024")
 
 
-@pytest.mark.parametrize("port", [443, 1024, 8443, 65535])
-def test_a_port_of_a_web_server_is_taken(api: Api, port: int) -> None:
-    assert create(api, url=f"https://receiver.example:{port}/hook")["status"] == "enabled"
-
-
 def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that takes its time must not hold up those who write."""
     service = api.client.app.state.service  # type: ignore[attr-defined]
@@ -220,15 +218,6 @@ def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: py
 
     monkeypatch.setattr(service, "is_public_address", slow)
     assert create(api)["status"] == "enabled"
-
-
-def test_a_failure_of_the_look_up_is_ours_to_mend(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: str) -> bool:
-        raise RuntimeError
-
-    monkeypatch.setattr(api.client.app.state.service, "is_public_address", broken)  # type: ignore[attr-defined]
-    with nothing_changes(api.world):
-        refused(api.call("POST", "/webhooks", json=body()), 500, "internal_error")
 
 
 # Malformed -------------------------------------------------------------------------------------------------------
@@ -417,13 +406,6 @@ def test_a_description_can_be_removed(api: Api, nothing: str | None) -> None:
     assert api.get(f"/webhooks/{endpoint}").json()["description"] is None
 
 
-def test_a_new_address_must_be_public(api: Api) -> None:
-    endpoint = create(api)["id"]
-    with nothing_changes(api.world):
-        response = change(api, endpoint, url=PRIVATE, description="new")
-    assert refused(response, 422, "validation_failed")["details"][0]["reason"] == "address_not_public"
-
-
 def test_an_endpoint_gets_the_events_that_follow_its_subscription(api: Api, clock: FixedClock) -> None:
     endpoint = create(api, "booking.created")["id"]
     book(api)
@@ -510,22 +492,16 @@ def test_a_deleted_endpoint_is_answered_with_nothing(api: Api) -> None:
     assert api.get("/webhooks").json()["data"] == []
 
 
-def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api, clock: FixedClock) -> None:
+def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api) -> None:
     endpoint = create(api, "booking.created")["id"]
+    book(api)
+    queue_rows(api.world)
     book(api)
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
     book(api)
     assert api.world.rows(tables.webhook_secrets) == []
     assert api.world.rows(tables.webhook_cursors) == []
-    hooks = Hooks(api.world)
-    assert [each for each in hooks.claim(free=1000) if each.endpoint_id == endpoint] == []
-
-
-def test_deleting_an_endpoint_fails_the_deliveries_that_were_queued(api: Api) -> None:
-    endpoint = create(api, "booking.created")["id"]
-    book(api)
-    queue_rows(api.world)
-    assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
+    assert endpoint not in {each.endpoint_id for each in Hooks(api.world).claim(free=1000)}
     api.world.database.write(lambda tx: upkeep.fail_given_up(tx, each=1000, limit=1000))
     (row,) = api.world.rows(tables.deliveries)
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")

@@ -31,8 +31,7 @@ from booking_core.db.engine import Database
 from booking_core.upkeep.cells import Cell
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.app import create_app
-from booking_server.cells.monitoring import CellsMonitor
-from booking_server.cells.slots import Slot
+from booking_server.cells.slots import CellsMonitor, Slot
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.process import Worker
 

@@ -20,8 +20,7 @@ from booking_core.payments import stripe_accounts
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.stripe_intents import StripeIntents
 from booking_server.execution.service import PaymentCalls, Service
-from booking_server.worker.jobs.payments import PaymentCheckJob
-from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.jobs.payments import PaymentCheckJob, RefundJob
 from support.stripe_ledger import KEY, Ledger
 from support.world import World
 
@@ -137,7 +136,7 @@ def calling(client: TestClient, ledger: Ledger, *, timeout_s: float = 8.0, **opt
     try:
         yield
     finally:
-        client.portal.call(service.payment_calls.aclose)  # type: ignore[union-attr]
+        client.portal.call(service.payment_calls.intents.aclose)  # type: ignore[union-attr]
         service.payment_calls = before
 
 

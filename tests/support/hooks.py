@@ -25,6 +25,28 @@ from webhook_verify import generate_secret
 _WAITING = Statement(
     text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
 )
+_NEXT_DUE = Statement(
+    text("""
+SELECT min(CASE WHEN k.next_send_at > due.at THEN k.next_send_at ELSE due.at END) FROM (
+    SELECT d.organization_id, d.endpoint_id, d.next_attempt_at AS at
+      FROM deliveries d
+      JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
+     WHERE d.status = 'queued' AND d.lease_until IS NULL AND d.generation = e.generation
+     UNION ALL
+    SELECT c.organization_id, c.endpoint_id, v.created_at
+      FROM webhook_cursors c
+      JOIN webhook_endpoints e ON e.organization_id = c.organization_id AND e.id = c.endpoint_id
+      JOIN webhook_subscriptions s ON s.organization_id = c.organization_id AND s.endpoint_id = c.endpoint_id
+      JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
+     WHERE e.status = 'enabled' AND v.sequence > c.served_sequence AND v.sequence > s.from_sequence
+       AND v.sequence <= coalesce(s.until_sequence, v.sequence)
+     UNION ALL
+    SELECT NULL, NULL, lease_until FROM deliveries WHERE lease_until IS NOT NULL
+     UNION ALL
+    SELECT NULL, NULL, lease_until FROM webhook_leases) due
+  LEFT JOIN webhook_cursors k ON k.organization_id = due.organization_id AND k.endpoint_id = due.endpoint_id
+""")
+)
 REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
 
 
@@ -169,7 +191,9 @@ class Hooks:
         return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
 
     def next_due_at(self) -> int | None:
-        return self.database.read(webhooks.next_due_at)
+        """Return when the first delivery may be claimed or rescued; None while nothing is queued."""
+        row = self.database.read(lambda tx: tx.first(_NEXT_DUE))
+        return None if row is None or row[0] is None else int(row[0])
 
     def wait_for_a_lock(self) -> None:
         """Wait until a transaction of this PostgreSQL database waits for a lock."""

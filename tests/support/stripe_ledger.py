@@ -24,7 +24,7 @@ from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.jobs.payments import RefundJob
 from booking_server.worker.process import Worker as RealWorker
 from booking_server.worker.process import running
 from support.receivers import Worker

@@ -1,9 +1,11 @@
-"""`python -m booking_server.api.openapi` prints the OpenAPI document as it is kept in the repository."""
+"""`python -m booking_server.api.openapi` prints `openapi.json`, and with `changelog` `docs/api-changelog.md`."""
 
 import sys
 
+from booking_server.api.openapi import data
 from booking_server.api.openapi.document import rendered
 from booking_server.app import describe
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(rendered(describe().openapi()))
+    is_changelog = sys.argv[1:] == ["changelog"]
+    sys.stdout.buffer.write(data.CHANGELOG_PAGE.encode() if is_changelog else rendered(describe().openapi()))

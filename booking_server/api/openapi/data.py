@@ -1,4 +1,4 @@
-"""The prose and the examples of the OpenAPI document, from the data files beside this module."""
+"""The prose, the examples and the changelog of the OpenAPI document, from the data files beside this module."""
 
 import json
 from functools import cache
@@ -7,16 +7,37 @@ from string import Template
 from typing import Any
 
 from booking_core.models.limits import API_VERSION
-from booking_server.api.openapi import changelog
 
 _FOLDER = Path(__file__).parent
+
+CHANGES: list[dict[str, Any]] = json.loads((_FOLDER / "changelog.json").read_text(encoding="utf-8"))
+"""The oldest first; `changelog.json` has them. It is the description's `x-changelog`."""
+
+
+def changelog_table() -> str:
+    """Return the changelog as a Markdown table."""
+    rows = [f"| {each['date']} | {each['version']} | {each['change']} |" for each in CHANGES]
+    return "\n".join(["| Date | Version | Change |", "|---|---|---|", *rows])
+
+
+CHANGELOG_PAGE = f"""\
+# Changelog of the API
+
+The version of the resource shapes is a date. It is `info.version` of `GET /api/v1/openapi.json` and `api_version` in
+every event. Additions do not change it; a breaking change does, and is announced here at least 30 days before it
+happens, while the API is in beta. `info.x-changelog` of the description holds the same for programs.
+
+{changelog_table()}
+
+What changed in the software is in [CHANGELOG.md](../CHANGELOG.md).
+"""
 
 
 @cache
 def description() -> str:
     """Return the description of the API, in Markdown."""
     text = (_FOLDER / "description.md").read_text()
-    return Template(text).substitute(api_version=API_VERSION, changelog=changelog.table())
+    return Template(text).substitute(api_version=API_VERSION, changelog=changelog_table())
 
 
 @cache

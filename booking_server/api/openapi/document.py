@@ -4,21 +4,26 @@ FastAPI's generator describes every operation from its declaration. This step ad
 operation: refusals of the common checks, headers, examples of resources, and schemas without repeated titles.
 """
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+from fastapi import FastAPI, Request
+from fastapi.openapi import utils
 
 from booking_core.base import errors as kinds
 from booking_core.base.errors import BookingError
+from booking_core.models.base import Resource
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
+from booking_core.records.idempotency import STORED_REFUSALS, Answer
 from booking_server.api import errors
-from booking_server.api.openapi import changelog, data, webhooks
-from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, Refusal, header_refs, refusals
+from booking_server.api.dependencies import ApiRouter, ServiceDep, credentials_of
+from booking_server.api.errors import KEY_REFUSALS, REQUEST_ID, Refusal, examples_of, refusals
+from booking_server.api.openapi import data, webhooks
 
 Json = dict[str, Any]
 
@@ -31,7 +36,7 @@ def generator(app: FastAPI) -> Callable[[], Json]:
     def openapi() -> Json:
         if not app.openapi_schema:
             app.openapi_schema = complete(
-                get_openapi(
+                utils.get_openapi(
                     title=app.title,
                     version=app.version,
                     description=app.description,
@@ -56,7 +61,7 @@ def rendered(document: Json) -> bytes:
 def complete(document: Json) -> Json:
     """Return the document with everything that holds for all operations of the API; others stay as FastAPI has them."""
     document = _with_page_names(document)
-    document["info"]["x-changelog"] = changelog.CHANGES
+    document["info"]["x-changelog"] = data.CHANGES
     document["security"] = [{"bearer": []}]
     components = document["components"]
     components |= {kind: dict(data.components()[kind]) for kind in ("parameters", "headers")}
@@ -66,7 +71,9 @@ def complete(document: Json) -> Json:
     for kind, item in document["webhooks"].items():
         _complete_webhook(item["post"], kind)
     components["responses"] = {
-        name: _finished(*refusals(*refused).values()) for name, refused in _SHARED.values() if refused
+        name: _refused(status, examples_of(refusals(*refused)[status]))
+        for status, (name, refused) in _SHARED.items()
+        if refused
     }
     components["responses"]["InternalError"] = _internal_error()
     schemas = components["schemas"]
@@ -110,7 +117,7 @@ def _complete_operation(operation: Json, method: str, path: str, components: Jso
     if "304" in operation["responses"]:
         operation["parameters"].append({"$ref": "#/components/parameters/IfNoneMatch"})
         for status in ("200", "304"):
-            operation["responses"][status]["headers"] |= header_refs({"etag": "ETag"})
+            operation["responses"][status]["headers"] |= _header_refs({"etag": "ETag"})
 
 
 def _complete_parameters(operation: Json, common: Json) -> bool:
@@ -207,54 +214,55 @@ def _complete_responses(operation: Json, common: Iterable[Refusal], schemas: Jso
     invalid = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if invalid.get("$ref", "").endswith("/HTTPValidationError"):
         del responses["422"]
-    merged = refusals(*common)
-    for status, response in responses.items():
-        if int(status) >= 400:
-            merged[int(status)] = _merged(merged[int(status)], response) if int(status) in merged else response
+    examples = {int(status): examples_of(response) for status, response in refusals(*common).items()}
     is_walked = any(each.get("name") == "starting_after" for each in operation["parameters"])
-    shown = {
-        status: _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
-        for status, response in responses.items()
-        if int(status) < 400
-    }
-    for status, response in merged.items():
-        name = _SHARED.get(int(status), ("", ()))[0]
-        stored = response.pop("x-stored", False) and is_stored
-        shown[str(status)] = _component(name) if name else _finished(response, is_stored=stored)
+    shown = {}
+    for status, response in responses.items():
+        if int(status) < 400:
+            shown[status] = _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
+        else:  # what the operation declares replaces the common example of the same code
+            examples[int(status)] = examples.get(int(status), {}) | examples_of(response)
+    for number, of_status in examples.items():
+        name = _SHARED.get(number, ("", ()))[0]
+        shown[str(number)] = _component(name) if name else _refused(number, of_status, is_stored=is_stored)
     shown["500"] = _component("InternalError")
     operation["responses"] = {status: shown[status] for status in sorted(shown)}
 
 
-def _merged(first: Json, second: Json) -> Json:
-    """Return the response with the refusals of both; an example of the second replaces one of the same code."""
-    examples = [each["content"]["application/json"]["examples"] for each in (first, second)]
-    lines = dict.fromkeys("\n".join((first["description"], second["description"])).split("\n"))
-    return {
-        "description": "\n".join(lines),
-        "headers": first.get("headers", {}) | second.get("headers", {}),
-        "content": {"application/json": {"examples": examples[0] | examples[1]}},
-        "x-stored": first.get("x-stored", False) or second.get("x-stored", False),
-    }
+_KINDS = {(status, str(kind.code)): kind for kind, status in errors.STATUS.items()}
+_HEADERS_OF: Mapping[type[BookingError], Mapping[str, str]] = {
+    **{kind: {"WWW-Authenticate": "WWWAuthenticate"} for kind in KEY_REFUSALS},
+    kinds.MethodNotAllowed: {"Allow": "Allow"},
+    kinds.IdempotencyInProgress: {"Retry-After": "RetryAfterInProgress"},
+    kinds.RateLimited: {"Retry-After": "RetryAfter"},
+    kinds.Unavailable: {"Retry-After": "RetryAfter"},
+}
+"""Headers of a response beside those of every response, by their component."""
 
 
-def _finished(response: Json, *, is_stored: bool = False) -> Json:
-    """Return the response of refusals with its schema: the error body, and the codes that it can have there.
+def _refused(status: int, examples: Json, *, is_stored: bool = False) -> Json:
+    """Return the response of refusals with the examples of their codes."""
+    refused = [_KINDS[status, code] for code in examples]
+    headers = _headers(
+        *(_HEADERS_OF.get(kind, {}) for kind in refused),
+        is_stored=is_stored and any(kind in STORED_REFUSALS for kind in refused),
+    )
+    return _error_response([f"- `{kind.code}`: {kind.message}" for kind in refused], headers, examples)
+
+
+def _error_response(lines: Sequence[str], headers: Json, examples: Json) -> Json:
+    """Return a response with the error body as its schema, and the codes that it can have there.
 
     The codes stand beside the reference and not in `allOf`, so that generated clients have one class of errors, and its
     `code` stays open for later codes.
     """
-    examples = response["content"]["application/json"]["examples"]
     for example in examples.values():
         # FastAPI drops what is null in an example.
         example["value"] = _with_fields(example["value"])
     codes = {"properties": {"code": {"type": "string", "enum": list(examples)}}}
-    return {
-        "description": response["description"],
-        "headers": _headers(response.get("headers", {}), is_stored=is_stored),
-        "content": {
-            "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody", **codes}, "examples": examples}
-        },
-    }
+    schema = {"$ref": "#/components/schemas/ErrorBody", **codes}
+    content = {"application/json": {"schema": schema, "examples": examples}}
+    return {"description": "\n".join(lines), "headers": headers, "content": content}
 
 
 def _with_fields(error: Json) -> Json:
@@ -264,7 +272,7 @@ def _with_fields(error: Json) -> Json:
 
 
 def _success(response: Json, schemas: Json, *, is_stored: bool, is_walked: bool) -> Json:
-    shown = {"description": response["description"], "headers": _headers({}, is_stored=is_stored)}
+    shown = {"description": response["description"], "headers": _headers(is_stored=is_stored)}
     if content := response.get("content"):
         schema = content["application/json"]["schema"]
         schema.pop("title", None)
@@ -296,9 +304,7 @@ def _component(name: str) -> Json:
 
 def _internal_error() -> Json:
     body = orjson.loads(errors.internal(REQUEST_ID).body)
-    description = f"- `{body['code']}`: {body['error']}"
-    content = {"application/json": {"examples": {body["code"]: {"value": body}}}}
-    return _finished({"description": description, "content": content})
+    return _error_response([f"- `{body['code']}`: {body['error']}"], _headers(), {body["code"]: {"value": body}})
 
 
 _SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
@@ -331,11 +337,17 @@ def _complete_webhook(operation: Json, kind: str) -> None:
 # Components ----------------------------------------------------------------------------------------------------------
 
 
-def _headers(more: Json, *, is_stored: bool = False) -> Json:
-    named = {**header_refs(_HEADERS_EVERYWHERE), **more}
-    if is_stored:
-        named |= header_refs({"Idempotent-Replayed": "IdempotentReplayed"})
-    return {name: named[name] for name in sorted(named, key=str.lower)}
+def _headers(*more: Mapping[str, str], is_stored: bool = False) -> Json:
+    """Return the headers that every response has, and more: their components by name."""
+    named = dict(_HEADERS_EVERYWHERE) | ({"Idempotent-Replayed": "IdempotentReplayed"} if is_stored else {})
+    for each in more:
+        named |= each
+    return _header_refs({name: named[name] for name in sorted(named, key=str.lower)})
+
+
+def _header_refs(named: Mapping[str, str]) -> Json:
+    """Return references to header components, by the header's name."""
+    return {name: {"$ref": f"#/components/headers/{component}"} for name, component in named.items()}
 
 
 _HEADERS_EVERYWHERE = {
@@ -373,3 +385,46 @@ def _tidied(schema: Any) -> Any:
         return kept
     description = _one_line(kept.pop("description"))
     return {"description": description, **kept} if description else kept
+
+
+# Its operation --------------------------------------------------------------------------------------------------------
+
+router = ApiRouter(prefix="/api/v1/openapi.json", tags=["Description"])
+
+
+class OpenApi(Resource):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+
+
+@router.get(
+    "",
+    summary="This description",
+    response_model=OpenApi,
+    response_description="The description.",
+)
+async def get_openapi(request: Request, service: ServiceDep) -> Answer:
+    """Needs no key. Where it and prose elsewhere disagree, it is right."""
+
+    def run() -> Answer:
+        service.authenticator.count_address(credentials_of(request))
+        return Answer(200, _rendered(request.app))
+
+    # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes about
+    # a second, in which no other request would be answered.
+    return await asyncio.to_thread(run)
+
+
+_rendering = threading.Lock()
+
+
+def _rendered(app: FastAPI) -> bytes:
+    """Return the document as JSON, rendered at the first call."""
+    with _rendering:
+        if not hasattr(app.state, "openapi_bytes"):
+            app.state.openapi_bytes = rendered(app.openapi())
+        document: bytes = app.state.openapi_bytes
+        return document

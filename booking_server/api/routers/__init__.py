@@ -2,9 +2,8 @@
 
 from fastapi import APIRouter
 
-from booking_server.api.openapi import router as description
+from booking_server.api.openapi import document
 from booking_server.api.routers import (
-    availability,
     bookings,
     checkouts,
     customers,
@@ -23,7 +22,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     bookings.router,
     holds.router,
     checkouts.router,
-    availability.router,
+    departures.availability,
     departures.router,
     experiences.router,
     customers.router,
@@ -31,5 +30,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     webhooks.router,
     sandbox.router,
-    description.router,
+    document.router,
 )

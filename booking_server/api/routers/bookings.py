@@ -9,6 +9,7 @@ from booking_core import bookings
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.bookings import CreateRequest, Party
+from booking_core.db.engine import Tx
 from booking_core.models.bookings import (
     Booking,
     BookingAttendance,
@@ -28,10 +29,10 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import Command, IdempotentCommand, Keyed, OptionallyIdempotentCommand, OrderKey
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
+from booking_server.api.errors import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import BookingNumber, Day, EmailText, ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 
@@ -199,13 +200,11 @@ async def cancel_booking(
     what was paid on site or by invoice is returned by hand. The booking is cancelled whatever the gateway says:
     `payment.status` stays `paid` until it has answered."""
     refund = body.refund or RefundMode.AUTO
-    return await command.write(
-        caller,
-        lambda tx: Answer(
-            200,
-            bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason, refund=refund),
-        ),
-    )
+
+    def work(tx: Tx) -> bytes:
+        return bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason, refund=refund)
+
+    return await command.write(caller, work)
 
 
 RescheduleBody = Annotated[
@@ -235,9 +234,7 @@ async def reschedule_booking(
     and a no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
     departure already is answered unchanged. `details` gives the reason of a `conflict` (`booking_cancelled`,
     `departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 (`currency_mismatch`)."""
-    return await command.write(
-        caller, lambda tx: Answer(200, bookings.apply_reschedule(tx, caller, booking_id, body.departure_id))
-    )
+    return await command.write(caller, lambda tx: bookings.apply_reschedule(tx, caller, booking_id, body.departure_id))
 
 
 @router.post(
@@ -250,7 +247,7 @@ async def reschedule_booking(
 def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
     """Answers what `POST /bookings/{id}/reschedule` would answer now, and changes nothing. `refusals` has each reason
     for which it would be refused."""
-    return Answer(200, bookings.preview_reschedule(tx, caller, booking_id, body.departure_id))
+    return bookings.preview_reschedule(tx, caller, booking_id, body.departure_id)
 
 
 PartyBody = Annotated[
@@ -287,7 +284,7 @@ async def change_party(
     `payment_pending`; `paid_by_card`: the price of a booking that a card has paid cannot rise) and of a 422
     (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`, `currency_mismatch`)."""
     party = _party(body)
-    return await command.write(caller, lambda tx: Answer(200, bookings.change_party(tx, caller, booking_id, party)))
+    return await command.write(caller, lambda tx: bookings.change_party(tx, caller, booking_id, party))
 
 
 @router.post(
@@ -300,7 +297,7 @@ async def change_party(
 def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
     """Answers what `POST /bookings/{id}/party` would answer now, and changes nothing. `refusals` has each reason for
     which it would be refused."""
-    return Answer(200, bookings.preview_party(tx, caller, booking_id, _party(body)))
+    return bookings.preview_party(tx, caller, booking_id, _party(body))
 
 
 AttendanceBody = Annotated[BookingAttendance, JsonBody(is_optional=True), example({"undo": False})]
@@ -312,7 +309,7 @@ async def _attend(
 ) -> Answer:
     """Run one of the two functions that record the attendance of a booking."""
     undo = body.undo is True
-    return await command.write(caller, lambda tx: Answer(200, verb(tx, caller, booking_id, undo=undo)))
+    return await command.write(caller, lambda tx: verb(tx, caller, booking_id, undo=undo))
 
 
 @router.post(

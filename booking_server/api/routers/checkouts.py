@@ -16,11 +16,11 @@ from booking_core.records.idempotency import Answer
 from booking_server.adapters.stripe_intents import IntentRefused, IntentRequest
 from booking_server.api.commands import IdempotentCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.execution.service import Service
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/checkouts", tags=["Checkouts"])
 
@@ -67,7 +67,7 @@ async def create_checkout(
 
     # Before the write, or seats would be kept for guests who cannot pay.
     with service.payment_calls.place(caller.organization):
-        return await command.write(caller, lambda tx: Answer(_CREATED, checkouts.create(tx, caller, body)), finish)
+        return await command.write(caller, lambda tx: checkouts.create(tx, caller, body), finish, status=_CREATED)
 
 
 async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Answer:

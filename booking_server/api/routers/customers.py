@@ -16,10 +16,10 @@ from booking_core.models.scopes import Scope
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
 

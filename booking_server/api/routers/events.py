@@ -10,9 +10,9 @@ from booking_core.models.events import Event, ResourceType
 from booking_core.models.pages import EventPage
 from booking_core.records import events
 from booking_server.api.dependencies import ApiRouter, FeedReader, ReadTx
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/events", tags=["Events"])
 

@@ -11,9 +11,9 @@ from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/experiences", tags=["Experiences"])
 

@@ -13,9 +13,9 @@ from booking_core.models.scopes import Scope
 from booking_core.payments import gift_cards
 from booking_server.api import parameters
 from booking_server.api.dependencies import ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/gift-cards", tags=["Gift cards"])
 

@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-import orjson
-
 from booking_core.base.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.bookings import storefront
 from booking_core.db.engine import Tx
@@ -11,11 +9,11 @@ from booking_core.models.holds import Hold, HoldCreate
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import IdempotentCommand, PlainCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import PathId
 from booking_server.api.routers.bookings import BookingsReader, BookingsWriter
-from booking_server.fastapi_ext.etags import NOT_MODIFIED, tagged
 from booking_server.fastapi_ext.requests import JsonBody, example
+from booking_server.fastapi_ext.routes import NOT_MODIFIED, tagged
 
 router = ApiRouter(prefix="/api/v1/holds", tags=["Holds"])
 
@@ -49,11 +47,10 @@ async def create_hold(
     process. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`, `departure_started`,
     or `hold_limit_reached` with 200 live holds."""
 
-    def work(tx: Tx) -> Answer:
-        hold = storefront.create_hold(tx, caller, body.departure_id, body.seats, for_s=body.expires_in_seconds)
-        return Answer(201, orjson.dumps(hold))
+    def work(tx: Tx) -> object:
+        return storefront.create_hold(tx, caller, body.departure_id, body.seats, for_s=body.expires_in_seconds)
 
-    return await command.write(caller, work)
+    return await command.write(caller, work, status=201)
 
 
 @router.get(
@@ -80,9 +77,4 @@ def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
 async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Answer:
     """Releases the seats at once. A hold that was released or has expired is answered in the same way, so a retry is
     always safe. One that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
-
-    def work(tx: Tx) -> Answer:
-        storefront.delete_hold(tx, caller, hold_id)
-        return Answer(204, b"")
-
-    return await command.write(caller, work)
+    return await command.write(caller, lambda tx: storefront.delete_hold(tx, caller, hold_id), status=204)

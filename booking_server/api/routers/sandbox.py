@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-import orjson
 from fastapi import Query, Security
 
 from booking_core.base.context import Caller
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.bookings import checkouts
-from booking_core.db.engine import Tx
 from booking_core.models.pages import Page
 from booking_core.models.sandbox import (
     SandboxCard,
@@ -23,7 +21,7 @@ from booking_core.records.idempotency import Answer
 from booking_core.upkeep import sandboxes
 from booking_server.api.commands import OptionallyIdempotentCommand
 from booking_server.api.dependencies import AnyCaller, ApiRouter, ReadTx, authorize
-from booking_server.api.openapi.refusals import refusals
+from booking_server.api.errors import refusals
 from booking_server.api.parameters import ListQuery, PathId
 from booking_server.fastapi_ext.requests import JsonBody, example
 
@@ -69,7 +67,7 @@ async def advance_sandbox_clock(
     time. What becomes due is done at the new instant, as by a service that was away meanwhile: so move the clock in
     steps to see each retry of a webhook. Signatures of webhooks, rate limits and retention keep to the real time.
     `details` gives the reason of a `conflict` (`not_a_sandbox`) and of a 422 (`in_the_past`, `too_far_ahead`)."""
-    return await command.write(caller, lambda tx: Answer(200, orjson.dumps(sandboxes.advance(tx, caller, body))))
+    return await command.write(caller, lambda tx: sandboxes.advance(tx, caller, body))
 
 
 @router.get(
@@ -110,8 +108,4 @@ async def pay_sandbox_checkout(
     of the checkout is refunded, as a late one of Stripe is. `details` gives the reason of a `conflict`:
     `not_a_sandbox`, `paid_already`, or `checkout_expired` once the worker has canceled the payment."""
     card = body.payment_method or SandboxCard.VISA
-
-    def work(tx: Tx) -> Answer:
-        return Answer(200, orjson.dumps(checkouts.pay_in_sandbox(tx, caller, booking_id, card)))
-
-    return await command.write(caller, work)
+    return await command.write(caller, lambda tx: checkouts.pay_in_sandbox(tx, caller, booking_id, card))

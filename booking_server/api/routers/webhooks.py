@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Annotated
 
-import orjson
 from fastapi import Query, Security
 
 from booking_core import webhooks
@@ -28,8 +27,8 @@ from booking_core.models.webhooks import (
 from booking_core.records.idempotency import Answer
 from booking_server.api.commands import PlainCommand
 from booking_server.api.dependencies import ApiRouter, ReadTx, ServiceDep, authorize
+from booking_server.api.errors import refusals
 from booking_server.api.openapi import data
-from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.execution.service import Service
 from booking_server.fastapi_ext.requests import JsonBody, example
@@ -94,10 +93,10 @@ async def create_webhook(
     (`address_not_public`); all of it is checked again at every delivery."""
     is_public = await _is_public(service, caller, body)
 
-    def create(tx: Tx) -> Answer:
-        return Answer(201, orjson.dumps(webhooks.create(tx, caller, body, is_public=lambda _: is_public)))
+    def create(tx: Tx) -> object:
+        return webhooks.create(tx, caller, body, is_public=lambda _: is_public)
 
-    return await command.write_audited(caller, "webhooks.create", create)
+    return await command.write_audited(caller, "webhooks.create", create, status=201)
 
 
 @router.get(
@@ -131,8 +130,8 @@ async def change_webhook(
     asked for it. A new URL needs the read scope of everything that is subscribed to."""
     is_public = await _is_public(service, caller, body)
 
-    def change(tx: Tx) -> Answer:
-        return Answer(200, orjson.dumps(webhooks.change(tx, caller, endpoint_id, body, is_public=lambda _: is_public)))
+    def change(tx: Tx) -> object:
+        return webhooks.change(tx, caller, endpoint_id, body, is_public=lambda _: is_public)
 
     return await command.write_audited(caller, "webhooks.change", change, {"endpoint": endpoint_id})
 
@@ -148,11 +147,10 @@ async def change_webhook(
 async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """For good: its secrets are forgotten, its log can no longer be read, what is queued is not sent."""
 
-    def delete(tx: Tx) -> Answer:
+    def delete(tx: Tx) -> None:
         webhooks.delete(tx, caller, endpoint_id)
-        return Answer(204, b"")
 
-    return await command.write_audited(caller, "webhooks.delete", delete, {"endpoint": endpoint_id})
+    return await command.write_audited(caller, "webhooks.delete", delete, {"endpoint": endpoint_id}, status=204)
 
 
 @router.post(
@@ -178,7 +176,7 @@ async def rotate_webhook_secret(
     return await command.write_audited(
         caller,
         "webhooks.rotate_secret",
-        lambda tx: Answer(200, orjson.dumps(webhooks.rotate_secret(tx, caller, endpoint_id, body))),
+        lambda tx: webhooks.rotate_secret(tx, caller, endpoint_id, body),
         {"endpoint": endpoint_id},
     )
 
@@ -188,7 +186,7 @@ async def rotate_webhook_secret(
 
 async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str) -> Answer:
     """Queue deliveries, in the transaction that writes the audit entry, and answer what was queued."""
-    return await command.write_audited(caller, f"webhooks.{verb}", lambda tx: Answer(202, orjson.dumps(queue(tx))), ids)
+    return await command.write_audited(caller, f"webhooks.{verb}", queue, ids, status=202)
 
 
 @router.post(

@@ -17,8 +17,16 @@ from booking_core.base.settings import Settings
 from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
-from booking_server.adapters.sandbox import SandboxMailer
-from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
+from booking_server.adapters.smtp import (
+    BATCH_S,
+    CONNECTIONS_MAX,
+    MAIL_S,
+    FileMailer,
+    Mailer,
+    SandboxMailer,
+    SmtpMailer,
+    SmtpServer,
+)
 from booking_server.worker.jobs.leasing import LeaseJob
 from booking_server.worker.jobs.sweep import Sweep
 

@@ -86,14 +86,3 @@ def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
         tx.all(Statement(text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE")))
         hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1
-
-
-def test_creations_of_different_organizations_do_not_count_together(
-    hooks: Hooks, new_hooks: Callable[..., Hooks]
-) -> None:
-    other = new_hooks()
-    for _ in range(10):
-        create(hooks)
-    assert create(other)["id"]
-    with pytest.raises(Conflict):
-        create(hooks)

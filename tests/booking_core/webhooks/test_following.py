@@ -131,17 +131,6 @@ def test_the_mark_is_left_while_an_event_is_published(hooks: Hooks) -> None:
 # Claiming --------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_holds_two_first_attempts_for_one_resource_and_no_third(hooks: Hooks) -> None:
-    hooks.endpoint()
-    published = hooks.publish(CARD, times=4)
-    first, second = hooks.claim(worker=WORKER)
-    assert [first.event_id, second.event_id] == published[:2]
-    assert (first.after, second.after) == (None, first.delivery_id)
-    assert hooks.claim(worker=WORKER) == []
-    hooks.succeed(first, second)
-    assert [each.event_id for each in hooks.claim(worker=WORKER)] == published[2:3]
-
-
 def test_a_worker_follows_its_own_attempt_in_flight_and_no_others(hooks: Hooks) -> None:
     hooks.endpoint()
     hooks.publish(CARD)

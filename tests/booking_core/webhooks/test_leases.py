@@ -47,20 +47,6 @@ def test_the_log_shows_a_delivery_in_flight_by_its_id_and_by_that_of_its_attempt
     assert by_id.attempts == f'["{claimed.attempt_id}",1,"scheduled",{claimed.at},null,null,null,null]'
 
 
-def test_attempts_of_a_lease_that_expired_are_rows_without_a_result(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=2)
-    lost = {each.delivery_id: each for each in hooks.claim(lease_s=30)}
-    clock.advance(30 * SECOND)
-    assert hooks.rescue() == 2
-    assert count(hooks) == {"webhook_leases": 0, "deliveries": 2, "attempts": 2}
-    for attempt in hooks.world.rows(tables.attempts):
-        claimed = lost[attempt["delivery_id"]]
-        assert (attempt["id"], attempt["number"], attempt["started_at"]) == (claimed.attempt_id, 1, claimed.at)
-        assert [attempt[name] for name in RESULT] == [None, None, None]
-    assert {each.number for each in hooks.claim()} == {2}
-
-
 def test_a_result_after_its_lease_is_written_into_the_attempt_alone(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.publish(times=2)

@@ -181,7 +181,6 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
     given_up = as_json([own | {"at": NOON}])
     with crowd.database.writing() as tx:
         check(tx, claiming.CLAIM, **CLAIM, claims_per_second=claiming.CLAIMS_PER_SECOND, now=NOON)
-        check(tx, claiming.NEXT)
         check(tx, queue.EXPIRED, limit=500, now=NOON)
         for statement in queue.PARK:
             check(tx, statement, **{name: some[name] for name in KEYS}, wait=1, lost_leases=3, now=NOON)
@@ -231,7 +230,6 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
 BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
     "claim": lambda tx, hooks: tx.all(claiming.CLAIM, **CLAIM, claims_per_second=10, now=NOON),
-    "next": lambda tx, hooks: tx.first(claiming.NEXT),
     "expired": lambda tx, hooks: tx.all(queue.EXPIRED, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
 }

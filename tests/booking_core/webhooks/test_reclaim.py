@@ -35,7 +35,10 @@ def test_a_lease_that_passed_is_queued_again_and_uses_up_no_attempt(hooks: Hooks
     assert (again.event_id, again.number) == (lost.event_id, 2)
     assert again.attempt_id != lost.attempt_id
     assert hooks.row(endpoint)["consecutive_failures"] == 0
-    assert [attempt["duration_ms"] for attempt in hooks.attempts()] == [None, None]
+    first, second = hooks.attempts()
+    assert (first["id"], first["number"], first["started_at"]) == (lost.attempt_id, 1, lost.at)
+    for name in ("duration_ms", "response_status", "error"):
+        assert (first[name], second[name]) == (None, None)
 
 
 def test_the_third_lease_lost_in_a_row_counts_as_a_failed_attempt(hooks: Hooks, clock: FixedClock) -> None:

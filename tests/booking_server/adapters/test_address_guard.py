@@ -84,34 +84,22 @@ def is_public(text: str) -> bool:
 # The tables ------------------------------------------------------------------------------------------------------
 
 
-def test_every_16_of_ipv4_matches_the_registries() -> None:
-    ranges = [(number(first), number(last)) for first, last in DENIED_V4]
+@pytest.mark.parametrize(("bits", "text", "expected"), [(32, text_v4, expected_v4), (128, text_v6, expected_v6)])
+def test_every_16_of_an_address_matches_the_registries(
+    bits: int, text: Callable[[int], str], expected: Callable[[int], bool]
+) -> None:
+    rest = bits - 16
     for prefix in range(65_536):
-        for value in (prefix << 16, (prefix << 16) | 0x8001, (prefix << 16) | 0xFFFF):
-            expected = not any(first <= value <= last for first, last in ranges)
-            assert is_public(text_v4(value)) is expected, text_v4(value)
+        for value in (prefix << rest, (prefix << rest) | 1, ((prefix + 1) << rest) - 1):
+            assert is_public(text(value)) is expected(value), text(value)
 
 
-def test_every_16_of_ipv6_matches_the_registries() -> None:
-    ranges = [(number(first), number(last)) for first, last in ALLOWED_V6]
-    for prefix in range(65_536):
-        for rest in (0, 1, (1 << 112) - 1):
-            value = (prefix << 112) | rest
-            expected = any(first <= value <= last for first, last in ranges)
-            assert is_public(text_v6(value)) is expected, text_v6(value)
-
-
-@pytest.mark.parametrize(("first", "last"), DENIED_V4)
-def test_the_ends_of_an_ipv4_range_are_exact(first: str, last: str) -> None:
+@pytest.mark.parametrize(("first", "last"), [*DENIED_V4, *ALLOWED_V6])
+def test_the_ends_of_a_range_are_exact(first: str, last: str) -> None:
+    bits, text, expected = (128, text_v6, expected_v6) if ":" in first else (32, text_v4, expected_v4)
     for value in (number(first) - 1, number(first), number(last), number(last) + 1):
-        if 0 <= value < 1 << 32:
-            assert is_public(text_v4(value)) is expected_v4(value), text_v4(value)
-
-
-@pytest.mark.parametrize(("first", "last"), ALLOWED_V6)
-def test_the_ends_of_an_ipv6_range_are_exact(first: str, last: str) -> None:
-    for value in (number(first) - 1, number(first), number(last), number(last) + 1):
-        assert is_public(text_v6(value)) is expected_v6(value), text_v6(value)
+        if 0 <= value < 1 << bits:
+            assert is_public(text(value)) is expected(value), text(value)
 
 
 @given(st.integers(0, (1 << 32) - 1))
@@ -163,53 +151,14 @@ def test_the_request_has_the_host_and_path_of_the_url(url: str, authority: str, 
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "hooks.example", "//hooks.example", "https:/hooks.example", "https:\\\\hooks.example", "https://"),
-        *("http://hooks.example/", "ftp://hooks.example/", "file:///etc/passwd", "gopher://hooks.example/"),
-        "https://hooks.example/" + "a" * 2027,
-        *("https://a@hooks.example/", "https://a:b@hooks.example/", "https://@hooks.example/"),
-        *("https://hooks.example:443@evil.example/", "https://good.example@127.0.0.1/"),
-        *("https://127.0.0.1#@good.example/", "https://good.example\\@127.0.0.1", "https://hooks.example/#a"),
-        *("https://hooks.example/a\tb", "https://hooks.example/a\rb", "https://hooks.example/a\r\nHost: b"),
-        *(" https://hooks.example/", "https://hooks.example/ ", "https://hooks.exa mple/", "https://hooks\0.example/"),
-        *("https://hooks.example/\x85", "https://hooks.example/\u2028", "https://hooks.example/\ud800"),
-        *("https://%31%32%37.0.0.1/", "https://hooks%2eexample/", "https://[fe80::1%25eth0]/", "https://[::1"),
-        *("https://[]/", "https://[1.2.3.4]/", "https://[::1]a/", "https://::1/", "https://a..example/", "https://./"),
-        *("https://-a.example/", "https://a-.example/", f"https://{'a' * 64}.example/", "https://a.b!c/"),
-        *("https://" + "a." * 127 + "example/", "https://*.example/", "https://a,b.example/"),
-        *("https://1.2.3.4.5/", "https://256.1.1.1/", "https://1.2.3.256/", "https://4294967296/", "https://08.1/"),
-        *("https://0x100000000/", "https://a.1/"),
-        *("https://0x08.010.2056/", "https://134744072/", "https://0x08080808/", "https://8.8.8.8./"),
-        *("https://hooks.example:/", "https://hooks.example:a/", "https://hooks.example:-1/"),
+        *("", "http://hooks.example/", "https://a@hooks.example/", "https://127.1/", "https://hooks.example:a/"),
+        *("https://0x08080808/", "https://hooks.example/" + "a" * 2027),
     ],
 )
 def test_an_ambiguous_url_is_refused(url: str) -> None:
+    """The table of such URLs is in the tests of the rules."""
     with pytest.raises(BlockedAddress):
         parse_target(url)
-
-
-@pytest.mark.parametrize("port", [0, 1, 22, 25, 53, 80, 442, 444, 1023, 3306, 5432, 6379, 11211, 65536, 99999])
-def test_a_port_of_another_service_is_refused(port: int) -> None:
-    with pytest.raises(BlockedAddress):
-        parse_target(f"https://hooks.example:{port}/")
-
-
-@pytest.mark.parametrize("port", [443, 1024, 8080, 8443, 65535])
-def test_a_port_of_a_web_server_is_allowed(port: int) -> None:
-    assert parse_target(f"https://hooks.example:{port}/").port == port
-
-
-def test_plain_http_needs_a_setting() -> None:
-    for url, port in (
-        ("http://hooks.example/", 80),
-        ("http://hooks.example:80/", 80),
-        ("http://hooks.example:443/", 443),
-    ):
-        assert parse_target(url, allow_http=True).port == port
-    for port in (22, 81, 1023, 6379):
-        with pytest.raises(BlockedAddress):
-            parse_target(f"http://hooks.example:{port}/", allow_http=True)
-    with pytest.raises(BlockedAddress):
-        parse_target("https://hooks.example:80/", allow_http=True)
 
 
 @given(st.text(max_size=60))
@@ -263,10 +212,6 @@ def test_a_public_host_is_public(guard: AddressGuard, host: str) -> None:
     assert found == [target.address or PUBLIC]
 
 
-def test_there_are_enough_controls() -> None:
-    assert len(set(PUBLIC_HOSTS)) >= 50
-
-
 @pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
 def test_a_forbidden_port_is_refused_without_dns(names: Callable[..., Any], port: int) -> None:
     """The setting allows addresses, not ports."""
@@ -284,26 +229,6 @@ def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable
     guard = AddressGuard(settings, names())
     assert guard.is_public_url("http://127.0.0.1:9000/")
     assert not guard.is_public_url("http://127.0.0.1:8000/")
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        ["10.0.0.1"],
-        [PUBLIC, "10.0.0.1"],
-        ["10.0.0.1", PUBLIC],
-        [PUBLIC, "fd00::1"],
-        [PUBLIC_V6, "169.254.169.254"],
-        [PUBLIC, "fe80::1%eth0"],
-        [PUBLIC, "nonsense"],
-        [f"8.8.{i}.8" for i in range(49)] + ["127.0.0.1"],
-    ],
-)
-def test_one_denied_address_denies_the_name(names: Callable[..., Any], found: list[str]) -> None:
-    guard = AddressGuard(Settings(), names(hooks_example=found))
-    assert not guard.is_public_url("https://hooks.example/")
-    with pytest.raises(BlockedAddress):
-        asyncio.run(guard.resolve("https://hooks.example/"))
 
 
 def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:

@@ -119,11 +119,6 @@ def test_a_wrong_setting_makes_no_mail_fail(server: MailServer, url: str | None,
     ]
 
 
-def test_one_mail_takes_one_connection(server: MailServer) -> None:
-    outcome(server)
-    assert server.connections == 1
-
-
 # Refused or delayed -----------------------------------------------------------------------------------------------
 
 
@@ -233,17 +228,13 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authority.file)
 
 
-def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
-    with MailServer(starttls=authority.server("127.0.0.1")) as server:
-        assert send(server, a_mail(), tls=trusting(authority)) == [("0", MailOutcome.SENT, None)]
+@pytest.mark.parametrize("how", ["starttls", "tls"])
+def test_tls_is_used_when_it_is_offered_or_from_the_first_byte(authority: Authority, how: str) -> None:
+    with MailServer(**{how: authority.server("127.0.0.1")}) as server:
+        url = server.url.replace("smtp:", "smtps:") if how == "tls" else server.url
+        assert send(url, a_mail(), tls=trusting(authority)) == [("0", MailOutcome.SENT, None)]
         (received,) = server.received
         assert received.raw == a_mail().message
-
-
-def test_smtps_uses_tls_from_the_first_byte(authority: Authority) -> None:
-    with MailServer(tls=authority.server("127.0.0.1")) as server:
-        url = server.url.replace("smtp:", "smtps:")
-        assert send(url, a_mail(), tls=trusting(authority)) == [("0", MailOutcome.SENT, None)]
 
 
 @pytest.mark.parametrize("how", ["starttls", "tls"])

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from booking_core.base.settings import SettingError, Settings
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters import connections
+from booking_server.adapters.connections import WebhookResponse
 from booking_server.adapters.webhook_client import Sent, WebhookSender
-from booking_server.adapters.webhook_response import WebhookResponse
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 SHORT_S = 0.3

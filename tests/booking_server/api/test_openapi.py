@@ -30,7 +30,8 @@ from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION
 from booking_core.models.scopes import Scope
-from booking_server.api.openapi import changelog, document
+from booking_server.api.openapi import document
+from booking_server.api.openapi.data import CHANGELOG_PAGE
 from booking_server.app import create_app, describe
 
 
@@ -57,15 +58,13 @@ CONTRACT = {
     ("GET", "/api/v1/gift-cards/{id}"),
     ("GET", "/api/v1/events"),
     ("GET", "/api/v1/events/{id}"),
-}
-WEBHOOKS_CONTRACT = {
     ("POST", "/api/v1/webhooks"),
     ("GET", "/api/v1/webhooks"),
     ("GET", "/api/v1/webhooks/{id}/deliveries"),
     ("POST", "/api/v1/webhooks/{id}/test"),
     ("POST", "/api/v1/webhooks/{id}/deliveries/{deliveryId}/retry"),
 }
-"""API v1 section 4; those of webhooks count as soon as one of them is served."""
+"""API v1 section 4."""
 
 REGISTRY = Registry().with_resource("urn:openapi", DRAFT202012.create_resource(DOCUMENT))
 FORMATS = FormatChecker(formats=["uuid"])
@@ -138,7 +137,7 @@ def test_the_changelog_of_versions_is_served_and_stands_in_the_docs() -> None:
         assert entry["change"].startswith(words)
     assert served[-1]["version"] == API_VERSION
     page = (COMMITTED.parent / "docs/api-changelog.md").read_text()
-    assert page == changelog.PAGE, "docs/api-changelog.md has drifted: run `make openapi` and commit it"
+    assert page == CHANGELOG_PAGE, "docs/api-changelog.md has drifted: run `make openapi` and commit it"
     for entry in served:
         row = f"| {entry['date']} | {entry['version']} | {entry['change']} |"
         assert row in page
@@ -157,11 +156,6 @@ def test_what_an_import_does_not_tell_is_said() -> None:
     assert "imports with a catalogue file are history, which emits none" in " ".join(
         DOCUMENT["info"]["description"].split()
     )
-
-
-def test_rendering_twice_gives_the_same_bytes() -> None:
-    assert rendered() == rendered()
-    assert rendered().endswith(b"}\n")
 
 
 def test_it_is_openapi() -> None:
@@ -228,8 +222,7 @@ def test_every_code_is_named() -> None:
 
 def test_every_operation_is_there() -> None:
     described = {(method, path) for method, path, _ in operations()}
-    contract = CONTRACT | (WEBHOOKS_CONTRACT if any("webhooks" in path for _, path in described) else set())
-    assert contract <= described
+    assert described >= CONTRACT
     assert described == {(op.method, op.path) for op in OPERATIONS} | {("GET", "/api/v1/openapi.json")}
 
 

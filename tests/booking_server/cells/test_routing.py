@@ -2,7 +2,7 @@
 
 import pytest
 
-from booking_server.cells.routing import cell_named_by
+from booking_server.cells.app import cell_named_by
 
 TOKEN = "A" * 64
 

@@ -22,8 +22,7 @@ from booking_core.records.idempotency import Answer
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.creations import BATCH, BATCH_BYTES_MAX, WAITING_THREADS_PER_ORGANIZATION, Creation
-from booking_server.execution.executor import HandOver
-from booking_server.execution.queues import Place
+from booking_server.execution.executor import HandOver, Place
 
 LONG_S, SHORT_S = 60.0, 0.2
 

@@ -11,8 +11,7 @@ import pytest
 
 from booking_core.base.errors import NotFound, Unavailable
 from booking_server.execution import executor
-from booking_server.execution.executor import BatchExecutor
-from booking_server.execution.queues import OwnerQueue, Place
+from booking_server.execution.executor import BatchExecutor, OwnerQueue, Place
 
 Executor = BatchExecutor[int, int]
 Waiting = Sequence[tuple[str | None, Sequence[int]]]
@@ -239,13 +238,6 @@ def test_coalescing_takes_no_more_than_a_batch(handler: Handler) -> None:
 # Jobs that are not resolved with their batch -------------------------------------------------------------------------
 
 
-def test_retried_jobs_have_the_next_turns_in_their_order() -> None:
-    """Of each batch two jobs are run: the owner of a job that was not has the next turn."""
-    handler = Handler(lambda jobs: [2 * job if n < 2 else executor.RETRY for n, job in enumerate(jobs)])
-    assert outcomes_of(handler, ("a", range(1, 7)), ("b", [7, 8]), batch=5) == [2 * job for job in range(9)]
-    assert [batch[:2] for batch in handler.batches] == [[0], [1, 7], [2, 8], [3, 4], [5, 6]]
-
-
 def test_retried_jobs_are_run_before_close_returns() -> None:
     tries: list[int] = []
 
@@ -268,7 +260,7 @@ def test_jobs_that_are_handed_over_are_run_by_the_other_executor_also_while_it_c
     second = Handler(lambda jobs: [3 * job for job in jobs])
 
     async def scenario() -> list[int]:
-        overflow: Executor = BatchExecutor("second", second, threads=2, batch=9, waiting=OwnerQueue[Any](1))
+        overflow: Executor = BatchExecutor("second", second, threads=2, batch=9, waiting=OwnerQueue(1))
         opened: Executor = BatchExecutor("first", first, threads=1, batch=9, overflow=overflow)
         futures = [opened.submit(job) for job in range(1, 5)]
         await asyncio.to_thread(opened.close)

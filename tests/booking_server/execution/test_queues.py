@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from booking_server.execution.queues import JobQueue, MixedQueue, OwnerQueue, Place
+from booking_server.execution.executor import JobQueue, MixedQueue, OwnerQueue, Place
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ def names(taken: list[Job]) -> list[str]:
     return [job.name for job in taken]
 
 
-def filled(queue: JobQueue[Job], *waiting: Job) -> JobQueue[Job]:
+def filled(queue: JobQueue, *waiting: Job) -> JobQueue:
     """Return the queue with these jobs."""
     for job in waiting:
         queue.put(job)
@@ -34,7 +34,7 @@ def filled(queue: JobQueue[Job], *waiting: Job) -> JobQueue[Job]:
 # Batches of many owners ----------------------------------------------------------------------------------------------
 
 
-def mixed(*waiting: Job) -> JobQueue[Job]:
+def mixed(*waiting: Job) -> JobQueue:
     return filled(MixedQueue(), *waiting)
 
 
@@ -76,7 +76,7 @@ def test_an_owner_has_a_turn_in_each_round_although_one_job_is_run_of_each_batch
 
 
 @pytest.mark.parametrize("make", [MixedQueue, lambda: OwnerQueue(2)], ids=["mixed", "owner"])
-def test_an_owners_jobs_are_counted_until_they_have_ended(make: Callable[[], JobQueue[Job]]) -> None:
+def test_an_owners_jobs_are_counted_until_they_have_ended(make: Callable[[], JobQueue]) -> None:
     queue = filled(make(), *jobs("a", 3))
     taken = queue.take(2)
     assert (len(queue), queue.count("a"), queue.owners, queue.of_only_owner) == (1, 3, 1, 3)
@@ -92,8 +92,8 @@ def test_an_owners_jobs_are_counted_until_they_have_ended(make: Callable[[], Job
 # Batches of one owner ------------------------------------------------------------------------------------------------
 
 
-def owner_queue(*waiting: Job) -> OwnerQueue[Job]:
-    queue: OwnerQueue[Job] = OwnerQueue(threads_per_owner=2)
+def owner_queue(*waiting: Job) -> OwnerQueue:
+    queue = OwnerQueue(threads_per_owner=2)
     filled(queue, *waiting)
     return queue
 

@@ -23,10 +23,9 @@ from booking_core.db.engine import Database
 from booking_core.notifications import Mailbox
 from booking_server.adapters.smtp import SmtpMailer, SmtpServer
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.cells.monitoring import CellsMonitor
+from booking_server.cells.slots import CellsMonitor
 from booking_server.monitoring.exposition import render
-from booking_server.monitoring.installation import Installation
-from booking_server.monitoring.metrics import Metrics
+from booking_server.monitoring.metrics import Installation, Metrics
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import MailJob
 from booking_server.worker.process import Worker

@@ -23,9 +23,18 @@ from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
-from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Health, Part, Parts, Status, failed
-from booking_server.monitoring.polled import Polled
-from booking_server.monitoring.shutdown import announcing
+from booking_server.monitoring.health import (
+    KEPT_S,
+    OK,
+    STALLED_S,
+    Health,
+    Part,
+    Parts,
+    Polled,
+    Status,
+    announcing,
+    failed,
+)
 from booking_server.worker.loops import FailureLog, Heartbeat, Turns
 
 

@@ -23,8 +23,7 @@ from booking_core.models.webhooks import AttemptError
 from booking_core.upkeep import worker_heartbeats
 from booking_server.app import create_app
 from booking_server.monitoring.exposition import Processes, render
-from booking_server.monitoring.installation import Installation
-from booking_server.monitoring.metrics import Metrics
+from booking_server.monitoring.metrics import Installation, Metrics
 
 TOKEN = "a-token-of-the-metrics"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

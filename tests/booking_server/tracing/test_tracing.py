@@ -23,11 +23,10 @@ from booking_core.base.clock import HOUR, system_clock
 from booking_core.base.settings import SettingError, Settings
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
+from booking_server import tracing as setup
 from booking_server.adapters.webhook_client import Sent
 from booking_server.app import create_app
-from booking_server.tracing import setup
-from booking_server.tracing.deliveries import TracedSender
-from booking_server.tracing.tracing import Tracing
+from booking_server.tracing.tracing import TracedSender, Tracing
 from booking_server.worker.deliveries import signed_headers
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -32,9 +32,8 @@ from booking_core.records.outbox import OutboxKind
 from booking_server.adapters.smtp import Report
 from booking_server.worker.jobs import periodic_jobs
 from booking_server.worker.jobs.mail import WRITE_BATCH, MailJob
-from booking_server.worker.jobs.payments import OF_ONE_MAX, PaymentCheckJob
+from booking_server.worker.jobs.payments import CHECKS_OF_ONE_MAX, PaymentCheckJob, RefundJob
 from booking_server.worker.jobs.periodic import Job, SweepJob
-from booking_server.worker.jobs.refunds import RefundJob
 from booking_server.worker.jobs.retention import RetentionJob
 from booking_server.worker.jobs.sweep import Sweep
 
@@ -701,7 +700,7 @@ def test_look_ups_at_stripe_that_hang_for_one_organization_leave_calls_for_anoth
     seen = list[int]()
     job = PaymentCheckJob(neighbours.database, neighbours.small.installation, HangingStripe())
     run_until(job, asked.wait, released.set)
-    assert seen[0] <= OF_ONE_MAX
+    assert seen[0] <= CHECKS_OF_ONE_MAX
 
 
 def test_a_refund_whose_result_cannot_be_recorded_is_parked_and_all_others_are_recorded(

@@ -38,8 +38,7 @@ from booking_core.upkeep import backlog, doctor, sandboxes
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.mail import MailJob
-from booking_server.worker.jobs.payments import PaymentCheckJob
-from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.jobs.payments import PaymentCheckJob, RefundJob
 from booking_server.worker.process import Worker
 
 SENDER = Mailbox("Booking Office", "office@book.example")

@@ -16,8 +16,10 @@ from booking_core.db.engine import Database, Tx
 from booking_core.models.webhooks import DeliveryRecover, WantedStatus, WebhookEndpointChange
 from booking_core.webhooks import Step
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.jobs.upkeep import EVERY, PAUSE, UpkeepJob
 from booking_server.worker.process import Worker, running
+from booking_server.worker.queue import UPKEEP_EVERY as EVERY
+from booking_server.worker.queue import UPKEEP_PAUSE as PAUSE
+from booking_server.worker.queue import UpkeepJob
 
 
 def recovering(world: World) -> Hooks:

@@ -128,17 +128,6 @@ def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world:
     assert deliveries(world)[0]["status"] == "succeeded"
 
 
-def test_six_failures_make_a_delivery_dead(api: Api, world: World, hooks: Hooks) -> None:
-    api.book(world.departure(world.experience()))
-    receiver = Receiver(world, *[BROKEN] * 100)
-    for _ in range(8):
-        turn(world, receiver)
-        world.clock.advance(9 * 3_600_000_000)
-    rows = deliveries(world)
-    assert [(row["status"], row["attempt_count"]) for row in rows] == [("dead", 6), ("dead", 6)]
-    assert len(receiver.requests) == 12
-
-
 def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, hooks: Hooks) -> None:
     class Broken(Receiver):
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:

@@ -20,7 +20,7 @@ from booking_core.db.engine import Database
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.worker.jobs import periodic_jobs
-from booking_server.worker.jobs.refunds import IN_FLIGHT_MAX, OF_ONE_MAX, RefundJob, refund_job
+from booking_server.worker.jobs.payments import REFUNDS_IN_FLIGHT_MAX, REFUNDS_OF_ONE_MAX, RefundJob, refund_job
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def statuses(till: Till) -> Counter[str]:
 
 
 def test_a_turn_settles_all_due_refunds(till: Till) -> None:
-    made = [till.with_refund() for _ in range(3 * IN_FLIGHT_MAX)]
+    made = [till.with_refund() for _ in range(3 * REFUNDS_IN_FLIGHT_MAX)]
     gateway = ScriptedGateway()
     assert run(RefundJob(till.world.database, gateway), turns=2) == [len(made), 0]
     assert gateway.calls == dict.fromkeys(made, 1)
@@ -88,10 +88,10 @@ def test_a_turn_settles_all_due_refunds(till: Till) -> None:
 
 
 def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till) -> None:
-    for _ in range(2 * IN_FLIGHT_MAX + 1):
+    for _ in range(2 * REFUNDS_IN_FLIGHT_MAX + 1):
         till.with_refund()
-    full = threading.Barrier(OF_ONE_MAX)
-    left = iter(range(OF_ONE_MAX))
+    full = threading.Barrier(REFUNDS_OF_ONE_MAX)
+    left = iter(range(REFUNDS_OF_ONE_MAX))
 
     def act(_: ClaimedRefund) -> RefundOutcome:
         if next(left, None) is not None:
@@ -100,23 +100,23 @@ def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till
 
     gateway = ScriptedGateway(act)
     run(RefundJob(till.world.database, gateway))
-    assert gateway.most_at_once == OF_ONE_MAX
-    assert statuses(till) == {"succeeded": 2 * IN_FLIGHT_MAX + 1}
+    assert gateway.most_at_once == REFUNDS_OF_ONE_MAX
+    assert statuses(till) == {"succeeded": 2 * REFUNDS_IN_FLIGHT_MAX + 1}
 
 
 def test_a_worker_that_stops_settles_what_it_has_sent_and_claims_nothing_more(till: Till) -> None:
-    for _ in range(OF_ONE_MAX + 1):
+    for _ in range(REFUNDS_OF_ONE_MAX + 1):
         till.with_refund()
     job, stop = RefundJob(till.world.database, ScriptedGateway()), asyncio.Event()
 
     async def work() -> None:
-        assert await job.run_turn(stop) == OF_ONE_MAX
+        assert await job.run_turn(stop) == REFUNDS_OF_ONE_MAX
         stop.set()
         assert await job.run_turn(stop) == 0
         await job.close()
 
     asyncio.run(work())
-    assert statuses(till) == {"succeeded": OF_ONE_MAX, "requested": 1}
+    assert statuses(till) == {"succeeded": REFUNDS_OF_ONE_MAX, "requested": 1}
 
 
 def test_no_transaction_is_open_during_a_call(till: Till) -> None:
@@ -136,20 +136,20 @@ def test_no_transaction_is_open_during_a_call(till: Till) -> None:
 
 def test_a_slow_refund_delays_no_other(till: Till) -> None:
     slow = till.with_refund()
-    for _ in range(2 * IN_FLIGHT_MAX):
+    for _ in range(2 * REFUNDS_IN_FLIGHT_MAX):
         till.with_refund()
     others_are_settled = threading.Event()
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
         if claimed.booking_id == slow:
             assert others_are_settled.wait(timeout=60)
-        elif statuses(till)["succeeded"] >= IN_FLIGHT_MAX:
+        elif statuses(till)["succeeded"] >= REFUNDS_IN_FLIGHT_MAX:
             others_are_settled.set()
         return RefundOutcome.REFUNDED
 
     run(RefundJob(till.world.database, ScriptedGateway(act)))
     assert others_are_settled.is_set()
-    assert statuses(till) == {"succeeded": 2 * IN_FLIGHT_MAX + 1}
+    assert statuses(till) == {"succeeded": 2 * REFUNDS_IN_FLIGHT_MAX + 1}
 
 
 def test_a_bug_leaves_a_lease_that_expires(till: Till, caplog: pytest.LogCaptureFixture) -> None:

@@ -128,16 +128,6 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert len(seen) == 14, "the clock, seven kinds, three of which end in more ways, and the parked rows"
 
 
-def test_a_clock_that_was_set_back_stops_no_deletion(world: World) -> None:
-    job = make_job(world)
-    world.clock.advance(400 * DAY)
-    turn(job)
-    world.clock.advance(-400 * DAY)
-    book(world)
-    world.clock.advance(31 * DAY)
-    assert turn(job) == 1
-
-
 def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one table fail, as with a statement timeout; the other tables must not grow."""
 
