@@ -139,6 +139,15 @@ def test_a_picture_that_cannot_be_loaded_safely_is_left_out(guest: Guest, url: s
     assert "img-src" not in page.headers["content-security-policy"]
 
 
+def test_a_picture_of_the_service_itself_is_loaded_as_the_page_is(guest: Guest) -> None:
+    own = guest.api.world.installation.public_url
+    for url, is_shown in ((f"{own}/demo/pictures/kayak.svg", True), (f"{own}.example/kayak.svg", False)):
+        guest.api.world.change(tables.experiences, guest.row["experience_id"], image_url=url)
+        page = guest.open()
+        assert (f'src="{url}"' in page.text) is is_shown
+        assert (f" img-src {own};" in page.headers["content-security-policy"]) is is_shown
+
+
 def test_the_place_and_the_terms_are_on_the_page_and_before_the_click(guest: Guest) -> None:
     shown = text_of(guest.open())
     for text in ("At the boathouse.", "A towel", "Show on a map", "Children with an adult."):
