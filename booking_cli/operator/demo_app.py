@@ -32,8 +32,8 @@ async def get_picture(request: Request, name: str) -> Response:
 
 @router.post("/demo/webhooks/{name}")
 async def receive(name: str) -> Response:
-    """Accept a delivery. The receiver `down` always fails."""
-    return Response(status_code=503 if name == "down" else 204)
+    """Accept a delivery, or refuse it as `gone`: with a status below 500, which is not logged."""
+    return Response(status_code=404 if name == "gone" else 204)
 
 
 def create_app() -> "FastAPI":

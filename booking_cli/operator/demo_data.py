@@ -209,10 +209,10 @@ def _redeem_gift_card(tx: "Tx", actor: "Actor", departure: Json) -> None:
 _ENDPOINTS = (
     ("calendar", "The guides' calendar", ("booking.confirmed", "booking.cancelled"), None),
     ("kitchen", "The kitchen, which takes one at a time", ("booking.created",), 1),
-    ("down", "Accounting, out of order", ("booking.cancelled", "gift_card.redeemed"), None),
+    ("gone", "Accounting, which has moved", ("booking.cancelled", "gift_card.redeemed"), None),
     ("newsletter", "The newsletter, switched off", ("customer.created",), None),
 )
-"""Endpoints of the receiver in `demo_app`. Its answer to `down` is always a failure."""
+"""Endpoints of the receiver in `demo_app`. It refuses all to `gone`."""
 _TURNS = 6
 _CLAIMED_MAX = 1000
 
@@ -276,6 +276,6 @@ def _result(claimed: "ClaimedDelivery") -> "DeliveryResult":
     from booking_core.models.webhooks import AttemptError
     from booking_core.webhooks import DeliveryResult
 
-    if claimed.url.endswith("/down"):
-        return DeliveryResult(claimed, claimed.at, 31, 503, None, AttemptError.HTTP_STATUS)
+    if claimed.url.endswith("/gone"):
+        return DeliveryResult(claimed, claimed.at, 31, 404, None, AttemptError.HTTP_STATUS)
     return DeliveryResult(claimed, claimed.at, 12, 204, None, None)

@@ -40,6 +40,7 @@ from booking_core.bookings.queries import find, get, lock, organization_of
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.recorded_payments import record_payment, void_payment
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
+from booking_core.bookings.reports import get_report
 from booking_core.bookings.reschedule import apply_reschedule, preview_reschedule, reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
@@ -78,6 +79,7 @@ __all__ = [
     "get",
     "get_departure",
     "get_refundable",
+    "get_report",
     "live_bookings",
     "lock",
     "lock_seats",

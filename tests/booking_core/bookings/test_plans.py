@@ -380,6 +380,15 @@ def test_departures_and_a_manifest_read_their_own_bookings(filled: Filled) -> No
     assert "departures" not in owners.scanned, str(owners)
 
 
+def test_a_report_reads_the_bookings_and_the_departures_of_its_days(filled: Filled) -> None:
+    caller = filled.world.caller()
+    today = caller.organization.zone.wall(caller.at).date()
+    first, last = today - timedelta(days=3), today + timedelta(days=3)
+    plans = filled.plans_of(lambda tx: bookings.get_report(tx, caller, date_from=first, date_to=last))
+    assert len(plans) == 3
+    assert_indexed(plans, filled)
+
+
 def customer_address(filled: Filled) -> str:
     with connect(filled.url) as connection:
         query = f"SELECT email FROM customers WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT 1"
