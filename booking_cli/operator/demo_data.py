@@ -28,6 +28,8 @@ _GUESTS = (
     *("Ada Lovelace", "Ingrid Solheim", "Grace Hopper", "Lars Nygård", "Chen Wei", "Fatima Benali", "Jonas Weber"),
     *("Sofía Rojas", "Emma Dubois", "Marte Lien", "Kwame Mensah", "Yuki Tanaka", "Olav Haugen", "Nora Kelly"),
 )
+_LOCALES = dict.fromkeys(("Ingrid Solheim", "Lars Nygård", "Marte Lien", "Olav Haugen"), "nb")
+_LOCALES |= {"Jonas Weber": "de", "Sofía Rojas": "es", "Emma Dubois": "fr"}
 
 
 def shifted(document: Json, today: date) -> Json:
@@ -184,6 +186,7 @@ def _book(tx: "Tx", actor: "Actor", departure: Json, name: str, count: int, paym
         source=BookingSource.ADMIN,
         payment=PaymentMode(payment),
         send_confirmation_email=False,
+        locale=_LOCALES.get(name),
         **more,
     )
     return str(orjson.loads(bookings.create(tx, actor, request))["id"])

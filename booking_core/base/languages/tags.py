@@ -1,7 +1,7 @@
 """Language tags (BCP 47), and the choice of a supported one."""
 
 DEFAULT = "en"
-NAMES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español", "it": "Italiano"}
+NAMES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español", "it": "Italiano", "nb": "Norsk"}
 """The supported languages by code, each with its own name."""
 LANGUAGES = tuple(NAMES)
 

@@ -42,3 +42,11 @@ def test_the_pictures_of_the_experiences_are_served_and_cached(demo: DemoOrganiz
         assert client.get("/demo/pictures/..%2fdemo_app.py").status_code == 404
         with pytest.raises(NotFound):
             client.get("/demo/pictures/none.svg")
+
+
+def test_a_norwegian_guest_of_the_norwegian_operator_reads_titles_tiers_and_add_ons() -> None:
+    for each in json.loads(ORGANIZATIONS[0].catalogue.read_text())["experiences"]:
+        texts = each["translations"]["nb"]
+        assert texts["title"] != each["title"]
+        for kind in ("price_tiers", "add_ons"):
+            assert texts.get(kind, {}).keys() == {item["id"] for item in each[kind]}
