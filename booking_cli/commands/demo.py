@@ -40,6 +40,7 @@ COMMANDS = """
 curl -s -H "Authorization: Bearer $BOOKING_API_KEY" $BOOKING_BASE_URL/api/v1/me
 booking availability --from tomorrow    # departures, free seats and prices
 booking bookings list                   # the bookings of the demo
+booking report --org {slug:<19}# sales, full departures, deliveries
 booking demo --once                     # import, book, deliver, verify
 """
 
@@ -233,4 +234,4 @@ def _write_page(cli: Cli, page: "DemoPage") -> None:
         cli.render.text(f"booking bookings create --departure {page.booking['departure_id']} \\")
         cli.render.text(f"    --guest {page.booking['guests'][0]['tier_id']}=1 --payment pay_on_site \\")
         cli.render.text("    --name 'Ada Lovelace' --email ada@example.com")
-    cli.render.text(COMMANDS.strip() + "\n")
+    cli.render.text(COMMANDS.strip().format(slug=page.slugs[0]) + "\n")
