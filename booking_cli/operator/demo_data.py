@@ -260,15 +260,8 @@ def _deliver(tx: "Tx", installation: "Installation") -> None:
     from booking_core import webhooks
     from booking_core.models.limits import WEBHOOK_WAITS_S
 
-    claimed = webhooks.claim(
-        tx,
-        installation,
-        free=_CLAIMED_MAX,
-        slow_free=_CLAIMED_MAX,
-        per_endpoint=_CLAIMED_MAX,
-        per_organization=_CLAIMED_MAX,
-        in_flight={},
-    )
+    limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint", "per_organization"), _CLAIMED_MAX)
+    claimed = webhooks.claim(tx, installation, in_flight={}, **limits)
     of_cards = [each.event_type.startswith("gift_card.") for each in claimed]
     for delays, is_card in ((WEBHOOK_WAITS_S, False), ((0,) * len(WEBHOOK_WAITS_S), True)):
         results = [_result(each) for each, is_one in zip(claimed, of_cards, strict=True) if is_one == is_card]

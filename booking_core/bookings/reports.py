@@ -5,7 +5,7 @@ amount is the price after discounts, however it is paid, also by gift card.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,6 @@ from booking_core.models.bookings import BookingStatus
 
 JsonObject = dict[str, Any]
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 _DAYS = {"day": Text, "starts_at": BigInteger, "ends_at": BigInteger}
 _organization_id = bindparam("organization_id", type_=tables.Id)
@@ -139,8 +138,8 @@ def _present(
     }
 
 
-def _grouped(rows: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]:
-    groups: defaultdict[K, list[T]] = defaultdict(list)
+def _grouped(rows: Iterable[T], key: Callable[[T], str]) -> defaultdict[str, list[T]]:
+    groups: defaultdict[str, list[T]] = defaultdict(list)
     for each in rows:
         groups[key(each)].append(each)
     return groups
@@ -149,11 +148,8 @@ def _grouped(rows: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]
 def _sold(sales: Iterable[_Sale]) -> JsonObject:
     """Return the sums of the confirmed bookings, and the numbers of the others."""
     by_status = _grouped(sales, lambda each: each.status)
-    others = {
-        str(status): sum(each.bookings for each in by_status[status])
-        for status in (BookingStatus.PENDING, BookingStatus.CANCELLED)
-    }
-    return _summed(by_status[BookingStatus.CONFIRMED]) | others
+    pending, cancelled = (sum(each.bookings for each in by_status[status]) for status in ("pending", "cancelled"))
+    return _summed(by_status[BookingStatus.CONFIRMED]) | {"pending": pending, "cancelled": cancelled}
 
 
 def _summed(sales: Sequence[_Sale]) -> JsonObject:
