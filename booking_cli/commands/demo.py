@@ -19,6 +19,7 @@ from booking_cli.operator.demo_organizations import (
     EXAMPLES,
     HOST,
     LEAD_DAYS,
+    ORGANIZATIONS,
     WINDOW_DAYS,
     DemoOrganization,
     booking_request,
@@ -39,6 +40,7 @@ COMMANDS = """
 curl -s -H "Authorization: Bearer $BOOKING_API_KEY" $BOOKING_BASE_URL/api/v1/me
 booking availability --from tomorrow    # departures, free seats and prices
 booking bookings list                   # the bookings of the demo
+booking report --org {slug:<19}# sales, full departures, deliveries
 booking demo --once                     # import, book, deliver, verify
 """
 
@@ -93,6 +95,7 @@ def demo(
             installation = secret_keys.load_installation(settings)
             for each in organizations:
                 _create_missing(cli, database, installation, each)
+            database.write_once(lambda tx: demo_data.serve_at(tx, settings.public_url, port))
             key = _api_key(database, installation, organizations[0].slug)
             page = DemoPage(
                 slugs=[each.slug for each in organizations],
@@ -103,7 +106,9 @@ def demo(
             )
         _write(cli, page)
         cli.is_service = True
-        return service.run_server(settings, host=HOST, port=port, reload=reload)
+        return service.run_server(
+            settings, host=HOST, port=port, reload=reload, app="booking_cli.operator.demo_app:create_app"
+        )
 
 
 def _set_environment(port: int) -> None:
@@ -112,28 +117,27 @@ def _set_environment(port: int) -> None:
     for name, value in (
         ("BOOKING_DATABASE_URL", f"sqlite:///{FOLDER / 'booking.db'}"),
         ("BOOKING_PUBLIC_URL", f"http://{HOST}:{port}"),
+        ("BOOKING_WEBHOOK_ALLOW_HTTP", "on"),
+        ("BOOKING_WEBHOOK_ALLOW_CIDRS", f"{HOST}/32,::1/128"),
     ):
         os.environ[name] = os.environ.get(name) or value
 
 
 def _create_missing(cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization) -> None:
-    """Create a demo organization that does not exist. Example organizations get bookings, too."""
+    """Create a demo organization that does not exist. Example organizations get bookings and webhooks, too."""
     from booking_core import organizations
-    from booking_core.base.context import Actor
 
-    if any(each.slug == demo.slug for each in database.read(organizations.find)):
+    known = {each.slug for each in database.read(organizations.find)}
+    if demo.slug in known:
         return
     document = read_document(demo.catalogue)
     is_example = demo.catalogue.parent == EXAMPLES
     if is_example:
-        document = demo_data.shifted(document, datetime.now(UTC).date())
+        document = demo_data.with_pictures(demo_data.shifted(document, datetime.now(UTC).date()))
     organization, _ = create_with_catalogue(cli, database, installation, demo, document)
     if is_example:
-        database.write_once(
-            lambda tx: demo_data.add_bookings(
-                tx, Actor(installation=installation, organization=organization, at=tx.now())
-            )
-        )
+        is_alone = known <= {each.slug for each in ORGANIZATIONS}
+        demo_data.fill(database, installation, organization, is_alone=is_alone)
     cli.render.note(f"imported {demo.catalogue.name} for {demo.slug}")
 
 
@@ -230,4 +234,4 @@ def _write_page(cli: Cli, page: "DemoPage") -> None:
         cli.render.text(f"booking bookings create --departure {page.booking['departure_id']} \\")
         cli.render.text(f"    --guest {page.booking['guests'][0]['tier_id']}=1 --payment pay_on_site \\")
         cli.render.text("    --name 'Ada Lovelace' --email ada@example.com")
-    cli.render.text(COMMANDS.strip() + "\n")
+    cli.render.text(COMMANDS.strip().format(slug=page.slugs[0]) + "\n")

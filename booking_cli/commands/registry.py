@@ -13,6 +13,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "availability": ("booking_cli.commands.availability", "Find departures with free seats."),
     "departures": ("booking_cli.commands.departures", "See how full departures are; close or cancel them."),
     "bookings": ("booking_cli.commands.bookings", "Book, find, move and cancel."),
+    "report": ("booking_cli.commands.report", "See sales, occupancy and deliveries at a glance."),
     "holds": ("booking_cli.commands.holds", "Hold seats of a departure for some minutes."),
     "checkouts": ("booking_cli.commands.checkouts", "Create checkouts that a guest pays by card."),
     "customers": ("booking_cli.commands.customers", "Find guests, correct them, or delete their data."),
@@ -47,7 +48,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Start here": ("demo", "serve", "login", "whoami"),
     "Sell": (
         *("experiences", "availability", "departures", "bookings", "gift-cards"),
-        "catalog",
+        *("catalog", "report"),
     ),
     "Webhooks": ("webhooks", "events", "sandbox"),
     "People and money": ("customers", "payments", "refunds", "mails"),

@@ -99,6 +99,12 @@ def bar(part: float, whole: float, width: int) -> str:
     return full * used + empty * (width - used)
 
 
+def block(part: float, whole: float) -> str:
+    """Return a character of that height: a space without a whole or below zero, and full only for the whole."""
+    levels = "▁▂▃▄▅▆▇█" if "utf" in (sys.stdout.encoding or "").lower() else ".:-=+*%#"
+    return " " if not whole or part < 0 else levels[min(7, int(7 * part / whole))]
+
+
 def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield every field of an item with its dotted path and its text. A list of objects gives a line for each."""
     for key, value in item.items():

@@ -1,13 +1,16 @@
-"""The data of `booking demo`: a catalogue around the present day, and bookings, gift cards and changes to look at."""
+"""The data of `booking demo`: a catalogue around the present day, and bookings, gift cards, webhooks and changes to
+look at."""
 
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from booking_core.base.context import Actor
-    from booking_core.db.engine import Tx
+    from booking_core.base.context import Actor, Caller, Installation, Organization
+    from booking_core.db.engine import Database, Tx
+    from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 
 Json = dict[str, Any]
 
@@ -16,12 +19,17 @@ EXAMPLES_BEGIN, EXAMPLES_END = date(2026, 11, 1), date(2027, 11, 30)
 _YEAR = timedelta(weeks=52)
 """Whole weeks, so a departure of a Saturday stays on a Saturday."""
 _BOOKED_DAYS = 28
+"""Bookings were made in so many days before today, for departures in as many days from today."""
 _FULL_SEATS_MAX = 24
+_BOOKINGS_MAX = 1000
+_ANYWHERE = "http://localhost"
 _PAYMENTS = ("external_paid", "external_paid", "pay_on_site", "invoice")
 _GUESTS = (
     *("Ada Lovelace", "Ingrid Solheim", "Grace Hopper", "Lars Nygård", "Chen Wei", "Fatima Benali", "Jonas Weber"),
     *("Sofía Rojas", "Emma Dubois", "Marte Lien", "Kwame Mensah", "Yuki Tanaka", "Olav Haugen", "Nora Kelly"),
 )
+_LOCALES = dict.fromkeys(("Ingrid Solheim", "Lars Nygård", "Marte Lien", "Olav Haugen"), "nb")
+_LOCALES |= {"Jonas Weber": "de", "Sofía Rojas": "es", "Emma Dubois": "fr"}
 
 
 def shifted(document: Json, today: date) -> Json:
@@ -59,6 +67,55 @@ def _moved(value: Any, by: timedelta) -> Any:
     return value
 
 
+def with_pictures(document: Json) -> Json:
+    """Return an example catalogue with the pictures of `demo_app`; `serve_at` completes their URLs."""
+    for experience in document["experiences"]:
+        if url := experience.get("image_url"):
+            experience["image_url"] = f"{_ANYWHERE}/demo/pictures/{PurePosixPath(url).stem}.svg"
+    return document
+
+
+def serve_at(tx: "Tx", public_url: str, port: int) -> None:
+    """Let the pictures and the webhook endpoints of the demo lead to this service, which may have another port today.
+
+    Webhooks go to localhost, since none is sent to the service's own name.
+    """
+    from sqlalchemy import select
+
+    from booking_core.db.statements import Statement
+    from booking_core.db.tables import experiences, webhook_endpoints
+    from booking_core.db.unit_of_work import Update
+
+    for table, name, origin in (
+        (experiences, "image_url", public_url),
+        (webhook_endpoints, "url", f"{_ANYWHERE}:{port}"),
+    ):
+        ours = table.c[name].like("http%/demo/%")
+        for owner, row_id, url in tx.all(
+            Statement(select(table.c.organization_id, table.c.id, table.c[name]).where(ours))
+        ):
+            moved = {name: origin + url[url.index("/demo/") :]}
+            tx.update(Update(f"moved_{name}", table, sets=(name,)), organization_id=owner, id=row_id, **moved)
+
+
+def fill(
+    database: "Database", installation: "Installation", organization: "Organization", *, is_alone: bool = True
+) -> None:
+    """Write the data of some weeks: webhook endpoints, bookings, and the results of deliveries.
+
+    Args:
+        is_alone: no other organization has deliveries that would be given a result.
+    """
+    caller = database.write_once(lambda tx: _add_endpoints(tx, installation, organization))
+    database.write_once(lambda tx: add_bookings(tx, caller))
+    database.write_once(lambda tx: _disable_endpoint(tx, caller))
+    for _ in range(_TURNS if is_alone else 0):
+        database.write_once(lambda tx: _deliver(tx, installation))
+
+
+# Bookings ----------------------------------------------------------------------------------------------------------
+
+
 def add_bookings(tx: "Tx", actor: "Actor") -> None:
     """Write what an organization has after some weeks: bookings, a full and a cancelled departure, a gift card."""
     from booking_core import bookings
@@ -82,6 +139,36 @@ def add_bookings(tx: "Tx", actor: "Actor") -> None:
                 bookings.cancel(tx, actor, booking_id, reason=CancelReason.CUSTOMER)
     bookings.cancel_departure(tx, actor, cancelled["id"])
     _redeem_gift_card(tx, actor, others[-1])
+    _spread(tx, actor, chance)
+
+
+def _spread(tx: "Tx", actor: "Actor", chance: random.Random) -> None:
+    """Move the bookings to the weeks before today, in the order of their numbers. Their events stay where they are."""
+    from sqlalchemy import bindparam, update
+
+    from booking_core import bookings
+    from booking_core.base.clock import DAY
+    from booking_core.db import tables
+    from booking_core.db.paging import PageRequest
+    from booking_core.db.statements import Statement
+    from booking_core.models.pages import Order
+
+    own, entry, owner = tables.bookings.c, tables.timeline.c, actor.organization.id
+    age, booking_id = bindparam("age", type_=own.created_at.type), bindparam("booking_id", type_=own.id.type)
+    dates = {each: each - age for each in (own.created_at, own.confirmed_at, own.cancelled_at)}
+    statements = (
+        Statement(update(tables.bookings).where(own.organization_id == owner, own.id == booking_id).values(dates)),
+        Statement(
+            update(tables.timeline)
+            .where(entry.organization_id == owner, entry.booking_id == booking_id)
+            .values(created_at=entry.created_at - age)
+        ),
+    )
+    found = bookings.search(tx, actor, PageRequest(_BOOKINGS_MAX, Order.ASC, None), bookings.Search())["data"]
+    ages = sorted((int(chance.triangular(0, _BOOKED_DAYS, 0) * DAY) for _ in found), reverse=True)
+    for booking, age_us in zip(sorted(found, key=lambda each: each["booking_number"]), ages, strict=True):
+        for statement in statements:
+            tx.run(statement, booking_id=booking["id"], age=age_us)
 
 
 def _book(tx: "Tx", actor: "Actor", departure: Json, name: str, count: int, payment: str, **more: Any) -> str:
@@ -99,6 +186,7 @@ def _book(tx: "Tx", actor: "Actor", departure: Json, name: str, count: int, paym
         source=BookingSource.ADMIN,
         payment=PaymentMode(payment),
         send_confirmation_email=False,
+        locale=_LOCALES.get(name),
         **more,
     )
     return str(orjson.loads(bookings.create(tx, actor, request))["id"])
@@ -117,3 +205,73 @@ def _redeem_gift_card(tx: "Tx", actor: "Actor", departure: Json) -> None:
     )
     _, code = gift_cards.issue(tx, actor, issue)
     _book(tx, actor, departure, "Nora Kelly", 1, "external_paid", gift_card_code=code)
+
+
+# Webhooks ----------------------------------------------------------------------------------------------------------
+
+_ENDPOINTS = (
+    ("calendar", "The guides' calendar", ("booking.confirmed", "booking.cancelled"), None),
+    ("kitchen", "The kitchen, which takes one at a time", ("booking.created",), 1),
+    ("gone", "Accounting, which has moved", ("booking.cancelled", "gift_card.redeemed"), None),
+    ("newsletter", "The newsletter, switched off", ("customer.created",), None),
+)
+"""Endpoints of the receiver in `demo_app`. It refuses all to `gone`."""
+_TURNS = 6
+_CLAIMED_MAX = 1000
+
+
+def _add_endpoints(tx: "Tx", installation: "Installation", organization: "Organization") -> "Caller":
+    """Create the endpoints with a key that is revoked, and return its caller."""
+    from booking_core import webhooks
+    from booking_core.models.events import EventType
+    from booking_core.models.scopes import Scope
+    from booking_core.models.webhooks import WebhookEndpointCreate
+    from booking_core.organizations import keys
+
+    _, key = keys.create(tx, organization, name="webhooks of the demo", scopes=list(Scope), now=tx.now())
+    caller = keys.identify(tx, key, installation)
+    for name, description, types, max_per_second in _ENDPOINTS:
+        request = WebhookEndpointCreate(
+            url=f"{_ANYWHERE}/demo/webhooks/{name}",
+            description=description,
+            event_types=[EventType(each) for each in types],
+            max_per_second=max_per_second,
+        )
+        webhooks.create(tx, caller, request, is_public=lambda _: True)
+    keys.revoke(tx, caller.key.id, now=tx.now())
+    return caller
+
+
+def _disable_endpoint(tx: "Tx", caller: "Caller") -> None:
+    from booking_core import webhooks
+    from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
+
+    found = webhooks.find_all(tx, caller)["data"]
+    endpoint_id = next(each["id"] for each in found if each["url"].endswith("/newsletter"))
+    request = WebhookEndpointChange(status=WantedStatus.DISABLED)
+    webhooks.change(tx, caller, endpoint_id, request, is_public=lambda _: True)
+
+
+def _deliver(tx: "Tx", installation: "Installation") -> None:
+    """Claim the due deliveries, and record the answers of the receiver without a request.
+
+    Deliveries of gift cards are claimed again in the next turn, and are dead after the last; others keep their delays.
+    """
+    from booking_core import webhooks
+    from booking_core.models.limits import WEBHOOK_WAITS_S
+
+    limits: Any = dict.fromkeys(("free", "slow_free", "per_endpoint", "per_organization"), _CLAIMED_MAX)
+    claimed = webhooks.claim(tx, installation, in_flight={}, **limits)
+    of_cards = [each.event_type.startswith("gift_card.") for each in claimed]
+    for delays, is_card in ((WEBHOOK_WAITS_S, False), ((0,) * len(WEBHOOK_WAITS_S), True)):
+        results = [_result(each) for each, is_one in zip(claimed, of_cards, strict=True) if is_one == is_card]
+        webhooks.record(tx, results, retry_delays_s=delays)
+
+
+def _result(claimed: "ClaimedDelivery") -> "DeliveryResult":
+    from booking_core.models.webhooks import AttemptError
+    from booking_core.webhooks import DeliveryResult
+
+    if claimed.url.endswith("/gone"):
+        return DeliveryResult(claimed, claimed.at, 31, 404, None, AttemptError.HTTP_STATUS)
+    return DeliveryResult(claimed, claimed.at, 12, 204, None, None)

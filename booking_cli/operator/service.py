@@ -169,10 +169,21 @@ def _warn(settings: "Settings", warning: str) -> None:
 
 
 def run_server(
-    settings: "Settings", *, host: str, port: int, workers: int = 1, reload: bool = False, worker: bool = True
+    settings: "Settings",
+    *,
+    host: str,
+    port: int,
+    workers: int = 1,
+    reload: bool = False,
+    worker: bool = True,
+    app: str | None = None,
 ) -> int:
-    """Serve the API until a signal, and return the exit code. With `worker`, each process also runs the delivery worker
-    and the periodic jobs."""
+    """Serve the API until a signal, and return the exit code.
+
+    Args:
+        worker: whether each process also runs the delivery worker and the periodic jobs.
+        app: the function that creates the application, as `module:function`; by default the settings decide.
+    """
     import uvicorn
 
     raise_open_files_limit()
@@ -184,7 +195,7 @@ def run_server(
     factory = ("create_cells_app" if is_of_cells(settings) else "create_app") + ("_with_worker" if worker else "")
     try:
         run(
-            f"booking_cli.operator.server_app:{factory}",
+            app or f"booking_cli.operator.server_app:{factory}",
             factory=True,
             host=host,
             port=port,

@@ -39,6 +39,7 @@ from booking_core.bookings.queries import (
 )
 from booking_core.bookings.quotes import quote
 from booking_core.bookings.refunds import record_elsewhere, record_refund, settle_refund, settle_refunds
+from booking_core.bookings.reports import get_report
 from booking_core.bookings.reschedule import (
     Move,
     apply_reschedule,
@@ -85,6 +86,7 @@ __all__ = [
     "get",
     "get_departure",
     "get_refundable",
+    "get_report",
     "live_bookings",
     "lock",
     "lock_seats",

@@ -6,6 +6,7 @@ request itself is sent by the server's webhook client.
 """
 
 from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s
+from booking_core.webhooks.deliveries import count as count_deliveries
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import redeliver, retry, send_test
@@ -26,6 +27,7 @@ __all__ = [
     "change",
     "check",
     "claim",
+    "count_deliveries",
     "create",
     "delete",
     "expired_leases",

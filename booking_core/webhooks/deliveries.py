@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.base import cursors
-from booking_core.base.context import Caller
+from booking_core.base.context import Actor, Caller
 from booking_core.base.cursors import Binding
 from booking_core.base.errors import Conflict, NotFound, Unprocessable
 from booking_core.db.engine import Tx
@@ -128,6 +128,17 @@ def _get(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) 
         or log.get_event(tx, organization_id, endpoint.id, delivery_id)
         or store.get_delivery(tx, organization_id, endpoint, delivery_id)
     )
+
+
+def count(tx: Tx, actor: Actor, *, since: int) -> list[dict[str, Any]]:
+    """Return every endpoint with the numbers of its deliveries by state, of the events since an instant."""
+    rows = store.find(tx, actor.organization.id)
+    counts = log.count(tx, actor.organization.id, [each.id for each in rows], since)
+    return [
+        {"id": each.id, "url": each.url, "description": each.description, "status": each.status}
+        | {"deliveries": counts[each.id]}
+        for each in rows
+    ]
 
 
 def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:

@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
+from booking_core.base.clock import MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import (
@@ -330,3 +331,85 @@ def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) 
                 if each.has(event.type, event.sequence) and event.resource_id != endpoint_id:
                     return computed(endpoint_id, event.id, event.type, event.created_at, each)
     return None
+
+
+# Counts --------------------------------------------------------------------------------------------------------------
+
+RETRYING = "retrying"
+_since = bindparam("since", type_=BigInteger)
+
+
+def _first() -> Any:
+    """Select the first sequence since an instant. Sequences follow the instants to within a transaction's length."""
+    v = events.c
+    since = (v.organization_id == _organization_id, v.created_at >= bindparam("at", type_=BigInteger))
+    begin = select(func.min(v.created_at)).where(*since).scalar_subquery()
+    return select(func.min(v.sequence)).where(*since, v.created_at < begin + MINUTE)
+
+
+_FIRST = Statement(_first())
+
+
+def _row_counts() -> Any:
+    """Return the statement that counts rows: those that have ended by an index alone, and the few that are queued."""
+    d, e = deliveries.c, webhook_endpoints.c
+    ours = (d.organization_id == _organization_id, d.event_sequence >= _since)
+    counted = select(d.endpoint_id, d.status, func.count()).where(*ours, d.status != store.QUEUED)
+    state = case(
+        (d.generation < e.generation, literal(DeliveryStatus.FAILED.value)),
+        (d.attempt_count > 0, literal(RETRYING)),
+        else_=literal(DeliveryStatus.QUEUED.value),
+    )
+    queued = select(d.endpoint_id, state.label("state"), func.count()).where(
+        *ours, d.status == store.QUEUED, e.organization_id == d.organization_id, e.id == d.endpoint_id
+    )
+    return union_all(counted.group_by(d.endpoint_id, d.status), queued.group_by(d.endpoint_id, "state"))
+
+
+def _event_counts(dialect: Dialect) -> Any:
+    of, v = rows_parameter(dialect, "stretches", _STRETCH).c, events.c
+    return (
+        select(of.number, func.count())
+        .where(
+            v.organization_id == _organization_id,
+            v.sequence > of.after,
+            v.sequence <= of.until,
+            v.type == of.event_type,
+            v.resource_id.is_distinct_from(_endpoint_id),
+        )
+        .group_by(of.number)
+    )
+
+
+_ROW_COUNTS, _EVENT_COUNTS = Statement(_row_counts()), Statement(_event_counts)
+
+
+def count(tx: Tx, organization_id: str, endpoint_ids: Sequence[str], at: int) -> dict[str, dict[str, int]]:
+    """Count the deliveries of the events since an instant, by endpoint and state.
+
+    A state is a status, or `retrying`: queued again after an attempt.
+    """
+    states = (*map(str, DeliveryStatus), RETRYING)
+    counts = {each: dict.fromkeys(states, 0) for each in endpoint_ids}
+    ((first,),) = tx.all(_FIRST, organization_id=organization_id, at=at)
+    if first is None:
+        return counts
+    for endpoint_id, state, number in tx.all(_ROW_COUNTS, organization_id=organization_id, since=first):
+        if endpoint_id in counts:
+            counts[endpoint_id][state] += number
+    for endpoint_id in endpoint_ids:
+        of = stretches(tx, organization_id, endpoint_id)
+        parameter = as_json(
+            {
+                "number": number,
+                "event_type": each.event_type,
+                "after": max(each.after, first - 1),
+                "until": each.until,
+            }
+            for number, each in enumerate(of)
+        )
+        for number, found in tx.all(
+            _EVENT_COUNTS, organization_id=organization_id, endpoint_id=endpoint_id, stretches=parameter
+        ):
+            counts[endpoint_id][of[number].status] += found
+    return counts

@@ -21,6 +21,7 @@ from booking_server.api.dependencies import credentials_of, service_of
 from booking_server.api.middleware import REASON, REFUSALS, context_headers
 from booking_server.fastapi_ext import requests
 from booking_server.fastapi_ext.routes import methods_of
+from booking_server.reference import missing_page
 
 STATUS: dict[type[BookingError], int] = {
     errors.Malformed: 400,
@@ -131,7 +132,8 @@ def _malformed(problems: Iterable[Any]) -> errors.Malformed:
 
 
 async def _unrouted(request: Request, error: Any) -> Response:
-    """Respond to a path that does not exist, or to a method that the path does not take.
+    """Respond to a path that does not exist, or to a method that the path does not take. A browser gets a page outside
+    of the API.
 
     It counts against the address and is never refused for that: the path is checked before the limit (decision R1).
     An HTTPException that a path operation raises is answered as FastAPI answers it.
@@ -140,10 +142,16 @@ async def _unrouted(request: Request, error: Any) -> Response:
     if is_raised_by_operation or error.status_code not in (404, 405):
         return await http_exception_handler(request, error)
     await _count_address(request)
+    if error.status_code == 404 and _is_browser(request):
+        return missing_page(request.scope["path"], service_of(request).installation.public_url)
     refusal: BookingError = errors.NotFound("There is no such path.")
     if error.status_code == 405:
         refusal = errors.MethodNotAllowed(methods_of(request.app.routes, request.scope["path"]))
     return respond_with(refusal, request_id(request))
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
 
 
 async def _count_address(request: Request) -> None:

@@ -67,6 +67,7 @@ def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: b
         _brand(view),
         link,
         picture=view.summary.image_url,
+        own=view.actor.installation.public_url,
         booking=view.summary,
         can_cancel=can_cancel(view),
         is_free=view.actor.at < view.actor.organization.refunds_in_full_until(view.row.starts_at),
@@ -207,10 +208,12 @@ def _render(
     link: Link | None,
     *,
     picture: str | None = None,
+    own: str = "",
     **context: Any,
 ) -> HTMLResponse:
-    logo = brand.logo_url if brand else None
-    shown = {"logo": logo if _source(logo) else None, "picture": picture if _source(picture) else None}
+    urls = {"logo": brand.logo_url if brand else None, "picture": picture}
+    sources = {name: _source(url, own) for name, url in urls.items()}
+    shown = {name: url if sources[name] else None for name, url in urls.items()}
     css = _css(brand)
     html = (
         _environment()
@@ -226,13 +229,16 @@ def _render(
         )
     )
     response = HTMLResponse(html.encode("utf-8", "replace"), status)
-    sources = tuple(sorted({source for each in shown.values() if (source := _source(each))}))
-    response.raw_headers.extend(security_headers(css, sources))
+    response.raw_headers.extend(security_headers(css, tuple(sorted({each for each in sources.values() if each}))))
     return response
 
 
-def _source(url: str | None) -> str | None:
-    """Return the origin of a picture for the policy, or None for one that a page does not load: without TLS."""
+def _source(url: str | None, own: str) -> str | None:
+    """Return the origin of a picture for the policy, or None for one that a page does not load: without TLS.
+
+    Args:
+        own: the public URL of the service, whose pictures are loaded as the page is.
+    """
     if not url:
         return None
     try:
@@ -240,9 +246,10 @@ def _source(url: str | None) -> str | None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return None
-    if parts.scheme != "https" or not _HOST.fullmatch(host):
+    is_own = parts.scheme == "http" and url.startswith(f"{own}/")
+    if not (parts.scheme == "https" or is_own) or not _HOST.fullmatch(host):
         return None
-    return f"https://{host}{f':{port}' if port else ''}"
+    return f"{parts.scheme}://{host}{f':{port}' if port else ''}"
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,11 @@ They need no key and are not in the OpenAPI document. Swagger UI is from the pac
 a page loads is served from here, so the pages work offline and under a strict Content-Security-Policy.
 """
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -12,6 +16,7 @@ from booking_core.base.errors import NotFound
 
 _READ = ["GET", "HEAD"]
 _FILES = StaticFiles(packages=[("booking_server.reference", "static"), ("fastapi_swagger", "resources")])
+_MISSING = (Path(__file__).parent / "static" / "missing.html").read_text(encoding="utf-8")
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -49,3 +54,11 @@ async def get_asset(request: Request, name: str) -> Response:
         raise NotFound("There is no such path.") from None
     response.headers.update(_HEADERS)
     return response
+
+
+def missing_page(path: str, public_url: str) -> Response:
+    """Return the page for a path that does not exist, with links below the public URL. `/docs/` leads to `/docs`."""
+    base = urlsplit(public_url).path.rstrip("/")
+    if path == "/docs/":
+        return RedirectResponse(f"{base}/docs", 302, _HEADERS)
+    return HTMLResponse(_MISSING.replace("BASE/", f"{base}/"), 404, _HEADERS | {"vary": "accept"})

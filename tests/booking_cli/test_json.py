@@ -236,6 +236,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("departures", "reopen"): lambda it: (it.leaving(),),
     ("departures", "seats"): lambda it: (it.leaving(), "16"),
     ("departures", "cancel"): lambda it: (it.leaving(), "--yes"),
+    ("report",): lambda it: ("--org", it.slug),
     ("storefront", "hold"): lambda it: ("--org", it.slug, "--departure", it.departure, "--seats", "1"),
     ("storefront", "release"): lambda it: (it.hold(),),
     ("storefront", "checkout"): lambda it: (
@@ -362,7 +363,7 @@ READS = {
     *{("refunds", each) for each in ("list", "show")},
     ("secrets", "status"),
     *{("events", "tail"), ("orgs", "show"), ("logout",)},
-    *{(each,) for each in ("whoami", "availability", "api", "doctor", "completion", "commands", "help")},
+    *{(each,) for each in ("whoami", "availability", "report", "api", "doctor", "completion", "commands", "help")},
 }
 """Commands that change nothing which `--fields` could hide; `api` shows what is answered, whatever it is, and `logout`
 says one thing."""

@@ -34,7 +34,7 @@ def _outside(text: str) -> str:
 _DATA = re.compile(
     r"https?://\S+|\S+@\S+|Fjord (kayak|Tours)|Ada Lovelace|Adult|Dry suit|NOK|Europe/Oslo|UTC|Simadalsvegen"
     r"|At the boathouse\.|Parking is free\.|A towel|Water|Children with an adult\.|(\w+day )?\d+ November 2026|Ada"
-    r"|[A-Z0-9]{4}(-[A-Z0-9]{4}){3}|English|Deutsch|Français|Español|Italiano"
+    r"|[A-Z0-9]{4}(-[A-Z0-9]{4}){3}|English|Deutsch|Français|Español|Italiano|Norsk"
 )
 """Names, addresses, dates and other values that are not messages."""
 

@@ -29,7 +29,7 @@ from booking_core.models.currencies import minor_digits
 # Tags ---------------------------------------------------------------------------------------------------------------
 
 DEFAULT = "en"
-NAMES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español", "it": "Italiano"}
+NAMES = {"en": "English", "de": "Deutsch", "fr": "Français", "es": "Español", "it": "Italiano", "nb": "Norsk"}
 """The supported languages by code, each with its own name."""
 LANGUAGES = tuple(NAMES)
 

@@ -1,6 +1,8 @@
 """`booking demo`: from nothing to a service whose printed calls work."""
 
+import contextlib
 import json
+import os
 import re
 import signal
 import stat
@@ -12,9 +14,18 @@ from string import Template
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from support.demo import call, exported, small
 from support.servers import free_port
 
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+
+SET_BY_THE_DEMO = (
+    *("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"),
+    *("BOOKING_WEBHOOK_ALLOW_HTTP", "BOOKING_WEBHOOK_ALLOW_CIDRS"),
+)
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 Process = Callable[..., subprocess.Popen[str]]
@@ -81,8 +92,8 @@ def test_a_catalogue_of_ones_own_is_served(
 
 
 def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"):
-        monkeypatch.setenv(name, "")  # the demo sets them for the application; this takes them back afterwards
+    for name in SET_BY_THE_DEMO:
+        monkeypatch.setenv(name, "")  # for the application; this takes them back afterwards
     monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "NOK")))
@@ -93,10 +104,27 @@ def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeyp
     assert shown["environment"]["BOOKING_API_KEY"] == shown["key"]
 
 
+def test_the_demo_has_deliveries_of_every_state_and_the_doctor_finds_only_the_dead_ones(
+    stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SET_BY_THE_DEMO[1:]:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
+    assert stored_on_both("demo", "--port", str(free_port())).code == 0
+    with contextlib.closing(Database(os.environ["BOOKING_DATABASE_URL"])) as database, database.reading() as tx:
+        found = tx.all(Statement(select(tables.deliveries.c.status, tables.deliveries.c.attempt_count)))
+        endpoints = tx.all(Statement(select(tables.webhook_endpoints.c.status, tables.webhook_endpoints.c.url)))
+    assert {("succeeded", 1), ("queued", 1), ("dead", 6)} <= {tuple(each) for each in found}
+    assert {each[0] for each in endpoints} == {"enabled", "disabled"}
+    assert all(each[1].startswith("http://localhost:") for each in endpoints)
+    findings = stored_on_both("doctor", "-o", "json")
+    assert (findings.code, {each["kind"] for each in findings.json["data"]}) == (13, {"needs_person"})
+
+
 def test_a_bad_catalogue_leaves_no_organization(
     booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"):
+    for name in SET_BY_THE_DEMO:
         monkeypatch.setenv(name, "")
     file = tmp_path / "own.json"
     file.write_text('{"experiences": [{"slug": "x"}]}')

@@ -1,13 +1,16 @@
-"""The example catalogues of the demo are valid and have departures on any day."""
+"""The example catalogues of the demo are valid and have departures on any day, and their pictures are served."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
-from booking_cli.operator import demo_data
+from booking_cli.operator import demo_app, demo_data
 from booking_cli.operator.demo_organizations import ORGANIZATIONS, DemoOrganization
 from booking_core.base.clock import SECOND
+from booking_core.base.errors import NotFound
 from booking_core.catalogue import catalog
 
 DAYS = tuple(date(2026, 11, 25) + timedelta(days=days) for days in (0, 40, 200, 360, 400, 1600))
@@ -21,3 +24,29 @@ def test_each_of_the_next_six_months_has_departures(demo: DemoOrganization, toda
     months = [sum(30 * month <= (start - today).days < 30 * (month + 1) for start in starts) for month in range(6)]
     assert min(months) >= 20
     assert months[0] >= 60
+
+
+@pytest.mark.parametrize("demo", ORGANIZATIONS, ids=[each.slug for each in ORGANIZATIONS])
+def test_the_pictures_of_the_experiences_are_served_and_cached(demo: DemoOrganization) -> None:
+    app = FastAPI()
+    app.include_router(demo_app.router)
+    document = demo_data.with_pictures(json.loads(demo.catalogue.read_text()))
+    urls = [each["image_url"] for each in document["experiences"] if each.get("image_url")]
+    assert len(urls) >= 10
+    with TestClient(app) as client:
+        for url in urls:
+            picture = client.get(url)
+            assert (picture.status_code, picture.headers["content-type"]) == (200, "image/svg+xml")
+            assert picture.headers["cache-control"] == "public, max-age=3600"
+            assert "<script" not in picture.text
+        assert client.get("/demo/pictures/..%2fdemo_app.py").status_code == 404
+        with pytest.raises(NotFound):
+            client.get("/demo/pictures/none.svg")
+
+
+def test_a_norwegian_guest_of_the_norwegian_operator_reads_titles_tiers_and_add_ons() -> None:
+    for each in json.loads(ORGANIZATIONS[0].catalogue.read_text())["experiences"]:
+        texts = each["translations"]["nb"]
+        assert texts["title"] != each["title"]
+        for kind in ("price_tiers", "add_ons"):
+            assert texts.get(kind, {}).keys() == {item["id"] for item in each[kind]}

@@ -365,6 +365,15 @@ def test_a_search_by_text_walks_the_list_of_its_organization_in_slices(
         assert plan.cost < (60_000 if is_sqlite(filled.url) else 3 * SLICE), str(plan)
 
 
+def test_a_report_reads_the_bookings_and_the_departures_of_its_days(filled: Filled) -> None:
+    caller = filled.world.caller()
+    today = caller.organization.zone.wall(caller.at).date()
+    first, last = today - timedelta(days=3), today + timedelta(days=3)
+    plans = filled.plans_of(lambda tx: bookings.get_report(tx, caller, date_from=first, date_to=last))
+    assert len(plans) == 3
+    assert_indexed(plans, filled)
+
+
 def customer_address(filled: Filled) -> str:
     with connect(filled.url) as connection:
         query = f"SELECT email FROM customers WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT 1"

@@ -66,7 +66,8 @@ def words(text: str) -> str:
         (None, "fr", "Réservation confirmée : Fjord kayak, 26 novembre 2026", "Nous nous réjouissons"),
         ("es", None, "Reserva confirmada: Fjord kayak, 26 de noviembre de 2026", "Será un placer recibirle."),
         ("it-IT", None, "Prenotazione confermata: Fjord kayak, 26 novembre 2026", "Saremo lieti di accoglierLa."),
-        ("nb", None, "Booking confirmed: Fjord kayak, 26 November 2026", "We look forward to seeing you."),
+        ("nb-NO", None, "Bestilling bekreftet: Fjord kayak, 26. november 2026", "Vi gleder oss til å se deg."),
+        ("sv", None, "Booking confirmed: Fjord kayak, 26 November 2026", "We look forward to seeing you."),
     ],
 )
 def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else_english(

@@ -12,6 +12,7 @@ from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
 from support.threads import together
 from support.world import HOUR, FixedClock
 
+from booking_core import webhooks
 from booking_core.base.errors import Conflict
 from booking_core.db import tables
 from booking_core.models.events import EventType
@@ -554,3 +555,35 @@ def test_a_dead_delivery_is_logged_once_by_its_ids(hooks: Hooks, caplog: pytest.
     assert (line["delivery_id"], line["endpoint_id"], line["attempts"]) == (delivery["id"], endpoint, 6)
     assert (line["organization_id"], line["error"], line["response_status"]) == (hooks.world.org, "http_status", 500)
     assert "secret" not in caplog.text
+
+
+# Counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_deliveries_are_counted_by_endpoint_and_state_with_those_that_have_no_row(
+    hooks: Hooks, clock: FixedClock
+) -> None:
+    def counts(since: int) -> dict[str, dict[str, int]]:
+        caller = hooks.world.caller()
+        found = hooks.database.read(lambda tx: webhooks.count_deliveries(tx, caller, since=since))
+        return {each["id"]: {state: number for state, number in each["deliveries"].items() if number} for each in found}
+
+    dead, disabled = hooks.endpoint(REDEEMED), hooks.endpoint(ISSUED)
+    assert counts(0) == {dead: {}, disabled: {}}
+    hooks.publish()
+    hooks.fail_until_dead()
+    clock.advance(HOUR)
+    later = clock()
+    hooks.publish(times=4)
+    succeeding, failing, *_ = hooks.claim()
+    hooks.succeed(succeeding)
+    hooks.fail(failing)
+    hooks.publish(kind=ISSUED, times=2)
+    hooks.disable(disabled)
+    hooks.publish(kind=ISSUED)
+    hooks.publish(times=5)
+    both = {"succeeded": 1, "retrying": 1, "queued": 7}
+    assert counts(0) == {dead: both | {"dead": 1}, disabled: {"failed": 3}}
+    assert counts(later) == {dead: both, disabled: {"failed": 3}}
+    hooks.disable(dead)
+    assert counts(later)[dead] == {"succeeded": 1, "failed": 8}

@@ -99,7 +99,7 @@ def test_the_texts_of_the_experience_are_in_the_language_of_the_page(guest: Gues
 
 
 def test_a_page_of_a_link_that_does_not_work_is_in_the_language_of_the_browser(guest: Guest) -> None:
-    accepted = {"accept-language": "nb-NO, it-IT;q=0.8, de;q=0.5"}
+    accepted = {"accept-language": "sv-SE, it-IT;q=0.8, de;q=0.5"}
     page = guest.call("GET", "/manage/x", headers=accepted)
     assert (page.status_code, "Questo link non funziona" in text_of(page)) == (404, True)
     assert "Ce lien ne fonctionne pas" in text_of(guest.call("GET", "/manage/x?lang=fr", headers=accepted))
@@ -137,6 +137,15 @@ def test_a_picture_that_cannot_be_loaded_safely_is_left_out(guest: Guest, url: s
     page = guest.open()
     assert "<img" not in page.text
     assert "img-src" not in page.headers["content-security-policy"]
+
+
+def test_a_picture_of_the_service_itself_is_loaded_as_the_page_is(guest: Guest) -> None:
+    own = guest.api.world.installation.public_url
+    for url, is_shown in ((f"{own}/demo/pictures/kayak.svg", True), (f"{own}.example/kayak.svg", False)):
+        guest.api.world.change(tables.experiences, guest.row["experience_id"], image_url=url)
+        page = guest.open()
+        assert (f'src="{url}"' in page.text) is is_shown
+        assert (f" img-src {own};" in page.headers["content-security-policy"]) is is_shown
 
 
 def test_the_place_and_the_terms_are_on_the_page_and_before_the_click(guest: Guest) -> None:

@@ -96,6 +96,27 @@ def test_other_paths_below_docs_are_not_found(api: Api, path: str) -> None:
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
+def test_a_browser_with_a_slash_too_many_is_led_to_the_reference(api: Api) -> None:
+    accept = {"accept": "text/html"}
+    response = api.client.get("/docs/", headers=accept, follow_redirects=False)
+    assert (response.status_code, response.headers["location"]) == (302, "/docs")
+    assert "swagger" in api.client.get("/docs/", headers=accept).text
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/docs/nothing/here", "/demo/pictures/kayak.svg"])
+def test_an_unknown_path_is_a_page_for_a_browser_and_json_for_a_program(api: Api, path: str) -> None:
+    page = api.client.get(path, headers={"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert page.headers["x-request-id"]
+    for loaded in re.findall(r'href="([^"]+)"', page.text):
+        assert api.client.get(loaded).status_code == 200
+    for accept in ("application/json", "*/*"):
+        assert api.client.get(path, headers={"accept": accept}).json()["code"] == "not_found"
+    of_api = api.client.get(f"/api/v1{path}", headers={"accept": "text/html"})
+    assert (of_api.status_code, of_api.json()["code"]) == (404, "not_found")
+
+
 @pytest.mark.parametrize("path", [path for path in PATHS if "swagger-ui" not in path])
 def test_no_page_or_asset_of_ours_refers_to_another_host(client: TestClient, path: str) -> None:
     text = client.get(path).text.replace('xmlns="http://www.w3.org/2000/svg"', "")

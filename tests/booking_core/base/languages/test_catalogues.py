@@ -17,6 +17,7 @@ INFORMAL = {
     "fr": r"\b(tu|toi|te|ton|ta|tes)\b",
     "es": r"\b(tú|ti|te|tu|tus|puedes|tienes|vosotros)\b",
     "it": r"\b(tu|ti|te|tuo|tua|tuoi|tue|puoi|hai)\b",
+    "nb": r"\b(dere|deres)\b",  # one guest is addressed; the polite form is du
 }
 
 

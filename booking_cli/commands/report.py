@@ -1,0 +1,183 @@
+"""`booking report`: the sales, the occupancy and the webhooks of an organization, read from the database."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.arguments import day
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import bar, block, money
+from booking_cli.framework.options import Org, option
+from booking_cli.operator import transactions
+from booking_cli.operator.transactions import by_slug
+
+if TYPE_CHECKING:
+    from booking_core.base.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_app()
+
+Json = dict[str, Any]
+
+DAYS = 28
+"""By default the report begins so many days before today, and ends so many days after it."""
+STATES = ("succeeded", "queued", "retrying", "failed", "dead")
+COLUMNS = ("section", "name", "state", "count", "seats", "seats_total", "amount")
+_BAR_WIDTH = 16
+_CHART_HEIGHT = 4
+_CHART_WIDTH = 76
+_TITLE = 28
+_TEMPLATE = Path(__file__).parents[1] / "operator" / "report.html"
+
+
+@command(
+    app,
+    "report",
+    "booking report --org fjord-tours",
+    "booking report --org fjord-tours --from 2026-11-01 --to 2026-11-30 -o json",
+    "booking report --org fjord-tours --html report.html     (for printing)",
+)
+def report(
+    ctx: typer.Context,
+    org: Org,
+    first: Annotated[
+        str | None, option("--from DAY", "The first day; by default 28 days before today.", parser=day)
+    ] = None,
+    last: Annotated[
+        str | None,
+        option("--to DAY", "The last day, at most 92 days later; by default 28 days after today.", parser=day),
+    ] = None,
+    html: Annotated[Path | None, option("--html FILE", "Write it as a page, too.")] = None,
+) -> None:
+    """Report sales, cancellations and webhook deliveries until today, and the occupancy from today on.
+
+    Days are in the organization's time zone. A sale is a confirmed booking, on the day of its creation; amounts are
+    prices after discounts, however they are paid. With -o tsv, a line has a section, a name and its numbers.
+    """
+    from booking_core import bookings, webhooks
+
+    def query(tx: "Tx", actor: "Actor") -> Json:
+        zone = actor.organization.zone
+        today = zone.wall(actor.at).date()
+        begin = date.fromisoformat(first) if first else today - timedelta(DAYS)
+        end = date.fromisoformat(last) if last else today + timedelta(DAYS)
+        found = bookings.get_report(tx, actor, date_from=begin, date_to=end)
+        return found | {"webhooks": webhooks.count_deliveries(tx, actor, since=zone.day_start(begin))}
+
+    cli: Cli = ctx.obj
+    found = transactions.read(cli, by_slug(org), query)
+    if html:
+        try:
+            html.write_text(_page(found), encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"{html} cannot be written: {error.strerror}.") from None
+        cli.render.note(f"wrote {html}")
+    if cli.render.is_default_table:
+        _write(cli, found)
+    elif cli.render.format == "tsv" and not cli.render.fields:
+        cli.render.many(list(_lines(found)), COLUMNS)
+    else:
+        cli.render.one(found)
+
+
+def _page(found: Json) -> str:
+    """Return the report as a page in one file."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["amounts"] = _amounts
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(found, states=STATES)
+
+
+def _amounts(amounts: Sequence[Json]) -> str:
+    return ", ".join(map(money, amounts)) or "-"
+
+
+def _lines(found: Json) -> Iterator[Json]:
+    """Yield a line for each number of the report; one of sales for each currency."""
+    for section, name in (("days", "date"), ("experiences", "title"), ("cancellations", "reason")):
+        for each in found[section]:
+            for amount in each["amounts"] or [None]:
+                yield each | {"section": section, "name": each[name], "count": each["bookings"], "amount": amount}
+    for each in found["occupancy"]:
+        seats = {"seats": each["seats_sold"], "seats_total": each["seats_total"]}
+        yield {"section": "occupancy", "name": each["date"], "count": each["departures"], **seats}
+    for each in found["webhooks"]:
+        for state in STATES:
+            yield {"section": "webhooks", "name": each["url"], "state": state, "count": each["deliveries"][state]}
+
+
+# On a terminal ---------------------------------------------------------------------------------------------------
+
+
+def _write(cli: Cli, found: Json) -> None:
+    render, totals = cli.render, found["totals"]
+    render.heading(
+        f"{found['organization']['name']}, {found['from']} to {found['to']}, {found['organization']['timezone']}"
+    )
+    for text in _chart([(each["date"], each["bookings"]) for each in found["days"]]):
+        render.text(text)
+    states = f"{totals['pending']} pending, {totals['cancelled']} cancelled"
+    render.text(f"{totals['bookings']} sales, {totals['seats']} seats, {_amounts(totals['amounts'])}; {states}")
+    _write_section(cli, "Sales by experience", found["experiences"], "title")
+    _write_section(cli, "Cancellations", found["cancellations"], "reason")
+    _write_occupancy(cli, found)
+    if found["webhooks"]:
+        render.heading("\nWebhook deliveries")
+        rows = [_webhook(each) for each in found["webhooks"]]
+        render.many(rows, ("endpoint", *STATES, "share"), truncated={"endpoint": _TITLE})
+
+
+def _chart(values: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Yield the lines of a chart with a column for each day, or for some days together where they are many."""
+    if not values:
+        return
+    per = -(-len(values) // _CHART_WIDTH)
+    wide = 2 if len(values) * 2 <= _CHART_WIDTH else 1
+    groups = [values[start : start + per] for start in range(0, len(values), per)]
+    sums = [sum(number for _, number in group) for group in groups]
+    for level in reversed(range(_CHART_HEIGHT)):
+        cells = (block(each * _CHART_HEIGHT - level * max(sums), max(sums)) * wide for each in sums)
+        yield "".join(cells).rstrip() or "."
+    axis = "".join(f"{group[0][0][5:]:<{7 * wide}}" for group in groups[::7])
+    yield axis.rstrip() + f"   highest: {max(sums)} sales"
+
+
+def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> None:
+    """Write the rows that have bookings, each with a bar of its share of the largest."""
+    most = max((each["bookings"] for each in rows), default=0)
+    shown = [
+        {name: each[name], "bookings": each["bookings"], "seats": each["seats"], "amount": _amounts(each["amounts"])}
+        | {"share": bar(each["bookings"], most, _BAR_WIDTH)}
+        for each in rows
+        if each["bookings"]
+    ]
+    cli.render.heading(f"\n{title}")
+    cli.render.many(shown, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
+
+
+def _write_occupancy(cli: Cli, found: Json) -> None:
+    """Write a strip of the days for each experience: a space without departures, else a block of the seats sold."""
+    cli.render.heading("\nSeats sold from today on")
+    strips = [("all", found["occupancy"]), *((each["title"], each["occupancy"]) for each in found["experiences"])]
+    rows = []
+    for title, days in strips:
+        sold, total = (sum(each[key] for each in days) for key in ("seats_sold", "seats_total"))
+        if total:
+            strip = "".join(block(each["seats_sold"], each["seats_total"]) for each in days)
+            rows.append({"experience": title, "days": f"|{strip}|", "seats": f"{sold}/{total}"})
+    cli.render.many(rows, ("experience", "days", "seats"), empty="No departures.", truncated={"experience": _TITLE})
+
+
+def _webhook(endpoint: Json) -> Json:
+    counts: Json = endpoint["deliveries"]
+    name = endpoint["description"] or endpoint["url"]
+    return counts | {
+        "endpoint": name if endpoint["status"] == "enabled" else f"({endpoint['status']}) {name}",
+        "share": bar(counts["succeeded"], sum(counts.values()), _BAR_WIDTH // 2),
+    }

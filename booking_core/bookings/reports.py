@@ -1,0 +1,176 @@
+"""The report of an organization: its sales and cancellations by day and by experience, and the occupancy ahead.
+
+Days are in the organization's time zone. A sale is a confirmed booking, and counts on the day of its creation. Its
+amount is the price after discounts, however it is paid, also by gift card.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import BigInteger, Text, bindparam, cast, func, select
+from sqlalchemy.engine import Dialect
+
+from booking_core.base.context import Actor
+from booking_core.bookings import rules
+from booking_core.catalogue import departures
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.models.bookings import BookingStatus
+
+JsonObject = dict[str, Any]
+T = TypeVar("T")
+
+_DAYS = {"day": Text, "starts_at": BigInteger, "ends_at": BigInteger}
+_organization_id = bindparam("organization_id", type_=tables.Id)
+
+
+class _Sale(NamedTuple):
+    """The bookings of a day that have the same experience, currency, status and reason of their cancellation."""
+
+    day: str
+    experience_id: str
+    currency: str
+    status: str
+    cancel_reason: str | None
+    bookings: int
+    seats: int
+    amount_minor: int
+
+
+class _Occupancy(NamedTuple):
+    """The departures of an experience on a day, without those that are cancelled."""
+
+    day: str
+    experience_id: str
+    departures: int
+    seats_sold: int
+    seats_total: int
+
+
+def _sales(dialect: Dialect) -> Any:
+    """Return the statement that reads the bookings of each day by the index of their creation."""
+    d, b = rows_parameter(dialect, "days", _DAYS).c, tables.bookings.c
+    by = (d.day, b.experience_id, b.currency, b.status, b.cancel_reason)
+    amount = cast(func.sum(b.total_minor + b.gift_card_minor), BigInteger)
+    return (
+        select(*by, func.count(), func.sum(b.seats), amount)
+        .where(b.organization_id == _organization_id, b.created_at >= d.starts_at, b.created_at < d.ends_at)
+        .group_by(*by)
+    )
+
+
+def _occupancy(dialect: Dialect) -> Any:
+    """Return the statement that reads the departures of each day by the index of their start."""
+    d, p = rows_parameter(dialect, "days", _DAYS).c, tables.departures.c
+    by = (d.day, p.experience_id)
+    return (
+        select(*by, func.count(), func.sum(p.seats_taken), func.sum(p.seats_total))
+        .where(
+            p.organization_id == _organization_id,
+            p.starts_at >= d.starts_at,
+            p.starts_at < d.ends_at,
+            p.status != "cancelled",
+        )
+        .group_by(*by)
+    )
+
+
+_SALES, _OCCUPANCY = Statement(_sales), Statement(_occupancy)
+_EXPERIENCES = Statement(
+    select(tables.experiences.c.id, tables.experiences.c.slug, tables.experiences.c.title).where(
+        tables.experiences.c.organization_id == _organization_id
+    )
+)
+
+
+def get_report(tx: Tx, actor: Actor, *, date_from: date, date_to: date) -> JsonObject:
+    """Return the sales from `date_from` to today, and the occupancy from today to `date_to`, with three statements.
+
+    Raises:
+        Unprocessable: the period is reversed, or wider than 92 days.
+    """
+    organization = actor.organization
+    zone, today = organization.zone, organization.zone.wall(actor.at).date()
+    departures.window(zone, date_from, date_to, field="to")
+    days = [date_from + timedelta(each) for each in range((date_to - date_from).days + 1)]
+    past, ahead = ([each for each in days if each <= today], [each for each in days if each >= today])
+
+    def rows(statement: Statement, of: Sequence[date]) -> Sequence[Any]:
+        spans = ({"day": str(each), "starts_at": zone.day_start(each), "ends_at": zone.day_end(each)} for each in of)
+        return tx.all(statement, organization_id=organization.id, days=as_json(spans)) if of else ()
+
+    sales, occupancy = map(_Sale._make, rows(_SALES, past)), map(_Occupancy._make, rows(_OCCUPANCY, ahead))
+    titles = {each[0]: each for each in tx.all(_EXPERIENCES, organization_id=organization.id)}
+    shown = {"slug": organization.slug, "name": organization.name, "timezone": organization.timezone}
+    period = {"from": str(date_from), "to": str(date_to), "today": str(today)}
+    return {"organization": shown, **period, **_present(list(sales), list(occupancy), titles, past, ahead)}
+
+
+def _present(
+    sales: Sequence[_Sale],
+    occupancy: Sequence[_Occupancy],
+    titles: Mapping[str, Sequence[str]],
+    past: Sequence[date],
+    ahead: Sequence[date],
+) -> JsonObject:
+    by_day, by_experience = _grouped(sales, lambda each: each.day), _grouped(sales, lambda each: each.experience_id)
+    ahead_by_experience = _grouped(occupancy, lambda each: each.experience_id)
+    cancelled = [each for each in sales if each.status == BookingStatus.CANCELLED]
+    experiences = [
+        {"id": each[0], "slug": each[1], "title": each[2]}
+        | _sold(by_experience[each[0]])
+        | {"occupancy": _seats(ahead_by_experience[each[0]], ahead)}
+        for each in titles.values()
+        if by_experience[each[0]] or ahead_by_experience[each[0]]
+    ]
+    return {
+        "totals": _sold(sales) | _full(occupancy),
+        "days": [{"date": str(each)} | _sold(by_day[str(each)]) for each in past],
+        "experiences": sorted(experiences, key=lambda each: (-each["bookings"], each["title"])),
+        "cancellations": [
+            {"reason": reason} | _summed(group)
+            for reason, group in sorted(_grouped(cancelled, lambda each: each.cancel_reason or "").items())
+        ],
+        "occupancy": _seats(occupancy, ahead),
+    }
+
+
+def _grouped(rows: Iterable[T], key: Callable[[T], str]) -> defaultdict[str, list[T]]:
+    groups: defaultdict[str, list[T]] = defaultdict(list)
+    for each in rows:
+        groups[key(each)].append(each)
+    return groups
+
+
+def _sold(sales: Iterable[_Sale]) -> JsonObject:
+    """Return the sums of the confirmed bookings, and the numbers of the others."""
+    by_status = _grouped(sales, lambda each: each.status)
+    pending, cancelled = (sum(each.bookings for each in by_status[status]) for status in ("pending", "cancelled"))
+    return _summed(by_status[BookingStatus.CONFIRMED]) | {"pending": pending, "cancelled": cancelled}
+
+
+def _summed(sales: Sequence[_Sale]) -> JsonObject:
+    amounts: Counter[str] = Counter()
+    for each in sales:
+        amounts[each.currency] += each.amount_minor
+    return {
+        "bookings": sum(each.bookings for each in sales),
+        "seats": sum(each.seats for each in sales),
+        "amounts": [rules.money(amount, currency) for currency, amount in sorted(amounts.items())],
+    }
+
+
+def _full(occupancy: Sequence[_Occupancy]) -> JsonObject:
+    return {
+        "departures": sum(each.departures for each in occupancy),
+        "seats_sold": sum(each.seats_sold for each in occupancy),
+        "seats_total": sum(each.seats_total for each in occupancy),
+    }
+
+
+def _seats(occupancy: Iterable[_Occupancy], days: Sequence[date]) -> list[JsonObject]:
+    by_day = _grouped(occupancy, lambda each: each.day)
+    return [{"date": str(each)} | _full(by_day[str(each)]) for each in days]

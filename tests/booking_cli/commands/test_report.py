@@ -1,0 +1,112 @@
+"""`booking report`: the numbers as JSON, as lines and on a terminal, and a page in one file."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.world import FixedClock, World, make_world
+
+from booking_cli.framework.exit_codes import ExitCode
+from booking_core import webhooks
+from booking_core.base.clock import system_clock
+from booking_core.db.engine import Database
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import WebhookEndpointCreate
+
+Booking = Callable[..., Any]
+ORG = ("--org", "fjord-tours")
+TITLE = 'Kayak & "<script>alert(1)</script>"'
+
+
+@pytest.fixture
+def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
+    """Return an organization with two bookings, a cancelled booking and an endpoint, at the time of this machine."""
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        world = make_world(database, clock, slug="fjord-tours")
+        request = WebhookEndpointCreate(url="https://crm.example/hook", event_types=[EventType.BOOKING_CREATED])
+        caller = world.caller()
+        database.write(lambda tx: webhooks.create(tx, caller, request, is_public=lambda _: True))
+        ops, departure = Operations(world), world.departure(world.experience(title=TITLE), seats=8)
+        ops.book(departure, 2), ops.book(departure, 2), ops.cancel(ops.book(departure, 1)["id"])
+        yield world
+
+
+def test_the_report_is_one_object_with_sales_occupancy_and_deliveries(world: World, stored_on_both: Booking) -> None:
+    found = stored_on_both("report", *ORG, "-o", "json").json
+    assert found["totals"] == {
+        "bookings": 2, "seats": 4, "amounts": [{"amount_minor": 4 * 89000, "currency": "NOK"}], "pending": 0,
+        "cancelled": 1, "departures": 1, "seats_sold": 4, "seats_total": 8,
+    }  # fmt: skip
+    assert (len(found["days"]), len(found["occupancy"])) == (29, 29)
+    assert found["webhooks"][0]["deliveries"]["queued"] == 3
+    assert stored_on_both("report", *ORG, "--from", found["today"], "--to", found["today"], "--json").json["days"] == [
+        found["days"][-1]
+    ]
+
+
+def test_programs_get_a_line_for_each_number(world: World, stored_on_both: Booking) -> None:
+    lines = [each.split("\t") for each in stored_on_both("report", *ORG).out.splitlines()]
+    sections = {"days": 29, "experiences": 1, "cancellations": 1, "occupancy": 29, "webhooks": 5}
+    assert Counter(each[0] for each in lines) == sections
+    assert {len(each) for each in lines} == {7}
+    (of_experience,) = (each for each in lines if each[0] == "experiences")
+    assert of_experience == ["experiences", TITLE, "", "2", "4", "", "3560.00 NOK"]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_a_terminal_shows_bars_that_fit(
+    world: World, stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("booking_cli.framework.output._PIPE_WIDTH", columns)
+    shown = stored_on_both("report", *ORG, "-o", "table", "--color", "never").out
+    for text in ("2 sales, 4 seats, 3560.00 NOK; 0 pending, 1 cancelled", "4/8", "█", "Cancellations", "Webhook"):
+        assert text in shown
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+def test_the_page_is_one_file_without_scripts_and_other_files(
+    world: World, stored_on_both: Booking, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    assert stored_on_both("report", *ORG, "--html", str(file)).code == 0
+    page, tags = file.read_text(encoding="utf-8"), Counter[str]()
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            tags[tag] += 1
+            assert not {"src", "href", "onload", "onclick"} & {name for name, _ in attrs}
+
+    Reader().feed(page)
+    assert tags["script"] == tags["link"] == tags["img"] == 0
+    assert (tags["rect"], tags["h2"]) == (29, 5)
+    assert not re.search(r"url\(|@import", page)
+    assert "Kayak &amp; &#34;&lt;script&gt;alert(1)&lt;/script&gt;&#34;" in page
+    assert "50 %" in page
+
+
+def test_an_organization_without_anything_has_an_empty_report(fjord_on_both: Booking, tmp_path: Path) -> None:
+    shown = fjord_on_both("report", *ORG, "-o", "table", "--html", str(tmp_path / "report.html"))
+    assert shown.code == 0
+    assert "0 sales" in shown.out
+    assert "No departures." in shown.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("--from", "2026-01-01", "--to", "2026-12-31"), ExitCode.INVALID),
+        (("--from", "soon"), ExitCode.USAGE),
+        (("--html", "nowhere/report.html"), ExitCode.USAGE),
+    ],
+    ids=("wide", "no-date", "no-folder"),
+)
+def test_a_wrong_option_is_refused(fjord_on_both: Booking, argv: tuple[str, ...], code: ExitCode) -> None:
+    assert fjord_on_both("report", *ORG, *argv).code == code
