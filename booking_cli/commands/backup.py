@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import argument, option
@@ -18,9 +16,9 @@ app = command_app()
 BackupFile = Annotated[Path, argument("FILE", "The file of the backup.", dir_okay=False)]
 
 
-@command(app, "backup", "booking backup booking-$(date +%F).backup", shape="backup", changes=True)
+@command(app, "backup", shape="backup", changes=True)
 def backup(
-    ctx: typer.Context,
+    cli: Cli,
     file: BackupFile,
     force: Annotated[bool, option("--force", "Replace the file if it exists.")] = False,
 ) -> None:
@@ -30,11 +28,13 @@ def backup(
 
     The secret key is not in the backup, and a backup without its key cannot be used: keep BOOKING_SECRET_KEY, or the
     .secret file beside an SQLite database, in another place. The command checks that the key opens what it has written.
+
+    Examples:
+        booking backup booking-$(date +%F).backup
     """
     from booking_core.upkeep import backups as core
 
     settings = secret_keys.settings_with_secret_key()
-    cli: Cli = ctx.obj
     _check_database(cli, settings)
     with backups.translate_errors(), cli.render.progress("copying") as advance:
         done = core.create(settings, file, force=force, advance=advance)

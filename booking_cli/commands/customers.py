@@ -3,9 +3,7 @@ database."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
@@ -24,7 +22,6 @@ app = command_group("Manage customers. A customer is identified by the e-mail ad
 
 COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
 TRUNCATED = {"name": 24, "email": 32, "tags": 16}
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 CustomerId = Annotated[str, argument("ID", "The customer's id; see `booking customers list`.", parser=identifier)]
 Email = Annotated[str, option("--email EMAIL", "The e-mail address.")]
@@ -32,50 +29,48 @@ Name = Annotated[str, option("--name NAME", "The full name.")]
 Phone = Annotated[str | None, option("--phone PHONE", "The phone number.")]
 
 
-@command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
+@command(app, "list", shape="customer")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     email: Annotated[str | None, option("--email EMAIL", "Filter by e-mail address.")] = None,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
+    paging: options.Paging = options.FIRST_PAGE,
 ) -> None:
-    """List customers, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("customers"),
-        COLUMNS,
-        params={"email": email},
-        truncated=TRUNCATED,
-        empty="No customer found.",
+    """List customers, newest first.
+
+    Examples:
+        booking customers list
+        booking customers list --email ada@example.com
+    """
+    api_client.write_list(
+        cli, paging, "customers", COLUMNS, params={"email": email}, truncated=TRUNCATED, empty="No customer found."
     )
 
 
-@command(app, "get", f"booking customers get {_ID} -o json", shape="customer")
-def get(ctx: typer.Context, customer_id: CustomerId) -> None:
-    """Show a customer."""
-    api_client.write_resource(ctx.obj, "customers", customer_id)
+@command(app, "get", shape="customer")
+def get(cli: Cli, customer_id: CustomerId) -> None:
+    """Show a customer.
+
+    Examples:
+        booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+    """
+    api_client.write_resource(cli, f"customers/{customer_id}")
 
 
-@command(
-    app,
-    "create",
-    "booking customers create --email ada@example.com --name 'Ada Lovelace'",
-    "booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe",
-    shape="customer",
-    changes=True,
-)
+@command(app, "create", shape="customer", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     email: Email,
     name: Name,
     phone: Phone = None,
     subscribe: Annotated[bool, option("--subscribe", "The customer agreed to marketing e-mail.")] = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
-    """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
-    cli: Cli = ctx.obj
+    """Create a customer. An existing customer with the same e-mail address is shown unchanged.
+
+    Examples:
+        booking customers create --email ada@example.com --name 'Ada Lovelace'
+        booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe
+    """
     body: dict[str, Any] = {"email": email, "name": name}
     body |= {"phone": phone} if phone else {}
     body |= {"email_subscription": True} if subscribe else {}
@@ -85,16 +80,9 @@ def create(
         cli.render.note("A customer with this address exists already; nothing was changed.")
 
 
-@command(
-    app,
-    "update",
-    f"booking customers update {_ID} --phone '+47 900 00 000'",
-    f"booking customers update {_ID} --email ada@new.example.com",
-    shape="customer",
-    changes=True,
-)
+@command(app, "update", shape="customer", changes=True)
 def update(
-    ctx: typer.Context,
+    cli: Cli,
     customer_id: CustomerId,
     name: Annotated[str | None, option("--name NAME", "The new full name.")] = None,
     email: Annotated[str | None, option("--email EMAIL", "The new e-mail address.")] = None,
@@ -104,8 +92,11 @@ def update(
     """Update a customer's contact details (operator).
 
     The contact details in existing bookings stay unchanged.
+
+    Examples:
+        booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --phone '+47 900 00 000'
+        booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --email ada@new.example.com
     """
-    cli: Cli = ctx.obj
     if name is None and email is None and phone is None:
         raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
     from booking_core import customers
@@ -117,13 +108,8 @@ def update(
     cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))
 
 
-@command(
-    app,
-    "export",
-    f"booking customers export {_ID} > guest.json",
-    f"booking customers export {_ID} --org fjord-tours",
-)
-def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None) -> None:
+@command(app, "export")
+def export(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None) -> None:
     """Write everything that is kept about a customer, as JSON (operator).
 
     \b
@@ -135,8 +121,11 @@ def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = N
     mails                recipient and status; their text is not kept
 
     Codes, keys and guests' links are left out. What is deleted after its retention is no longer there.
+
+    Examples:
+        booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 > guest.json
+        booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --org fjord-tours
     """
-    cli: Cli = ctx.obj
 
     def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
         from booking_core.customers import guest_data
@@ -146,17 +135,8 @@ def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = N
     cli.render.document(transactions.read_by_id(cli, query, noun="customer", org=org))
 
 
-@command(
-    app,
-    "anonymize",
-    f"booking customers anonymize {_ID} --dry-run",
-    f"booking customers anonymize {_ID} --yes",
-    shape="erasure",
-    changes=True,
-)
-def anonymize(
-    ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None, dry_run: options.DryRun = False
-) -> None:
+@command(app, "anonymize", shape="erasure", changes=True)
+def anonymize(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None, dry_run: options.DryRun = False) -> None:
     """Replace a guest's personal data everywhere, for good (operator).
 
     Bookings keep their numbers, seats and money. The customer is replaced at once and receivers get `customer.updated`.
@@ -164,8 +144,11 @@ def anonymize(
     cards, usually within minutes. Guests' links end. Run the command again to see how far it is.
 
     It is refused while the guest has a booking to come, or is owed a refund.
+
+    Examples:
+        booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run
+        booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes
     """
-    cli: Cli = ctx.obj
     state = transactions.read_by_id(cli, _preview(customer_id), noun="customer", org=org)
     customer = state.pop("customer")
     if state["status"] == "not_requested" and not dry_run:

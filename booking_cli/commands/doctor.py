@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
-
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -26,19 +24,19 @@ OVERDUE_S = 600
 """The age from which a due job is a finding: the worker does not run, or cannot do it."""
 
 
-@command(app, "doctor", "booking doctor", "booking doctor --org fjord-tours -o json")
-def doctor(
-    ctx: typer.Context,
-    org: OrgFilter = None,
-) -> int:
+@command(app, "doctor")
+def doctor(cli: Cli, org: OrgFilter = None) -> int:
     """Check the integrity of the database: seats, numbers, events, balances, and work that waits for a person.
 
     Exit code 1 if data is broken; 13 if nothing is broken, but refunds, dead deliveries, disabled endpoints or failed
     mails wait for a person. Exit code 2 if the secret key does not open the values in the database.
 
     The command only reads, and can run beside the service.
+
+    Examples:
+        booking doctor
+        booking doctor --org fjord-tours -o json
     """
-    cli: Cli = ctx.obj
     found = examine(cli, org)
     if found and cli.render.is_default_table:
         write(cli, found)

@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from booking_cli.commands import doctor
 from booking_cli.commands.backup import BackupFile
 from booking_cli.framework.command import command, command_app
@@ -16,9 +14,9 @@ from booking_cli.operator import backups, schema, secret_keys, service, storage
 app = command_app()
 
 
-@command(app, "restore", "booking restore booking-2026-11-22.backup", shape="restored", changes=True)
+@command(app, "restore", shape="restored", changes=True)
 def restore(
-    ctx: typer.Context,
+    cli: Cli,
     file: BackupFile,
     force: Annotated[bool, option("--force", "Replace the data of a database that is not empty.")] = False,
 ) -> ExitCode:
@@ -29,11 +27,13 @@ def restore(
 
     Deliveries, mails and refunds that were queued at the time of the backup are sent again. The audit trail is that of
     the backup, with an entry of the restoration.
+
+    Examples:
+        booking restore booking-2026-11-22.backup
     """
     from booking_core.upkeep import backups as core
 
     settings = secret_keys.settings_with_secret_key()
-    cli: Cli = ctx.obj
     storage.note_database(cli, settings)
     with (
         service.lock_sqlite(settings.sqlite_path),

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import option
 from booking_cli.operator import service, storage
@@ -12,9 +11,9 @@ from booking_cli.operator import service, storage
 app = command_app()
 
 
-@command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
+@command(app, "serve")
 def serve(
-    ctx: typer.Context,
+    cli: Cli,
     host: Annotated[str, option("--host HOST", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("--port PORT", "Port to listen on; 0: any free port.")] = 8000,
     workers: Annotated[int, option("--workers N", "Number of processes; more than 1 needs PostgreSQL.")] = 1,
@@ -27,6 +26,10 @@ def serve(
     """Serve the API.
 
     An SQLite database is created and upgraded automatically; PostgreSQL needs `booking db upgrade` first.
+
+    Examples:
+        booking serve
+        booking serve --host 0.0.0.0 --port 80 --workers 4
     """
     settings = storage.load_settings()
     if workers < 1:
@@ -44,7 +47,7 @@ def serve(
 
     def start() -> int:
         service.prepare_cells(settings)
-        ctx.obj.is_service = True
+        cli.is_service = True
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)
 
     with service.lock_sqlite(settings.sqlite_path):

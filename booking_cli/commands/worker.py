@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
 from booking_cli.operator import logs, service, storage
@@ -20,9 +19,9 @@ app = command_app()
 log = logging.getLogger("booking.worker")
 
 
-@command(app, "worker", "booking worker", "booking worker --health-port 8081")
+@command(app, "worker")
 def worker(
-    ctx: typer.Context,
+    cli: Cli,
     health_port: Annotated[
         int | None, option("--health-port PORT", "Serve /healthz, /readyz and /metrics on this port.")
     ] = None,
@@ -33,6 +32,10 @@ def worker(
 
     Any number of workers may share a PostgreSQL database. With SQLite the worker is part of `booking serve`, and a
     separate one is refused.
+
+    Examples:
+        booking worker
+        booking worker --health-port 8081
     """
     settings = storage.load_settings()
     address = None if health_port is None else (health_host, health_port)
@@ -40,7 +43,7 @@ def worker(
         service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
         _prepare(settings, wait_for_database, address)
-        ctx.obj.is_service = True
+        cli.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
         # The database may go away again between the checks and the start.

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.framework.bookings import start_text
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import start_text
 from booking_cli.operator import refund_summaries
 from booking_cli.operator.departure_cancellation import cancel_all, count_text
 from booking_cli.operator.transactions import Session, by_slug, open_session

@@ -9,11 +9,11 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.arguments import is_booking_number
-from booking_cli.framework.bookings import describe, start_text, write_created
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.idempotency import idempotency_key
-from booking_cli.framework.pages import Page, write_pages
+from booking_cli.framework.formatting import booking_text, start_text
+from booking_cli.framework.options import Paging
+from booking_cli.framework.output import Page
 from booking_cli.operator import refund_summaries, storage, transactions, validation
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
@@ -30,23 +30,19 @@ Json = dict[str, Any]
 def write_list(
     cli: Cli,
     org: str,
+    paging: Paging,
     conditions: Mapping[str, Any],
     columns: tuple[str, ...],
     *,
-    order: str,
-    limit: int | None,
-    starting_after: str | None,
     truncated: Mapping[str, int],
 ) -> None:
     """Write the bookings of an organization that meet the conditions; a condition of None is ignored."""
-    pages = _pages(cli, org, conditions, order=order, limit=limit, after=starting_after)
-    write_pages(cli, pages, columns, truncated=truncated, empty="No booking found.")
+    cli.render.pages(_pages(cli, org, paging, conditions), columns, truncated=truncated, empty="No booking found.")
 
 
-def _pages(
-    cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, limit: int | None, after: str | None
-) -> Iterator[Page]:
+def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) -> Iterator[Page]:
     """Yield pages up to a number of bookings; without a limit all of them."""
+    limit, after = paging.most, paging.starting_after
     with transactions.open_session(cli) as session:
         from booking_core import bookings, organizations
         from booking_core.base.context import Actor
@@ -61,7 +57,7 @@ def _pages(
         def query(tx: "Tx") -> Page:
             at = organizations.now(tx, organization)
             actor = Actor(installation=installation, organization=organization, at=at)
-            return bookings.search(tx, actor, PageRequest(size, Order(order), after), search)
+            return bookings.search(tx, actor, PageRequest(size, Order(paging.order), after), search)
 
         while True:
             size = _PAGE_SIZE_MAX if limit is None else min(_PAGE_SIZE_MAX, limit)
@@ -108,8 +104,8 @@ def get(cli: Cli, org: str, reference: str) -> None:
     cli.render.one(transactions.read(cli, by_slug(org), query))
 
 
-def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> None:
-    """Create a booking for the organization and write it.
+def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> tuple[Json, bool]:
+    """Create a booking for the organization; return it, and whether an earlier run with the same key created it.
 
     Args:
         body: the body of the API's request, which is validated by the API's rules.
@@ -121,15 +117,15 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
     from booking_core.records.idempotency import Once
 
     draft = _draft(validation.parse_request(BookingCreate, body), source)
-    with idempotency_key(cli, key_option) as key:
+    with cli.idempotency_key(key_option) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
         def change(tx: "Tx", actor: "Actor") -> tuple[Json, bool]:
             response = bookings.create_once(tx, actor, draft, once)
             return json.loads(response.body), response.replayed
 
-        booking, is_replay = transactions.change(cli, by_slug(org), change)
-    write_created(cli, booking, is_replay=is_replay)
+        created: tuple[Json, bool] = transactions.change(cli, by_slug(org), change)
+    return created
 
 
 def _draft(request: Any, source: str) -> Any:
@@ -205,7 +201,7 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
 
     if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
-    return describe(
+    return booking_text(
         session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
     )
 

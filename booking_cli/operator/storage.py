@@ -12,7 +12,6 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import one_line
-from booking_cli.framework.pages import write_limited
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
@@ -191,7 +190,7 @@ def write_list(
     """
     with open_database(cli) as database:
         found = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
-    write_limited(cli, found, limit, columns, **settings)
+    cli.render.limited(found, limit, columns, **settings)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import leaves
 from support.operations import Operations
 from support.world import DAY, World
-from typer import Context
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree, output_fields
-from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup
+from booking_cli.framework import output_fields
+from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec
 from booking_cli.framework.formatting import paths_of
 from booking_core.base import tokens
 from booking_core.base.clock import system_clock
@@ -275,8 +274,7 @@ def _signed(it: Everything) -> Path:
 
 
 def _commands() -> list[Words]:
-    root = RootGroup(MODULES, SECTIONS)
-    found = [leaf.words for leaf in command_tree.leaves(root, Context(root, info_name="booking"))]
+    found = [leaf.words for leaf in leaves()]
     return [words for words in found if words not in ENDLESS | OF_CELLS | OF_SANDBOXES]
 
 
@@ -369,8 +367,7 @@ says one thing."""
 
 
 def _declared(words: Words) -> OutputSpec:
-    root = RootGroup(MODULES, SECTIONS)
-    leaf = next(each for each in command_tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
+    leaf = next(each for each in leaves() if each.words == words)
     found: OutputSpec = getattr(leaf.command.callback, OUTPUT_SPEC, OutputSpec())
     return found
 

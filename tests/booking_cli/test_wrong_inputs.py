@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import leaves
 from support.world import World
-from typer import Context
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
+from booking_cli.framework.command import Leaf
 from booking_cli.framework.exit_codes import ExitCode
 
 _SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
@@ -39,12 +37,11 @@ WRONG = (
 """Nothing, blanks, numbers that are none or too large, control characters, bytes that are no UTF-8, paths, halves."""
 
 
-def _leaves() -> list[command_tree.Leaf]:
-    root = RootGroup(MODULES, SECTIONS)
-    return [leaf for leaf in command_tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
+def _leaves() -> list[Leaf]:
+    return [leaf for leaf in leaves() if leaf.words not in ENDLESS]
 
 
-def _wrong(leaf: command_tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
+def _wrong(leaf: Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
     """Yield the command lines in which that value stands somewhere."""
     for param in leaf.command.own_params:
         if param.param_type_name == "argument":
@@ -55,7 +52,7 @@ def _wrong(leaf: command_tree.Leaf, sound: tuple[str, ...], value: str) -> Itera
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_wrong_value_is_a_line_and_an_exit_code(
-    booking: Booking, shop: World, tmp_path: Path, leaf: command_tree.Leaf, monkeypatch: pytest.MonkeyPatch
+    booking: Booking, shop: World, tmp_path: Path, leaf: Leaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
@@ -72,7 +69,7 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_command_without_its_arguments_or_with_too_many_is_misused(
-    booking: Booking, environment: Callable[[str, str], None], leaf: command_tree.Leaf
+    booking: Booking, environment: Callable[[str, str], None], leaf: Leaf
 ) -> None:
     required = [param for param in leaf.command.own_params if param.required]
     if required:

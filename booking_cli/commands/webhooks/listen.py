@@ -9,8 +9,6 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from booking_cli.client import api_client, profiles, webhook_secrets
 from booking_cli.client.event_feed import Feed, Position, newest
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
@@ -50,18 +48,9 @@ ShowBody = Annotated[bool, option("--show-body", "Show the receiver's responses.
 PrintSecret = Annotated[bool, option("--print-secret", "Print the signing secret and exit.")]
 
 
-@command(
-    app,
-    "listen",
-    "booking webhooks listen --forward-to http://localhost:8000/webhooks",
-    "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
-    "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
-    "booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'",
-    "booking webhooks listen --print-secret",
-    "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
-)
+@command(app, "listen")
 def listen(
-    ctx: typer.Context,
+    cli: Cli,
     forward_to: ForwardTo = None,
     event: EventTypes = None,
     since: Since = None,
@@ -80,8 +69,15 @@ def listen(
     skipped events are listed at the end.
 
     The API key must be able to read the events. No endpoint is needed.
+
+    Examples:
+        booking webhooks listen --forward-to http://localhost:8000/webhooks
+        booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled
+        booking webhooks listen --forward-to localhost:8000/webhooks --since 10m
+        booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'
+        booking webhooks listen --print-secret
+        booking webhooks listen --forward-to 8000 -o jsonl | jq .status
     """
-    cli: Cli = ctx.obj
     secrets = webhook_secrets.load(cli, secret_file)
     if print_secret:
         webhook_secrets.write(cli, secrets)

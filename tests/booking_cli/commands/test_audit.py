@@ -11,8 +11,7 @@ from support import databases
 
 import booking_cli
 from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup
-from booking_cli.framework.command_tree import leaves
+from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup, leaves
 from booking_cli.framework.context import Cli
 from booking_cli.operator.audited import AuditedDatabase, operator
 from booking_core import organizations
