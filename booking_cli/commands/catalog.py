@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DryRun, Org, argument, option
-from booking_cli.operator import catalog_cancellations, secret_keys, storage
+from booking_cli.operator import cancellations, secret_keys, storage
 from booking_cli.operator.catalog_import import CatalogImport, read_document, report_partial_import
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def import_(
             )
             catalog_import = CatalogImport(database, organization, installation, plan, tally, advance)
             summary = catalog_import.run(dry_run=dry_run, atomic=atomic)
-    departures = catalog_cancellations.cancel_bookings_of(
+    departures = cancellations.cancel_bookings_of(
         cli, org, summary.cancelled, cancel_bookings=cancel_bookings, dry_run=dry_run
     )
     _write_summary(cli, org, summary, departures, dry_run=dry_run)
@@ -155,7 +155,7 @@ def _write_summary(
     cli.render.many(rows, ("entries", "created", "updated", "unchanged"))
     for note in summary.notes:
         cli.render.note(f"note: {note.pointer}: {note.message}")
-    catalog_cancellations.note_departures(cli, org, departures, dry_run=dry_run)
+    cancellations.note_departures(cli, org, departures, dry_run=dry_run)
     if dry_run:
         cli.render.note("Nothing was written (--dry-run).")
 

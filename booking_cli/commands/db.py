@@ -7,7 +7,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
-from booking_cli.operator import cells, schema, storage
+from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
     from booking_core.base.settings import Settings
@@ -40,9 +40,9 @@ def upgrade(cli: Cli) -> None:
 
 
 def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
-    before = schema.revision(settings)
-    schema.upgrade(settings)
-    shown = {"previous": before, "revision": schema.revision(settings)}
+    before = storage.revision(settings)
+    storage.upgrade(settings)
+    shown = {"previous": before, "revision": storage.revision(settings)}
     if shown["previous"] != shown["revision"]:
         with storage.open_audited(cli, settings) as database:
             storage.record_change(database)
@@ -80,7 +80,7 @@ def current(cli: Cli) -> None:
     """
     settings = storage.load_settings()
     storage.note_database(cli, settings)
-    cli.render.one(schema.state(settings))
+    cli.render.one(storage.schema_state(settings))
 
 
 @command(app, "check")
@@ -92,8 +92,8 @@ def check(cli: Cli) -> int:
     """
     settings = storage.load_settings()
     storage.note_database(cli, settings)
-    state = schema.state(settings)
-    state["differences"] = schema.differences(settings) if state["revision"] else []
+    state = storage.schema_state(settings)
+    state["differences"] = storage.differences(settings) if state["revision"] else []
     cli.render.one(state)
     return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
 

@@ -8,15 +8,15 @@ from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.client import api_client, api_departures
-from booking_cli.framework import manifest_files
+from booking_cli.commands import manifests
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import bar, start_text
 from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, argument, choice, option
-from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
-from booking_cli.operator.departure_cancellation import count_text
+from booking_cli.operator import cancellations, transactions
+from booking_cli.operator.cancellations import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -153,9 +153,9 @@ def manifest(
         raise CliError("--csv, --html and -o json or --fields exclude each other.")
     found = _manifest(cli, departure_id, org, use_api=use_api)
     if as_csv:
-        cli.render.text(manifest_files.as_csv(found).rstrip("\r\n"))
+        cli.render.text(manifests.as_csv(found).rstrip("\r\n"))
     elif as_html:
-        cli.render.text(manifest_files.as_html(found).rstrip("\n"))
+        cli.render.text(manifests.as_html(found).rstrip("\n"))
     else:
         manifests.write(cli, found)
 
@@ -257,33 +257,31 @@ def cancel(
     """
     organization, stored = _find(departure_id, org)
     with transactions.open_session(cli) as session:
-        departure, found = departure_cancellation.plan(session, organization, stored)
+        departure, found = cancellations.plan(session, organization, stored)
         if not dry_run:
             cli.confirm(_question(departure, found))
-            found = departure_cancellation.cancel_all(
-                cli, session, organization, stored, reason_code, expected=len(found)
-            )
-            departure, _ = departure_cancellation.plan(session, organization, stored)
+            found = cancellations.cancel_all(cli, session, organization, stored, reason_code, expected=len(found))
+            departure, _ = cancellations.plan(session, organization, stored)
     _write_cancelled(cli, departure, found, dry_run=dry_run)
 
 
 def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
     name = f"{departure['experience']['title']}, {start_text(departure)}"
-    refunds = refund_summaries.amounts_text(refund_summaries.totals(bookings))
+    refunds = cancellations.amounts_text(cancellations.totals(bookings))
     count = count_text(len(bookings))
     return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
 
 
 def _write_cancelled(cli: Cli, departure: Json, found: Sequence[Json], *, dry_run: bool) -> None:
     """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
-    refunds = refund_summaries.totals(found)
+    refunds = cancellations.totals(found)
     bookings = sorted(found, key=lambda each: each["booking_number"] or 0)
     columns: Sequence[str] = BOOKINGS
     if cli.render.is_default_table:
         columns, bookings = BOOKINGS_TABLE, [_booking_row(each) for each in bookings]
     extra = {"departure": departure, "refunds": refunds, "dry_run": dry_run}
     cli.render.many(bookings, columns, empty="It has no bookings.", truncated=TRUNCATED, extra=extra)
-    cli.render.note(_summary(departure, len(found), refund_summaries.amounts_text(refunds), dry_run=dry_run))
+    cli.render.note(_summary(departure, len(found), cancellations.amounts_text(refunds), dry_run=dry_run))
     cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(found))
     if cancelled_before:
         cli.render.note(f"{count_text(cancelled_before)} had been cancelled before.")

@@ -24,7 +24,7 @@ from booking_cli.framework.options import (
     basket,
     option,
 )
-from booking_cli.operator import refund_summaries, transactions, validation
+from booking_cli.operator import cancellations, transactions, validation
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -151,4 +151,4 @@ def _with_refund(tx: "Tx", actor: "Actor", booking: dict[str, Any]) -> dict[str,
     """Return the booking; a cancelled one with the refund of its payment."""
     if booking["status"] != "cancelled":
         return booking
-    return booking | refund_summaries.of_cancelled_booking(tx, actor.organization.id, booking["id"])
+    return booking | cancellations.of_cancelled_booking(tx, actor.organization.id, booking["id"])

@@ -14,7 +14,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import booking_text, start_text
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import Page
-from booking_cli.operator import refund_summaries, storage, transactions, validation
+from booking_cli.operator import cancellations, storage, transactions, validation
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
 
 
 def _with_refund(tx: "Tx", actor: "Actor", result: Json) -> Json:
-    return result | refund_summaries.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
+    return result | cancellations.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
 
 
 def _write_cancelled(cli: Cli, result: Json, *, dry_run: bool) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from booking_cli.commands.webhooks.forwarder import Attempt
+from booking_cli.commands.webhooks.receiver import Attempt
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
 

@@ -18,6 +18,7 @@ from support.operations import Operations, guest
 from support.refusals import nothing_changes
 from support.world import DAY, SECRET, FixedClock, World, make_world
 
+from booking_cli.commands import manifests
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core import bookings
 from booking_core.base.clock import system_clock
@@ -413,8 +414,6 @@ def test_a_program_gets_a_line_for_each_booking(stored_on_both: Booking, full: s
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_manifest_fits_the_paper(stored_on_both: Booking, full: str, width: int) -> None:
-    from booking_cli.operator import manifests
-
     manifest = json.loads(stored_on_both("departures", "manifest", full, "-o", "json").out)
     lines = list(manifests.lines(manifest, width))
     assert max(map(len, lines)) <= width

@@ -26,9 +26,8 @@ from support.shell import logged_in, running
 from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
-from booking_cli.commands.webhooks.forwarder import Attempt, Forwarder
 from booking_cli.commands.webhooks.listen_view import Screen, View
-from booking_cli.commands.webhooks.receiver import Result
+from booking_cli.commands.webhooks.receiver import Attempt, Forwarder, Result
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_core.base import tokens
