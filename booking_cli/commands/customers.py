@@ -1,6 +1,7 @@
 """`booking customers`: list, show and create customers over HTTP; update, export and anonymize them in the
 database."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.client import api_client
@@ -12,7 +13,6 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import argument, option
 from booking_cli.operator import transactions
 from booking_cli.operator.staff_bookings import note_dry_run
-from booking_cli.operator.transactions import stored_id
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -101,11 +101,10 @@ def update(
         raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
     from booking_core import customers
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        stored = stored_id(customer_id, "customer")
-        return customers.update(tx, actor, stored, name=name, email=email, phone=phone)
-
-    cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))
+    updated = transactions.change_by_id(
+        cli, customer_id, partial(customers.update, name=name, email=email, phone=phone), noun="customer", org=org
+    )
+    cli.render.one(updated)
 
 
 @command(app, "export")
@@ -126,13 +125,10 @@ def export(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None) -> No
         booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 > guest.json
         booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --org fjord-tours
     """
+    from booking_core.customers import guest_data
 
-    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core.customers import guest_data
-
-        return guest_data.export(tx, actor, stored_id(customer_id, "customer"))
-
-    cli.render.document(transactions.read_by_id(cli, query, noun="customer", org=org))
+    exported = transactions.read_by_id(cli, customer_id, guest_data.export, noun="customer", org=org)
+    cli.render.document(exported)
 
 
 @command(app, "anonymize", shape="erasure", changes=True)
@@ -149,11 +145,17 @@ def anonymize(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None, dr
         booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run
         booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes
     """
-    state = transactions.read_by_id(cli, _preview(customer_id), noun="customer", org=org)
+    from booking_core import customers
+    from booking_core.customers import erasures
+
+    def preview(tx: "Tx", actor: "Actor", stored: str) -> dict[str, Any]:
+        return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
+
+    state = transactions.read_by_id(cli, customer_id, preview, noun="customer", org=org)
     customer = state.pop("customer")
     if state["status"] == "not_requested" and not dry_run:
         cli.confirm(_question(customer, state))
-        state = transactions.change_by_id(cli, _request(customer_id), noun="customer", org=org)
+        state = transactions.change_by_id(cli, customer_id, erasures.request, noun="customer", org=org)
     cli.render.one(state | {"dry_run": dry_run})
     cli.render.note(_PROGRESS[state["status"]])
     note_dry_run(cli, dry_run)
@@ -164,26 +166,6 @@ _PROGRESS = {
     "in_progress": "The customer is anonymized, and a worker replaces the data elsewhere.",
     "finished": "The guest's data is replaced.",
 }
-
-
-def _preview(customer_id: str) -> "transactions.Query[dict[str, Any]]":
-    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core import customers
-        from booking_core.customers import erasures
-
-        stored = stored_id(customer_id, "customer")
-        return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
-
-    return query
-
-
-def _request(customer_id: str) -> "transactions.Change":
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        from booking_core.customers import erasures
-
-        return erasures.request(tx, actor, stored_id(customer_id, "customer"))
-
-    return change
 
 
 def _question(customer: dict[str, Any], state: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from booking_cli.framework.formatting import money
 from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import transactions
-from booking_cli.operator.transactions import by_slug, stored_id
+from booking_cli.operator.transactions import by_slug
 from booking_cli.operator.validation import parse_instant
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def deactivate(cli: Cli, card_id: CardId, org: options.OrgOfId = None) -> None:
     """
     from booking_core.payments import gift_cards
 
-    _change(cli, card_id, org, gift_cards.deactivate)
+    cli.render.one(transactions.change_by_id(cli, card_id, gift_cards.deactivate, noun="gift card", org=org))
 
 
 @command(app, "reactivate", shape="gift_card", changes=True)
@@ -176,14 +176,4 @@ def reactivate(cli: Cli, card_id: CardId, org: options.OrgOfId = None) -> None:
     """
     from booking_core.payments import gift_cards
 
-    _change(cli, card_id, org, gift_cards.reactivate)
-
-
-def _change(cli: Cli, card_id: str, org: str | None, change: Any) -> None:
-    changed = transactions.change_by_id(
-        cli,
-        lambda tx, actor: change(tx, actor, stored_id(card_id, "gift card")),
-        noun="gift card",
-        org=org,
-    )
-    cli.render.one(changed)
+    cli.render.one(transactions.change_by_id(cli, card_id, gift_cards.reactivate, noun="gift card", org=org))

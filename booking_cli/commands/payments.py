@@ -51,15 +51,14 @@ def record(
     """  # noqa: E501
     from booking_core import bookings
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.resolve_id(tx, actor, booking)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         at = parse_instant(actor.organization, "--at", received_at)
         return bookings.record_payment(
             tx, actor, booking_id, amount_minor=minor, method=method, note=note, received_at=at
         )
 
-    changed = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    changed = staff_bookings.change_booking(cli, booking, org, change)
     cli.render.one(changed)
     if changed["payment"]["status"] != "paid":
         cli.render.note("The booking is partly paid; list its payments with booking payments list.")
@@ -75,12 +74,11 @@ def list_(cli: Cli, booking: options.BookingRef, org: options.OrgOfBooking = Non
     """
     from booking_core import bookings, payments
 
-    def change(tx: "Tx", actor: "Actor") -> list[dict[str, Any]]:
-        booking_id = bookings.lock(tx, actor, bookings.resolve_id(tx, actor, booking)).row.id
-        records = payments.find_records(tx, actor.organization, booking_id)
-        return [payments.present_record(each, actor.organization) for each in records]
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> list[dict[str, Any]]:
+        found = payments.find_records(tx, actor.organization, bookings.lock(tx, actor, booking_id).row.id)
+        return [payments.present_record(each, actor.organization) for each in found]
 
-    records = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    records = staff_bookings.change_booking(cli, booking, org, change)
     cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
 
 

@@ -166,13 +166,12 @@ def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOf
     """
     from booking_core import bookings, payments
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.resolve_id(tx, actor, booking)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         refund = bookings.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
         return payments.present_refund(refund, actor.organization)
 
-    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))
+    cli.render.one(staff_bookings.change_booking(cli, booking, org, change))
 
 
 def _change(cli: Cli, refund_id: str, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:

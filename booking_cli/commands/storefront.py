@@ -53,10 +53,12 @@ def hold(
     for_s = duration_us(length) // 1_000_000
     from booking_core.bookings import storefront
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s)
-
-    cli.render.one(transactions.change(cli, by_slug(org), change))
+    held = transactions.change(
+        cli,
+        by_slug(org),
+        lambda tx, actor: storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s),
+    )
+    cli.render.one(held)
 
 
 @command(app, "release", shape="guest_hold", changes=True)

@@ -1,7 +1,8 @@
 """`booking stripe`: the Stripe accounts of organizations, and payments that wait for a person."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from booking_cli.framework.arguments import read_bytes
 from booking_cli.framework.command import command, command_group
@@ -10,10 +11,6 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org, OrgOfBooking, choice, option
 from booking_cli.operator import staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug
-
-if TYPE_CHECKING:
-    from booking_core.base.context import Actor
-    from booking_core.db.engine import Tx
 
 app = command_group("Set Stripe accounts, and list payments that wait for a person (operator).")
 
@@ -50,12 +47,13 @@ def set_(
     """
     from booking_core.payments import stripe_accounts
 
-    keys = {"api_key": _secret(api_key_file), "webhook_secret": _secret(webhook_secret_file)}
-
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return stripe_accounts.configure(tx, actor, **keys, publishable_key=publishable_key)
-
-    cli.render.one(transactions.change(cli, by_slug(org), change))
+    configure = partial(
+        stripe_accounts.configure,
+        api_key=_secret(api_key_file),
+        webhook_secret=_secret(webhook_secret_file),
+        publishable_key=publishable_key,
+    )
+    cli.render.one(transactions.change(cli, by_slug(org), configure))
 
 
 def _secret(path: Path) -> str:
@@ -113,9 +111,7 @@ def payments(
     """
     from booking_core.bookings import checkouts
 
-    found = transactions.read(
-        cli, by_slug(org), lambda tx, actor: checkouts.find_intents(tx, actor, state=state, limit=limit)
-    )
+    found = transactions.read(cli, by_slug(org), partial(checkouts.find_intents, state=state, limit=limit))
     cli.render.many(found, COLUMNS, empty="No payment found.")
 
 
@@ -133,10 +129,6 @@ def resolve(
     Examples:
         booking stripe resolve 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Refunded at the dashboard'
     """
-    from booking_core import bookings
     from booking_core.bookings import checkouts
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return checkouts.resolve(tx, actor, bookings.resolve_id(tx, actor, booking), note=note)
-
-    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))
+    cli.render.one(staff_bookings.change_booking(cli, booking, org, partial(checkouts.resolve, note=note)))

@@ -4,8 +4,9 @@ A booking names them in its `source`, a cancellation in its `reason`.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.arguments import is_booking_number
@@ -164,6 +165,28 @@ def find_organization(reference: str, org: str | None) -> FindOrganization:
     return lambda tx: bookings.organization_of(tx, reference)
 
 
+def change_booking(
+    cli: Cli,
+    reference: str,
+    org: str | None,
+    change: Callable[..., Any],
+    *,
+    present: transactions.Present | None = None,
+    dry_run: bool = False,
+) -> Any:
+    """Make a change of a booking that is named by its number or its id.
+
+    Args:
+        change: takes the transaction, the actor and the id of the booking.
+    """
+    from booking_core import bookings
+
+    def work(tx: "Tx", actor: "Actor") -> Any:
+        return change(tx, actor, bookings.resolve_id(tx, actor, reference))
+
+    return transactions.change(cli, find_organization(reference, org), work, present=present, dry_run=dry_run)
+
+
 def cancel(
     cli: Cli, reference: str, *, org: str | None, reason_code: str, refund: str, reason: str | None, dry_run: bool
 ) -> None:
@@ -231,10 +254,7 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     """Confirm a pending booking and write it."""
     from booking_core import bookings
 
-    def change(tx: "Tx", actor: "Actor") -> bytes:
-        return bookings.confirm(tx, actor, bookings.resolve_id(tx, actor, reference))
-
-    cli.render.one(transactions.change(cli, find_organization(reference, org), change))
+    cli.render.one(change_booking(cli, reference, org, bookings.confirm))
 
 
 def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
@@ -242,11 +262,7 @@ def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None
     from booking_core import bookings
 
     record = {"check-in": bookings.check_in, "no-show": bookings.record_no_show}[verb]
-
-    def change(tx: "Tx", actor: "Actor") -> bytes:
-        return record(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
-
-    cli.render.one(transactions.change(cli, by_slug(org), change))
+    cli.render.one(change_booking(cli, reference, org, partial(record, undo=undo)))
 
 
 def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str, refund: str, dry_run: bool) -> None:
@@ -262,13 +278,9 @@ def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str,
     request = validation.parse_request(BookingPartyChange, body)
     mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
     party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
-
-    def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.resolve_id(tx, actor, reference)
-        changed: Json = json.loads(bookings.change_party(tx, actor, booking_id, party))
-        return changed
-
-    changed = transactions.change(cli, by_slug(org), change, dry_run=dry_run)
+    changed = change_booking(
+        cli, reference, org, lambda tx, actor, found: bookings.change_party(tx, actor, found, party), dry_run=dry_run
+    )
     effect = {name: value for name, value in changed.items() if name != "booking"}
     cli.render.one({**changed["booking"], "change": effect} | ({"dry_run": True} if dry_run else {}))
     note_dry_run(cli, dry_run)
@@ -281,16 +293,14 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
 
     target = stored_id(departure, "departure")
 
-    def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.resolve_id(tx, actor, reference)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Json:
         before = bookings.get(tx, actor, booking_id)["departure"]
         return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
 
     def present(tx: "Tx", actor: "Actor", result: Json) -> Json:
         return result | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
 
-    organization = find_organization(reference, org)
-    result = transactions.change(cli, organization, change, present=present, dry_run=dry_run)
+    result = change_booking(cli, reference, org, change, present=present, dry_run=dry_run)
     if not dry_run:
         cli.render.one(result["booking"])
         return

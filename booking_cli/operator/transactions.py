@@ -22,6 +22,7 @@ T = TypeVar("T")
 FindOrganization = Callable[["Tx"], "Organization"]
 Query = Callable[["Tx", "Actor"], T]
 Change = Callable[["Tx", "Actor"], Any]
+ChangeOfId = Callable[["Tx", "Actor", str], Any]
 Present = Callable[["Tx", "Actor", Any], Any]
 """Takes the result of a change after it is written, in the same transaction, and returns what the command writes."""
 
@@ -150,13 +151,11 @@ def read(cli: Cli, find_organization: FindOrganization, query: "Query[T]") -> T:
         return session.read(find_organization, query)
 
 
-def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None) -> Any:
+def change_by_id(cli: Cli, row_id: str, change: ChangeOfId, *, noun: str, org: str | None = None) -> Any:
     """Make a change to something that is named by its id, in the organization that has it.
 
-    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
-    organization.
-
     Args:
+        change: takes the transaction, the actor and the id.
         noun: for error messages, as in "customer".
 
     Raises:
@@ -164,51 +163,38 @@ def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None)
         NotFound: no organization has it.
         BookingError: the change was refused.
     """
-
-    def work(tx: "Tx", installation: "Installation") -> Any:
-        from booking_core import organizations
-        from booking_core.base.errors import NotFound
-
-        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        done: list[tuple[Organization, Any]] = []
-        for organization in candidates:
-            try:
-                done.append((organization, change(tx, _actor(tx, installation, organization))))
-            except NotFound:
-                continue  # the id belongs to another organization; nothing was collected
-        if not done:
-            raise NotFound(f"There is no such {noun}.")
-        if len(done) > 1:
-            raise _ambiguous("that id", [organization for organization, _ in done])
-        ((organization, result),) = done
-        storage.note_organization(cli, organization)
-        return result
-
     with open_session(cli) as session:
-        return _decoded(session.database.write_once(lambda tx: work(tx, session.installation)))
+        done = session.database.write_once(lambda tx: _in_its_organization(tx, session, row_id, change, noun, org))
+    return _decoded(done)
 
 
-def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None) -> "T":
-    """Return the result of a query about something that is named by its id, in the organization that has it.
+def read_by_id(cli: Cli, row_id: str, query: ChangeOfId, *, noun: str, org: str | None = None) -> Any:
+    """Return the result of a query about something that is named by its id, as `change_by_id` finds it."""
+    with open_session(cli) as session:
+        return session.database.read(lambda tx: _in_its_organization(tx, session, row_id, query, noun, org))
 
-    Raises:
-        CliError: several organizations have the id.
-        NotFound: no organization has it.
+
+def _in_its_organization(
+    tx: "Tx", session: Session, row_id: str, function: ChangeOfId, noun: str, org: str | None
+) -> Any:
+    """Call the function for each organization, and return the result of the only one that has the id.
+
+    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
+    organization.
     """
     from booking_core import organizations
     from booking_core.base.errors import NotFound
 
-    with open_session(cli) as session, session.database.reading() as tx:
-        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        found: list[tuple[Organization, T]] = []
-        for organization in candidates:
-            with contextlib.suppress(NotFound):
-                found.append((organization, query(tx, _actor(tx, session.installation, organization))))
+    found: list[tuple[Organization, Any]] = []
+    for organization in organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]:
+        with contextlib.suppress(NotFound):  # the id belongs to another organization; nothing was collected
+            actor = _actor(tx, session.installation, organization)
+            found.append((organization, function(tx, actor, stored_id(row_id, noun))))
     if not found:
         raise NotFound(f"There is no such {noun}.")
     if len(found) > 1:
         raise _ambiguous("that id", [organization for organization, _ in found])
-    storage.note_organization(cli, found[0][0])
+    storage.note_organization(session.cli, found[0][0])
     return found[0][1]
 
 
