@@ -3,7 +3,6 @@
 Each value is given to each option and argument of every command, one at a time, beside arguments that work.
 """
 
-import importlib.util
 import io
 import os
 import subprocess
@@ -13,18 +12,11 @@ from typing import Any
 
 import pytest
 from support.commands import leaves
+from support.every_command import ENDLESS, HOW, Everything
 from support.world import World
 
 from booking_cli.framework.command import Leaf
 from booking_cli.framework.exit_codes import ExitCode
-
-_SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
-assert _SPEC
-assert _SPEC.loader
-_EVERY = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_EVERY)
-ENDLESS, HOW, Everything = _EVERY.ENDLESS, _EVERY.HOW, _EVERY.Everything
-"""Arguments with which each command works."""
 
 Booking = Callable[..., Any]
 Process = Callable[..., subprocess.Popen[str]]
@@ -74,7 +66,8 @@ def test_a_command_without_its_arguments_or_with_too_many_is_misused(
     required = [param for param in leaf.command.own_params if param.required]
     if required:
         assert booking(*leaf.words, "-o", "json").error["code"] == "usage"
-    assert booking(*leaf.words, *["x"] * 9, "--nosuch", "-o", "json").code == ExitCode.USAGE
+    refused = booking(*leaf.words, *["x"] * 9, "--nosuch", "-o", "json")
+    assert (refused.code, refused.out, refused.error["code"]) == (ExitCode.USAGE, "", "usage")
 
 
 def _is_explained(done: Any) -> bool:
@@ -113,7 +106,11 @@ def test_a_config_folder_that_is_a_file_is_named(booking: Booking, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "config", [b"\xff\xfe", b"[profiles", b"profiles = 3", b"current = 7", b"[profiles.a]\nbase_url = 3"]
+    "config",
+    [
+        *(b"\xff\xfe", b"\x00", b"[profiles", b"profiles = 3", b'profiles = "x"', b"current = 7"),
+        *(b'[profiles."a b"]\n', b"[profiles.a]\nbase_url = 3"),
+    ],
 )
 def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, config: bytes) -> None:
     (tmp_path / "config").mkdir()

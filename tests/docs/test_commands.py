@@ -1,6 +1,6 @@
 """Commands of the pages that no test can run are at least commands that exist, for units and services that exist.
 
-The others are run as they are printed by `tests/booking_cli/test_guides.py` and `test_readme.py`.
+The others are run as they are printed by `tests/booking_cli/test_guides.py`.
 """
 
 import re

@@ -37,7 +37,7 @@ SHELL_PAGES = {
     "operations/failover.md",
     "operations/alerts.md",
 }
-"""Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
+"""Pages whose shell blocks are run by the tests of the command line (test_guides.py)."""
 SQL_PAGE = "design/sql.md"
 """The page whose Python is run on the databases (test_sql_page.py)."""
 

@@ -1,5 +1,6 @@
-"""Every command of `booking`, without running any of them."""
+"""Every command of `booking`, without running any of them; and a terminal that records what is written."""
 
+import io
 from collections.abc import Iterator
 
 from typer import Context
@@ -12,3 +13,10 @@ def leaves() -> Iterator[command.Leaf]:
     """Yield every command, in the order of the help."""
     root = command.RootGroup(MODULES, SECTIONS)
     return command.leaves(root, Context(root, info_name="booking"))
+
+
+class Terminal(io.StringIO):
+    """A terminal that records what is written."""
+
+    def isatty(self) -> bool:
+        return True

@@ -171,14 +171,6 @@ def test_a_key_file_that_is_gone_means_logged_out(booking: Booking, home: Any, t
     assert booking("whoami").code == ExitCode.AUTH
 
 
-@pytest.mark.parametrize("text", ["[profiles", 'profiles = "x"', '[profiles."a b"]\n', "\x00"])
-def test_a_damaged_config_file_is_named(booking: Booking, home: Any, tmp_path: Path, text: str) -> None:
-    (tmp_path / "config/config.toml").write_text(text)
-    refused = booking("whoami", "-o", "json")
-    assert refused.code == ExitCode.USAGE
-    assert "Traceback" not in refused.err
-
-
 def test_stdin_without_a_key_is_refused(booking: Booking, canned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", _Lines(""))
     assert booking("whoami", "--api-key-stdin", "-o", "json").error["code"] == "no_key"

@@ -136,10 +136,6 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tupl
     assert "No problems found." in screen
 
 
-def test_an_unknown_organization_is_refused(fjord_on_both: Callable[..., Any]) -> None:
-    assert fjord_on_both("doctor", "--org", "nowhere").code == 6
-
-
 # What waits for a person -----------------------------------------------------------------------------------------
 
 

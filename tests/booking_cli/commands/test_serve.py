@@ -198,15 +198,6 @@ def test_a_port_that_is_taken_is_reported(booking: Booking, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_postgresql_without_the_schema_is_refused_with_a_hint(
-    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
-) -> None:
-    environment("BOOKING_DATABASE_URL", postgres_server)
-    environment("BOOKING_SECRET_KEY", SECRET)
-    refused = booking("serve", "--port", "0", "-o", "json")
-    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
-
-
 def test_postgresql_without_a_secret_key_is_refused(
     booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
 ) -> None:

@@ -46,7 +46,6 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("customer", ("customers", "anonymize", UNKNOWN, "--yes")),
     ("gift card", ("gift-cards", "deactivate", UNKNOWN)),
     ("gift card", ("gift-cards", "reactivate", UNKNOWN)),
-    ("gift card", ("gift-cards", "deactivate", "no-id", "--org", SLUG)),
     ("organization", ("gift-cards", "issue", "--org", "nobody", "--amount", "500")),
     ("endpoint", ("webhooks", "show", UNKNOWN)),
     ("endpoint", ("webhooks", "update", UNKNOWN, "--disable")),
@@ -112,12 +111,26 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mail", ("mails", "retry", UNKNOWN)),
     ("organization", ("mails", "list", "--org", "nobody")),
     ("organization", ("doctor", "--org", "nobody")),
+    ("organization", ("audit", "list", "--org", "nobody")),
+    ("organization", ("storefront", "hold", "--org", "nobody", "--departure", UNKNOWN, "--seats", "1")),
 )
+IN_THE_DATABASE = {
+    *("keys", "payments", "refunds", "mails", "storefront"),
+    *("customers update", "gift-cards deactivate", "gift-cards reactivate", "bookings confirm"),
+    *(f"departures {verb}" for verb in ("show", "manifest", "close", "reopen", "seats", "cancel")),
+}
+"""Commands that look an id up in the database, where a text that is no UUID has to be as unknown."""
+NO_IDS = tuple(
+    (noun, tuple(word.replace(UNKNOWN, "no-id") for word in argv))
+    for noun, argv in CASES
+    if UNKNOWN in argv and "--api" not in argv and {argv[0], " ".join(argv[:2])} & IN_THE_DATABASE
+)
+ALL = [*CASES, *NO_IDS]
 NAMES_NOTHING_THERE = {("orgs", "create"), ("sandbox", "pay")}
 """They name what is to be made, or need several cells of PostgreSQL (see test_cells) or a sandbox (test_sandbox.py)."""
 
 
-@pytest.mark.parametrize(("noun", "argv"), CASES, ids=lambda value: value if isinstance(value, str) else None)
+@pytest.mark.parametrize(("noun", "argv"), ALL, ids=lambda value: value if isinstance(value, str) else None)
 def test_the_hint_fits_what_was_not_found(
     booking: Booking, shop: World, tmp_path: Path, noun: str, argv: tuple[str, ...]
 ) -> None:
@@ -127,7 +140,7 @@ def test_the_hint_fits_what_was_not_found(
         hook = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
         known[HOOK] = booking("webhooks", "create", *hook, "-o", "json").json["id"]
     failed = booking(*(known.get(word, word) for word in argv), "-o", "json")
-    assert (failed.code, failed.error["code"]) == (6, "not_found")
+    assert (failed.code, failed.error["code"], failed.out) == (6, "not_found", "")
     assert failed.error["hint"].startswith(LISTS.get(noun, f"booking {noun}s list lists the {noun}s"))
 
 
