@@ -1,7 +1,7 @@
 """`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -13,7 +13,7 @@ from booking_cli.operator.storage import organization_filter
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
     from booking_core.base.errors import Conflict
-    from booking_core.db.engine import Database, Tx
+    from booking_core.db.engine import Database
     from booking_core.notifications import Mail
 
     RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
@@ -57,17 +57,20 @@ def list_(
         booking mails list --org fjord-tours
         booking mails list --status failed
     """
+    from booking_core import notifications
 
-    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
-        from booking_core import notifications
-
-        mail_status = notifications.MailStatus(status) if status else None
-        return [
-            notifications.present(*each)
-            for each in notifications.find(tx, organization, status=mail_status, limit=most)
-        ]
-
-    storage.write_list(cli, find, org, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
+    wanted = notifications.MailStatus(status) if status else None
+    storage.write_list(
+        cli,
+        lambda tx, organization, most: [
+            notifications.present(*each) for each in notifications.find(tx, organization, status=wanted, limit=most)
+        ],
+        org,
+        limit,
+        COLUMNS,
+        truncated=TRUNCATED,
+        empty="No mail found.",
+    )
 
 
 @command(app, "show", shape="mail")

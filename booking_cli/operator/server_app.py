@@ -20,13 +20,9 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from booking_cli.operator import logs
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
 
 log = logging.getLogger("booking.serve")
 
@@ -35,14 +31,13 @@ FINISH_S = 0.8
 _PR_SET_PDEATHSIG = 1
 
 
-def _factory(module: str, name: str) -> "Callable[[], ASGIApp]":
+def _factory(module: str, name: str) -> Callable[[], Any]:
     """Return a function that makes an application in a process of a supervisor."""
 
-    def create() -> "ASGIApp":
+    def create() -> Any:
         logs.log_crashes()
         end_with_parent()
-        application: ASGIApp = getattr(importlib.import_module(module), name)()
-        return application
+        return getattr(importlib.import_module(module), name)()
 
     return create
 
