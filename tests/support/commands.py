@@ -1,4 +1,4 @@
-"""Every command of `booking`, without running any of them; and a terminal that records what is written."""
+"""Every command of `booking`, without running any of them; and a terminal that records the output."""
 
 import io
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def leaves() -> Iterator[command.Leaf]:
 
 
 class Terminal(io.StringIO):
-    """A terminal that records what is written."""
+    """A terminal that records its output."""
 
     def isatty(self) -> bool:
         return True

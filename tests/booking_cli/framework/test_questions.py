@@ -66,11 +66,11 @@ QUESTIONS: dict[str, tuple[Callable[["Asking"], tuple[str, ...]], str]] = {
     "stripe remove": (_remove, "Remove the Stripe account of "),
     "secrets reseal": (_reseal, "Guests' links made with an earlier key will stop working. Continue?"),
 }
-"""By the words of a command: what makes its command line, and a part of its question on a terminal."""
+"""By the words of a command: a function that returns its command line, and a part of its question on a terminal."""
 
 
 class Asking:
-    """An organization with what the commands change."""
+    """An organization, and the things that the commands change."""
 
     def __init__(self, booking: Booking, shop: World) -> None:
         self.ops, self.org, self._booking = Operations(shop), ("--org", shop.organization.slug), booking

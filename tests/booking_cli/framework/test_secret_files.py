@@ -18,7 +18,7 @@ HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 
 
 class Making:
-    """The commands that make a secret and take --secret-file, and what each has made."""
+    """The commands that make a secret and take --secret-file, and their secrets."""
 
     def __init__(self, booking: Booking, shop: World) -> None:
         org = ("--org", shop.organization.slug)
@@ -35,14 +35,14 @@ class Making:
         self.lists = {"keys": ("keys", "list", *org), "webhooks": ("webhooks", "list"), "gift-cards": CARDS}
 
     def made(self, name: str) -> list[str]:
-        """Return what there is of the resource, with the end of a rotated secret."""
+        """Return the list of the resource, as lines."""
         return sorted(self._booking(*self.lists[name.split()[0]], "-o", "tsv").out.splitlines())
 
 
 CARDS = ("gift-cards", "list")
 MAKING = ["keys create", "keys rotate", "webhooks create", "webhooks rotate-secret", "gift-cards issue"]
 SECRETS = {"keys": "svc_", "webhooks": "whsec_", "gift-cards": ""}
-"""How a secret begins."""
+"""The first letters of a secret."""
 UNDONE = {"keys": "keys revoke", "webhooks": "webhooks rotate-secret", "gift-cards": "gift-cards get"}
 """The command for a secret that is lost."""
 
