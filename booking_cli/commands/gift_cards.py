@@ -13,8 +13,7 @@ from booking_cli.framework.formatting import money
 from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import transactions
-from booking_cli.operator.transactions import by_slug
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import by_slug, parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor

@@ -13,7 +13,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_cli.operator import storage
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import ApiKey, Organization

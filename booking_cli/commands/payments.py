@@ -8,7 +8,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import argument, option
 from booking_cli.operator import staff_bookings, storage, transactions
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor

@@ -24,7 +24,7 @@ from booking_cli.framework.options import (
     basket,
     option,
 )
-from booking_cli.operator import cancellations, transactions, validation
+from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def checkout(
         fields["departure_id"] = stored_id(departure, "departure")
         fields["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
         fields["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
-        return storefront.check_out(tx, actor, validation.parse(Checkout, fields))
+        return storefront.check_out(tx, actor, transactions.parse(Checkout, fields))
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 

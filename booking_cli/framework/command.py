@@ -127,6 +127,7 @@ class OutputSpec:
 COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
 """The variable that a completion script sets for its requests."""
 _EXAMPLES = "\n\nExamples:\n"
+_PAGING = inspect.signature(Paging).parameters
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
@@ -317,9 +318,6 @@ def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
         own += _PAGING.values() if name == "paging" else [parameter]
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     return run
-
-
-_PAGING = inspect.signature(Paging).parameters
 
 
 class Leaf(NamedTuple):

@@ -15,7 +15,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import booking_text, start_text
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import Page
-from booking_cli.operator import cancellations, storage, transactions, validation
+from booking_cli.operator import cancellations, storage, transactions
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
     from booking_core.records import idempotency
     from booking_core.records.idempotency import Once
 
-    draft = _draft(validation.parse_request(BookingCreate, body), source)
+    draft = _draft(transactions.parse_request(BookingCreate, body), source)
     with cli.idempotency_key(key_option) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
@@ -195,7 +195,7 @@ def cancel(
     from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
 
     organization = find_organization(reference, org)
-    note = validation.parse_request(BookingCancel, {"reason": reason}).reason
+    note = transactions.parse_request(BookingCancel, {"reason": reason}).reason
 
     def change(tx: "Tx", actor: "Actor") -> Json:
         booking_id = bookings.resolve_id(tx, actor, reference)
@@ -275,7 +275,7 @@ def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str,
     from booking_core.bookings import Party
     from booking_core.models.bookings import BookingPartyChange, RefundMode
 
-    request = validation.parse_request(BookingPartyChange, body)
+    request = transactions.parse_request(BookingPartyChange, body)
     mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
     party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
     changed = change_booking(

@@ -1,22 +1,27 @@
-"""Run a function of booking_core for an operator command: in a transaction, for one organization.
+"""Run a function of booking_core for an operator command: in a transaction, for one organization, with valid input.
 
 transactions.change(cli, by_slug(org), lambda tx, actor: departures.close(tx, actor, departure_id))
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
     from booking_core.base.context import Actor, Installation, Organization
+    from booking_core.base.errors import Malformed
     from booking_core.db.engine import Database, Tx
+
+    M = TypeVar("M", bound=BaseModel)
 
 T = TypeVar("T")
 FindOrganization = Callable[["Tx"], "Organization"]
@@ -207,3 +212,75 @@ def _actor(tx: "Tx", installation: "Installation", organization: "Organization")
 
 def _decoded(result: Any) -> Any:
     return json.loads(result) if isinstance(result, bytes) else result
+
+
+# Input ---------------------------------------------------------------------------------------------------------------
+
+
+def parse_request(model: "type[M]", body: Mapping[str, Any]) -> "M":
+    """Return the body of a request as a model.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(json.dumps(body))
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
+    """Return a value of any type that pydantic can validate.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def _malformed(error: "ValidationError") -> "Malformed":
+    from booking_core.base.errors import Malformed
+    from booking_core.models.errors import ErrorDetail
+    from booking_core.models.problems import describe
+
+    details = [
+        ErrorDetail(
+            field=".".join(map(str, each["loc"])),
+            reason="invalid",
+            message=describe(each),
+        )
+        for each in error.errors()
+    ]
+    message = "; ".join(f"{each.field} {each.message}" for each in details)
+    return Malformed(message, details=details)
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str) -> int: ...
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None: ...
+
+
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None:
+    """Return an instant in microseconds from an ISO 8601 timestamp; None stays None.
+
+    A timestamp without an offset is in the organization's time zone.
+
+    Raises:
+        CliError: the text is not a timestamp; the message names the option.
+    """
+    if text is None:
+        return None
+    try:
+        return organization.zone.parse(text)
+    except ValueError as error:
+        raise CliError(f"{option} {error}.", hint="write 2027-01-31T09:00:00 or 2027-01-31T09:00:00+01:00") from None
