@@ -105,30 +105,6 @@ def test_a_mail_is_shown_without_its_text(fjord_on_both: Booking, office: Office
         assert stored not in written
 
 
-def test_a_mail_that_failed_is_queued_again_and_sent(office: Office) -> None:
-    mail_id = office.failed()
-    (again,) = office.mails("retry", mail_id).json["data"]
-    assert (again["status"], again["attempt_count"], again["last_error"]) == ("queued", 0, None)
-    assert office.mails("show", again["id"]).json == again
-    office.write()
-    office.settle(MailOutcome.SENT)
-    (mail,) = office.mails("list").json["data"]
-    assert mail["status"] == "sent"
-
-
-@pytest.mark.parametrize("outcome", [MailOutcome.SENT, MailOutcome.PARKED])
-def test_what_did_not_fail_exits_7_and_says_why(office: Office, outcome: MailOutcome) -> None:
-    failed, booking_id = office.failed(), office.book("Grace")
-    office.write()
-    office.settle(outcome)
-    key = f"booking_confirmation_mail:{booking_id}"
-    refused = office.mails("retry", failed, key)
-    reason = {"sent": "mail_sent", "parked": "mail_queued"}[outcome]
-    assert (refused.code, refused.error["code"]) == (7, "conflict")
-    assert [detail["reason"] for detail in refused.error["details"]] == [reason]
-    assert office.mails("show", failed).json["status"] == "failed", "all of them, or none"
-
-
 def test_what_is_too_old_exits_7_unless_it_is_wanted_anyway(office: Office) -> None:
     mail_id = office.failed()
     run(office.url, f"UPDATE effects SET created_at = {system_clock() - 4 * DAY}")

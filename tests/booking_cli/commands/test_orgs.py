@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 
@@ -58,21 +56,6 @@ def test_settings_are_set_and_shown(fjord_on_both: Booking) -> None:
     assert changed["name"] == "Fjord & Fjell = 1"
     assert fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json == changed
     assert fjord_on_both("orgs", "set", "fjord-tours", "pending_minutes=", "--json").json["pending_minutes"] is None
-
-
-@pytest.mark.parametrize("key", ["api_app", "plan_api", "add_ons_app", "notify_staff", "cancel_under_minimum"])
-def test_switches_are_on_or_off(fjord: Booking, key: str) -> None:
-    assert fjord("orgs", "set", "fjord-tours", f"{key}=off", "--json").json[key] is False
-    assert fjord("orgs", "set", "fjord-tours", f"{key}=on", "--json").json[key] is True
-
-
-def test_a_bad_setting_is_named_and_exits_8(fjord_on_both: Booking) -> None:
-    refused = fjord_on_both(
-        "orgs", "set", "fjord-tours", "refund_late_percent=200", "colour=red", "name=New", "-o", "json"
-    )
-    assert refused.code == 8
-    assert [each["field"] for each in refused.error["details"]] == ["refund_late_percent", "colour"]
-    assert fjord_on_both("orgs", "show", "fjord-tours", "--json").json["name"] == "Fjord Tours"
 
 
 def test_a_change_without_an_equals_sign_exits_2(fjord: Booking) -> None:

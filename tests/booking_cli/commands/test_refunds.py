@@ -11,7 +11,7 @@ from support import due
 from support.kayaks import DEPARTURE, import_kayaks, nok
 
 from booking_cli.client import api_bookings
-from booking_core import bookings, organizations, payments
+from booking_core import bookings, organizations
 from booking_core.base.context import Actor
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
@@ -121,17 +121,6 @@ def test_a_part_is_settled_and_the_rest_is_not_returned(office: Office) -> None:
     assert settled["summary"] == "500.00 NOK (owed: 890.00 NOK) was returned by hand."
 
 
-def test_a_refund_is_sent_once_more(office: Office) -> None:
-    booking_id = office.waiting()
-    again = office.run("refunds", "retry", booking_id)
-    assert (again.code, again.json["status"], again.json["reopened_count"]) == (0, "requested", 1)
-    (claimed,) = due.claim_refunds(office.database)
-    assert claimed.booking_id == booking_id
-    for verb in (("retry",), ("settle", "--note", "Cash")):
-        refused = office.run("refunds", verb[0], booking_id, *verb[1:])
-        assert (refused.code, refused.error["details"][0]["reason"]) == (7, "refund_under_way")
-
-
 def test_whoever_retries_without_a_gateway_is_warned(office: Office) -> None:
     again = office.plain("refunds", "retry", office.waiting())
     assert "BOOKING_STRIPE_API_KEY is not set here" in again.err
@@ -154,13 +143,6 @@ def test_what_can_be_done_next_is_said(office: Office) -> None:
     assert "booking refunds settle" in shown.err
     assert "booking refunds retry" in shown.err
     assert "booking refunds retry" not in office.plain("refunds", "show", office.waiting(intent=None)).err
-
-
-def test_money_that_was_not_owed_is_recorded(office: Office) -> None:
-    booking_id = office.book()
-    office.run("payments", "record", booking_id, "--amount", "890.00")
-    refused = office.run("refunds", "record", booking_id, "--amount", "1", "--note", "Goodwill")
-    assert (refused.code, refused.error["details"][0]["reason"]) == (7, "booking_not_cancelled")
 
 
 @pytest.mark.parametrize(
@@ -275,12 +257,3 @@ def answer(method: str, source: str, status: str, *, total: int = 89000, gift_ca
 )
 def test_a_client_is_shown_what_the_answer_holds(shown: dict[str, Any], refund: str, said: str) -> None:
     assert said in api_bookings.after_cancelling(shown, refund)
-
-
-def test_an_operator_is_shown_state_amount_and_reason(office: Office) -> None:
-    booking_id = office.waiting()
-    outcome = office.database.read(
-        lambda tx: payments.outcome_of(tx, organizations.get(tx, slug="fjord-tours").id, booking_id)
-    )
-    assert (outcome.state, outcome.amount_minor) == ("by_hand", 89000)
-    assert outcome.sentence.startswith("890.00 NOK has to be returned by hand: no payment gateway is configured")

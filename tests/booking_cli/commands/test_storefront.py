@@ -4,12 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 from support.kayaks import DEPARTURE, import_kayaks, nok
 
-from booking_core.db import tables
-from booking_core.db.engine import Database
-from booking_core.db.statements import Statement
 from booking_core.models.bookings import Booking as WireBooking
 
 GUEST = ("--name", "Ada Lovelace", "--email", "ada@example.com")
@@ -61,15 +57,6 @@ def test_a_checkout_keeps_a_reference_and_metadata(shop: Any) -> None:
     assert (booking["external_reference"], booking["metadata"]) == ("A-1", {"channel": "acme"})
     assert checkout(shop, *kept).code == 7
     assert checkout(shop, "--unique").code == 8
-
-
-def test_the_payment_intent_is_kept_for_refunds(shop: Any, fresh_database_url: str) -> None:
-    booking = checkout(shop).json
-    shop("pay", booking["id"], "--payment-intent", "pi_42")
-    database = Database(fresh_database_url)
-    query = Statement(select(tables.payments.c.payment_intent, tables.payments.c.status))
-    assert database.read(lambda tx: tx.all(query)) == [("pi_42", "paid")]
-    database.close()
 
 
 def test_a_gift_card_that_pays_all_confirms_at_once(shop: Any) -> None:
