@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,6 +90,18 @@ def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixtu
         return Result(int(code), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that sets the content of stdin."""
+
+    def hold(text: str) -> None:
+        lines = iter(text.splitlines(keepends=True))
+        stdin = SimpleNamespace(isatty=lambda: False, readline=lambda: next(lines, ""))
+        monkeypatch.setattr("sys.stdin", stdin)
+
+    return hold
 
 
 def _on(booking: Booking, environment: Callable[[str, str], None], url: str) -> Booking:
