@@ -36,7 +36,7 @@ class Everything:
         self.secret.write_text("whsec_" + "QUJD" * 11)
         self.body = folder / "body.json"
         self.body.write_text('{"id": "1", "type": "ping"}')
-        self.folder, self.count = folder, 0
+        self.folder = folder
 
     def made(self, *argv: str) -> str:
         """Return the id of a new resource."""
@@ -45,8 +45,8 @@ class Everything:
         return str(done.json["id"])
 
     def fresh(self) -> str:
-        self.count += 1
-        return f"fresh-{self.count}"
+        """Return a name that nothing has, also in a database that several tests share."""
+        return f"fresh-{tokens.new_id()[-12:]}"
 
     def key(self) -> str:
         return self.made("keys", "create", "--org", self.slug, "--name", self.fresh())
