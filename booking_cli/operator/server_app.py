@@ -20,9 +20,12 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from booking_cli.operator import logs
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 log = logging.getLogger("booking.serve")
 
@@ -42,8 +45,8 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
     return create
 
 
-create_app = _factory("booking_server.app", "create_app")
-create_app_with_worker = _factory("booking_server.app", "create_app_with_worker")
+create_app: "Callable[[], FastAPI]" = _factory("booking_server.app", "create_app")
+create_app_with_worker: "Callable[[], FastAPI]" = _factory("booking_server.app", "create_app_with_worker")
 create_cells_app = _factory("booking_server.cells", "create_app")
 create_cells_app_with_worker = _factory("booking_server.cells", "create_app_with_worker")
 
