@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import gc_tuning
-from booking_cli.framework.context import Cli
+from booking_cli.framework.context import Cli, pause_collections, resume_collections
 from booking_cli.framework.errors import is_no_args_error, to_cli_error
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.output import Renderer
@@ -33,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     cli = Cli()
     if argv is None:  # this process runs nothing else
-        gc_tuning.pause()
+        pause_collections()
     try:
         code = _run(cli, arguments)
         sys.stdout.flush()
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last handler: prints a line instead of a traceback
         code = _report(error, cli, arguments)
-    gc_tuning.resume()
+    resume_collections()
     _discard_unwritable_stdout()
     if argv is None and cli.is_service:
         _end_process(code)

@@ -1,20 +1,30 @@
-"""The client half of `booking bookings`: list, get, quote, create and cancel over HTTP."""
+"""The client half of `booking bookings`: find, show, quote, create and change bookings over HTTP.
 
-from collections.abc import Iterator, Mapping
+The API has no filter for a guest's name: its list is read, and each booking compared. Such a search ends after 5,000
+bookings. `--all` removes the limit, and `--org` searches the database instead.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.client import api_client, booking_search
-from booking_cli.framework.bookings import describe, write_created
+from booking_cli.client import api_client
+from booking_cli.framework.arguments import is_booking_number
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import money
-from booking_cli.framework.idempotency import idempotency_key
-from booking_cli.framework.pages import LIMIT_REACHED, Page, write_pages
+from booking_cli.framework.errors import LISTS, CliError
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.formatting import booking_text, money
+from booking_cli.framework.options import Paging
+from booking_cli.framework.output import LIMIT_REACHED, Page
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
 Json = dict[str, Any]
+Condition = Callable[[Json], bool]
+
+PAGE = 100
+PAGES = 50
+"""The number of requests of a search without `--all`."""
 
 _BACK = {
     "refunded": "The payment was refunded.",
@@ -25,46 +35,114 @@ _BACK = {
 
 def write_search(
     cli: Cli,
+    paging: Paging,
     params: Mapping[str, Any],
-    condition: booking_search.Condition,
+    name: str,
     columns: tuple[str, ...],
     *,
-    limit: int | None,
     truncated: Mapping[str, int],
 ) -> None:
-    """Search the API's list for bookings that meet the condition, and write them.
+    """Search the API's list for bookings of guests with a name, and write them.
 
     Raises:
         CliError: PARTIAL, if the search stopped at its limit.
     """
+    matches = _has_name(name)
+    query = {**params, "order": paging.order, "starting_after": paging.starting_after}
 
     def pages() -> Iterator[Page]:
         with api_client.connect(cli) as client:
-            yield from booking_search.search(cli, client, params, condition, limit=limit)
+            yield from _search(cli, client, query, matches, paging.most)
 
-    last = write_pages(cli, pages(), columns, truncated=truncated, empty="No booking found.")
+    last = cli.render.pages(pages(), columns, truncated=truncated, empty="No booking found.")
     if last.get(LIMIT_REACHED):
-        raise booking_search.limit_reached(last["next_cursor"])
+        hint = f"search all with --all, continue with --starting-after {last['next_cursor']}"
+        raise CliError(
+            f"Searched {PAGES * PAGE} bookings, and there are more.",
+            ExitCode.PARTIAL,
+            code="partial",
+            hint=f"{hint}, or search the database with --org SLUG",
+        )
+
+
+def _has_name(name: str) -> Condition:
+    """Return a function that tests whether a booking's guest has the words of a name.
+
+    Raises:
+        CliError: the name has no letter and no digit.
+    """
+    from booking_core.models import names
+
+    words = names.words(name)
+    if not words:
+        raise CliError("--name needs at least one letter or digit.")
+    return lambda booking: names.has_words(booking["customer"]["name"], words)
+
+
+def _search(
+    cli: Cli, client: "BookingClient", params: Mapping[str, Any], matches: Condition, limit: int | None
+) -> Iterator[Page]:
+    """Yield pages of matching bookings, up to a number of bookings; without a limit all of them.
+
+    The last page has `LIMIT_REACHED` when a search with a limit stopped after 5,000 bookings.
+    """
+    all_pages = limit is None
+    cli.render.note("The API has no such filter: searching its list. --org SLUG searches the database instead.")
+    with cli.render.progress("searching bookings") as advance:
+        query = {**params, "limit": PAGE}
+        for count, page in enumerate(api_client.iter_pages(client, "bookings", query, None), start=1):
+            advance(count * PAGE, PAGES * PAGE)
+            matching = [each for each in page["data"] if matches(each)]
+            taken = matching if limit is None else matching[:limit]
+            limit = None if limit is None else limit - len(taken)
+            if limit == 0 or not page["has_more"]:
+                has_more = page["has_more"] or len(taken) < len(matching)
+                yield {"data": taken, "has_more": has_more, "next_cursor": None}
+                return
+            is_last = count == PAGES and not all_pages
+            yield {"data": taken, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
+            if is_last:
+                return
 
 
 def get(cli: Cli, reference: str) -> None:
     """Write a booking, found by its number or its id."""
     with api_client.connect(cli) as client:
-        booking = api_client.get(client, "bookings", booking_search.resolve_id(client, reference))
+        booking = api_client.get(client, _path(client, reference))
     cli.render.one(booking)
 
 
-def create(cli: Cli, body: Json, key_option: str | None) -> None:
-    """Create a booking and write it; `key_option` is the value of --idempotency-key."""
+def _path(client: "BookingClient", reference: str, *verb: str) -> str:
+    """Return the path of a booking, or of one of its verbs."""
+    return "/".join(("bookings", _resolve_id(client, reference), *verb))
+
+
+def _resolve_id(client: "BookingClient", reference: str) -> str:
+    """Return the id of a booking, from its number or its id.
+
+    Raises:
+        CliError: no booking has the number.
+    """
+    if not is_booking_number(reference):
+        return reference
+    number = int(reference)
+    for booking in api_client.fetch_page(client, "bookings", {"booking_number": number})["data"]:
+        # A service of an earlier release ignores the filter.
+        if booking["booking_number"] == number:
+            return str(booking["id"])
+    raise CliError(f"There is no booking {number}.", ExitCode.NOT_FOUND, code="not_found", hint=LISTS["booking"])
+
+
+def create(cli: Cli, body: Json, key_option: str | None) -> tuple[Json, bool]:
+    """Create a booking; return it, and whether an earlier run with the same key created it."""
     created = api_client.post(cli, "bookings", body=body, key_option=key_option)
-    write_created(cli, created.body, is_replay=created.is_replay)
+    return created.body, created.is_replay
 
 
 def quote(cli: Cli, body: Json, key: str | None) -> None:
     """Quote a booking and write the quote; `key` is the idempotency key of the order."""
-    path = api_client.path("bookings", "quote")
     with api_client.connect(cli) as client:
-        quoted = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+        quoted = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
     cli.render.one(quoted)
 
 
@@ -73,14 +151,12 @@ def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run
     _refuse_full(refund)
     body = {"refund": refund} | ({"reason": reason} if reason else {})
     with api_client.connect(cli) as client:
-        booking_id = booking_search.resolve_id(client, reference)
-        path = api_client.path("bookings", booking_id, "cancel")
+        path = _path(client, reference)
         if dry_run:
-            _write_request(cli, client, booking_id, {"method": "POST", "path": path, "body": body})
+            _write_request(cli, api_client.get(client, path), f"{path}/cancel", body)
             return
-        _confirm(cli, client, booking_id)
-        with idempotency_key(cli, key_option) as key:
-            cancelled = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+        _confirm(cli, client, path)
+        cancelled = api_client.post_once(cli, client, f"{path}/cancel", body, key_option).body
     cli.render.one(cancelled)
     cli.render.note(after_cancelling(cancelled, refund))
 
@@ -89,25 +165,19 @@ def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str |
     """Check a booking in, or record a no-show, and write it; `verb` is the end of the path."""
     body = {"undo": True} if undo else {}
     with api_client.connect(cli) as client:
-        path = api_client.path("bookings", booking_search.resolve_id(client, reference), verb)
-        with idempotency_key(cli, key_option) as key:
-            attended = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+        attended = api_client.post_once(cli, client, _path(client, reference, verb), body, key_option).body
     cli.render.one(attended)
 
 
 def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_option: str | None) -> None:
     """Move a booking to another departure and write it. A dry run writes the preview."""
-    with api_client.connect(cli) as client:
-        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "reschedule")
-        _change(cli, client, path, {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
+    _change(cli, reference, "reschedule", {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
 
 
 def change_party(cli: Cli, reference: str, body: Json, *, refund: str, dry_run: bool, key_option: str | None) -> None:
     """Change the party of a booking and write it. A dry run writes the preview."""
     _refuse_full(refund)
-    with api_client.connect(cli) as client:
-        path = api_client.path("bookings", booking_search.resolve_id(client, reference), "party")
-        _change(cli, client, path, body | {"refund": refund}, dry_run=dry_run, key_option=key_option)
+    _change(cli, reference, "party", body | {"refund": refund}, dry_run=dry_run, key_option=key_option)
 
 
 def _refuse_full(refund: str) -> None:
@@ -115,38 +185,39 @@ def _refuse_full(refund: str) -> None:
         raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
 
 
-def _change(cli: Cli, client: "BookingClient", path: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:
+def _change(cli: Cli, reference: str, verb: str, body: Json, *, dry_run: bool, key_option: str | None) -> None:
     """Send a change of a booking and write the booking, or write the preview of the change."""
-    if dry_run:
+    with api_client.connect(cli) as client:
+        path = _path(client, reference, verb)
+        if not dry_run:
+            changed = api_client.post_once(cli, client, path, body, key_option).body
+            cli.render.one(changed["booking"] | {"change": _without_booking(changed)})
+            return
         preview = api_client.request(client, "POST", f"{path}/preview", body=body).body
-        cli.render.one({**preview["booking"], "dry_run": True, "change": _without_booking(preview)})
-        for refusal in preview["refusals"]:
-            cli.render.note(f"It would be refused: {refusal['message']}")
-        cli.render.note("Nothing was changed (--dry-run).")
-        return
-    with idempotency_key(cli, key_option) as key:
-        changed = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
-    cli.render.one(changed["booking"] | {"change": _without_booking(changed)})
+    cli.render.one({**preview["booking"], "dry_run": True, "change": _without_booking(preview)})
+    for refusal in preview["refusals"]:
+        cli.render.note(f"It would be refused: {refusal['message']}")
+    cli.render.note("Nothing was changed (--dry-run).")
 
 
 def _without_booking(change: Json) -> Json:
     return {name: value for name, value in change.items() if name != "booking"}
 
 
-def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:
-    booking = api_client.get(client, "bookings", booking_id)
+def _write_request(cli: Cli, booking: Json, path: str, body: Json) -> None:
+    request = {"method": "POST", "path": f"{api_client.PREFIX}/{path}", "body": body}
     cli.render.one({**booking, "dry_run": True, "request": request})
     if booking["status"] == "cancelled":
         cli.render.note("It is cancelled already: the service would return it unchanged.")
     else:
-        cli.render.note(f"It would be cancelled (refund: {request['body']['refund']}). Nothing was sent (--dry-run).")
+        cli.render.note(f"It would be cancelled (refund: {body['refund']}). Nothing was sent (--dry-run).")
 
 
-def _confirm(cli: Cli, client: "BookingClient", booking_id: str) -> None:
+def _confirm(cli: Cli, client: "BookingClient", path: str) -> None:
     """Ask for a confirmation; the booking is looked up only if the question is asked."""
-    description = f"the booking {booking_id}"
+    description = f"the booking {path.rpartition('/')[2]}"
     if cli.is_interactive and not cli.options.yes:
-        description = describe(api_client.get(client, "bookings", booking_id))
+        description = booking_text(api_client.get(client, path))
     cli.confirm(f"Cancel {description}? This cannot be undone.")
 
 

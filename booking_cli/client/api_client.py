@@ -1,8 +1,9 @@
-"""Send requests to the service with the SDK's client.
+"""Send requests to the service with the SDK's client, and read its lists page by page.
 
     with api_client.connect(cli) as client:
-        me = api_client.request(client, "GET", api_client.path("me")).body
+        me = api_client.request(client, "GET", "me").body
 
+Paths begin below /api/v1. Ids in them were checked by `arguments.identifier`.
 The SDK is imported when a client is made. Responses are JSON as the service sent it, so that a field which is newer
 than this command is shown too.
 """
@@ -10,32 +11,28 @@ than this command is shown too.
 import gc
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.client import connection
-from booking_cli.client.errors import NOT_THE_API, to_cli_error
-from booking_cli.framework import not_found_hints
+from booking_cli.client.errors import NOT_THE_API, not_found_hint, to_cli_error
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.options import Paging
+from booking_cli.framework.output import Page
 
 if TYPE_CHECKING:
     from booking_sdk import APIResponse, BookingClient, RequestOptions
 
 PREFIX = "/api/v1"
+_PAGE_SIZE_MAX = 100
 
 _UNUSED_IMPORTS = ("httpx._main", "trio")
 """Modules that httpx imports if they are installed, for a command and an event loop that are not used here. Together
 they take longer than a request."""
-
-
-def path(*segments: str) -> str:
-    """Return the path of a resource. Ids in it were checked by `arguments.identifier`."""
-    return "/".join((PREFIX, *segments))
 
 
 @contextmanager
@@ -132,7 +129,6 @@ def request(
     """Send a request with the SDK's retries, and return the response.
 
     Args:
-        path: begins with /api/v1.
         body: a value that JSON can represent.
 
     Raises:
@@ -146,7 +142,7 @@ def request(
         response = client.with_raw_response(
             client.request,
             method,
-            path,
+            f"{PREFIX}/{path}",
             params=params,
             json=body,
             cast_to=bytes,
@@ -154,25 +150,31 @@ def request(
             options=options,
         )
     except NotFoundError as error:
-        raise to_cli_error(error, not_found_hints.hint_of_request(method, path)) from error
+        raise to_cli_error(error, not_found_hint(method, path)) from error
     return _parse(response)
 
 
-def post(cli: Cli, *segments: str, body: object, key_option: str | None) -> Response:
+def post(cli: Cli, path: str, *, body: object, key_option: str | None) -> Response:
     """Send a request that changes something once, and return the response; `key_option` is --idempotency-key."""
-    with connect(cli) as client, idempotency_key(cli, key_option) as key:
-        return request(client, "POST", path(*segments), body=body, idempotency_key=key)
+    with connect(cli) as client:
+        return post_once(cli, client, path, body, key_option)
 
 
-def get(client: "BookingClient", *segments: str) -> Any:
+def post_once(cli: Cli, client: "BookingClient", path: str, body: object, key_option: str | None) -> Response:
+    """Do the same with an open client."""
+    with cli.idempotency_key(key_option) as key:
+        return request(client, "POST", path, body=body, idempotency_key=key)
+
+
+def get(client: "BookingClient", path: str) -> Any:
     """Return the JSON of a resource."""
-    return request(client, "GET", path(*segments)).body
+    return request(client, "GET", path).body
 
 
-def write_resource(cli: Cli, *segments: str) -> None:
+def write_resource(cli: Cli, path: str) -> None:
     """Request a resource and write it."""
     with connect(cli) as client:
-        resource = get(client, *segments)
+        resource = get(client, path)
     cli.render.one(resource)
 
 
@@ -189,3 +191,66 @@ def _parse(response: "APIResponse[Any]") -> Response:
             hint=NOT_THE_API,
         ) from None
     return Response(body, response.status_code, response.headers, response.meta.idempotent_replayed)
+
+
+def write_list(
+    cli: Cli,
+    paging: Paging,
+    path: str,
+    columns: Sequence[str],
+    *,
+    empty: str,
+    params: Mapping[str, Any] | None = None,
+    truncated: Mapping[str, int] | None = None,
+) -> None:
+    """Request a list and write it; `params` are the filters."""
+    query = {**(params or {}), "order": paging.order, "starting_after": paging.starting_after}
+    cli.render.pages(_fetch(cli, path, query, paging.most), columns, truncated=truncated, empty=empty)
+
+
+def _fetch(cli: Cli, path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Page]:
+    with connect(cli) as client:
+        yield from iter_pages(client, path, params, limit)
+
+
+def iter_pages(client: "BookingClient", path: str, params: Mapping[str, Any], limit: int | None) -> Iterator[Page]:
+    """Yield the pages of a list, up to a number of items; without a limit all of them.
+
+    Raises:
+        CliError: a cursor repeats, or a response is not a list.
+    """
+    query = {name: value for name, value in params.items() if value is not None}
+    seen: set[str] = set()
+    while True:
+        if limit is not None or "limit" not in query:
+            query["limit"] = min(_PAGE_SIZE_MAX, _PAGE_SIZE_MAX if limit is None else limit)
+        page = fetch_page(client, path, query)
+        yield page
+        limit = None if limit is None else limit - len(page["data"])
+        if not page["has_more"] or limit == 0:
+            return
+        cursor = page["next_cursor"]
+        if not cursor or cursor in seen:
+            raise CliError("The list's cursor is missing or repeats.", ExitCode.SERVER, code="unreadable_answer")
+        seen.add(cursor)
+        query["starting_after"] = cursor
+
+
+def iter_items(client: "BookingClient", path: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every item of a list."""
+    for page in iter_pages(client, path, params, None):
+        yield from page["data"]
+
+
+def fetch_page(client: "BookingClient", path: str, params: Mapping[str, Any]) -> Page:
+    """Return one page.
+
+    Raises:
+        CliError: the response is not a list.
+    """
+    page = request(client, "GET", path, params=params).body
+    if not (isinstance(page, dict) and isinstance(page.get("data"), list) and "has_more" in page):
+        raise CliError(
+            "The response is not a list of the API.", ExitCode.SERVER, code="unreadable_answer", hint=NOT_THE_API
+        )
+    return {"next_cursor": None, **page}

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework.context import Cli
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def write_day(cli: Cli, day: str, experience_id: str | None) -> None:
     """Write the departures of a day."""
     params = {"date": day} | ({"experience_id": experience_id} if experience_id else {})
     with api_client.connect(cli) as client:
-        found = pagination.fetch_page(client, api_client.path("departures"), params)["data"]
+        found = api_client.fetch_page(client, "departures", params)["data"]
         found = with_titles(cli, client, found)
     write(cli, found)
 
@@ -68,9 +68,9 @@ def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
 def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
     if len(ids) <= _SINGLE_REQUESTS_MAX:
         for each in ids:
-            yield api_client.get(client, "experiences", each)
+            yield api_client.get(client, f"experiences/{each}")
         return
-    yield from pagination.iter_items(client, api_client.path("experiences"), {})
+    yield from api_client.iter_items(client, "experiences", {})
 
 
 def _with_title(departure: Departure, titles: Mapping[str, str]) -> Departure:

@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from booking_cli.client import key_storage, profiles
+from booking_cli.client import profiles
 from booking_cli.framework.context import Cli, hidden_answer
 from booking_cli.framework.errors import CliError
 
@@ -68,7 +68,7 @@ def _api_key(cli: Cli, choice: profiles.Choice, stored: profiles.Profiles) -> Se
     if key := environment_key(cli, choice, stored):
         return Setting(key, API_KEY_VARIABLE)
     profile = stored.by_name.get(choice.name)
-    key = key_storage.find(choice.name, profile) if profile else None
+    key = profiles.find_key(choice.name, profile) if profile else None
     return Setting(key, f"profile {choice.name}") if key else Setting()
 
 

@@ -1,12 +1,11 @@
 """Turn the SDK's errors into errors of a command."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.errors import LISTS, CliError, retry_hint
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode, of_status
-from booking_cli.framework.idempotency import retry_hint
-from booking_cli.framework.not_found_hints import LISTS
 
 if TYPE_CHECKING:
     from booking_sdk import APIError, APIStatusError, BookingError
@@ -31,6 +30,18 @@ _BY_FIELD: Mapping[str, str] = {
 """The next step by reason and by field of a detail. A number after the field does not count."""
 
 NOT_THE_API = "check that the base URL is that of the service: booking config show"
+
+_PATHS: tuple[tuple[str, str, str], ...] = (
+    ("POST", r"(bookings|bookings/quote|checkouts|holds)", "departure"),
+    (".*", r"holds/.*", "hold"),
+    (".*", r"checkouts/.*", "checkout"),
+    (".*", r"bookings/.*", "booking"),
+    (".*", r"departures/.*", "departure"),
+    (".*", r"events/.*", "event"),
+    (".*", r"webhooks/[^/]+/deliveries/.*", "delivery"),
+    (".*", r"webhooks/.*", "endpoint"),
+)
+"""The noun of a resource that was not found, by method and path of the request."""
 
 
 def to_cli_error(error: "BookingError", not_found_hint: str | None = None) -> CliError:
@@ -106,3 +117,22 @@ def _connection_hint(error: "APIError") -> str:
     if error.maybe_executed:
         return "check whether the change was made before you run the command again"
     return "check that the service is running; booking config show prints the base URL in use"
+
+
+def not_found_hint(method: str, path: str) -> str | None:
+    """Return the hint for a request with the response 404; the path begins below /api/v1."""
+    for verb, pattern, noun in _PATHS:
+        if re.fullmatch(verb, method) and re.fullmatch(pattern, path):
+            also = f"; {LISTS['endpoint']}" if noun == "delivery" else ""
+            return LISTS[noun] + also
+    return _hint_of_resource(path)
+
+
+def _hint_of_resource(path: str) -> str | None:
+    """Return the hint for `RESOURCE/ID`, if the SDK has the resource: its command has the same name."""
+    from booking_sdk import BookingClient
+
+    name, _, row_id = path.partition("/")
+    if not row_id or not hasattr(BookingClient, name.replace("-", "_")):
+        return None
+    return f"booking {name} list lists the {name.replace('-', ' ')}"

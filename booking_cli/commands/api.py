@@ -10,36 +10,27 @@ from urllib.parse import parse_qsl
 
 import typer
 
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.client.connection import API_KEY_VARIABLE
-from booking_cli.framework import arguments, idempotency
+from booking_cli.framework import arguments
 from booking_cli.framework.arguments import header, read_bytes
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError, bad_file
+from booking_cli.framework.errors import CliError, bad_file, invalid_choice
 from booking_cli.framework.formatting import picked
 from booking_cli.framework.options import IdempotencyKey, argument, option
-from booking_cli.framework.pages import merge
-from booking_cli.framework.suggestions import invalid_choice
+from booking_cli.framework.output import merge
 
 app = command_app()
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_IDEMPOTENT = re.compile(r"/api/v1/(bookings|holds|customers|bookings/[^/]+/cancel)")
+_IDEMPOTENT = re.compile(r"(bookings|holds|customers|bookings/[^/]+/cancel)")
 """The paths that take an Idempotency-Key (section 4). Others ignore it."""
 
 
-@command(
-    app,
-    "api",
-    "booking api GET me",
-    "booking api GET bookings -d status=confirmed --paginate -o jsonl",
-    "booking api POST customers -d email=ada@example.com -d name='Ada Lovelace'",
-    "booking api POST bookings --input booking.json",
-    "booking api PATCH webhooks/0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -d 'event_types:=[\"booking.created\"]'",
-)
+@command(app, "api")
 def api(
-    ctx: typer.Context,
+    cli: Cli,
     method: Annotated[str, argument("METHOD", f"{', '.join(METHODS)}.")],
     path: Annotated[str, argument("PATH", "The path, with or without /api/v1.")],
     data: Annotated[
@@ -55,9 +46,15 @@ def api(
 
     -d k=v gives text; -d k:=v gives JSON: a number, true, null or a list. POST bookings, their cancel and POST
     customers get an Idempotency-Key automatically.
+
+    Examples:
+        booking api GET me
+        booking api GET bookings -d status=confirmed --paginate -o jsonl
+        booking api POST customers -d email=ada@example.com -d name='Ada Lovelace'
+        booking api POST bookings --input booking.json
+        booking api PATCH webhooks/0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -d 'event_types:=["booking.created"]'
     """
-    cli: Cli = ctx.obj
-    verb, full_path, query = _target(method, path)
+    verb, below, query = _target(method, path)
     if source is not None and data:
         raise CliError("--input and -d exclude each other.", hint="booking api --help")
     fields = _fields(data or [])
@@ -67,13 +64,13 @@ def api(
         raise CliError("--paginate is for GET.", hint="booking api --help")
     with api_client.connect(cli) as client:
         if paginate:
-            _write_pages(cli, client, full_path, params)
+            _write_pages(cli, client, below, params)
             return
         headers = _headers(headers_option or [])
         key_option = _pop_idempotency_key(headers) or idempotency_key
-        request = partial(api_client.request, client, verb, full_path, params=params, body=body, headers=headers)
-        if verb == "POST" and (key_option or _IDEMPOTENT.fullmatch(full_path)):
-            with idempotency.idempotency_key(cli, key_option) as key:
+        request = partial(api_client.request, client, verb, below, params=params, body=body, headers=headers)
+        if verb == "POST" and (key_option or _IDEMPOTENT.fullmatch(below)):
+            with cli.idempotency_key(key_option) as key:
                 response = request(idempotency_key=key)
         else:
             response = request()
@@ -91,7 +88,7 @@ def _write(cli: Cli, body: Any) -> None:
 
 
 def _write_pages(cli: Cli, client: Any, path: str, params: dict[str, Any]) -> None:
-    pages = pagination.iter_pages(client, path, params, None)
+    pages = api_client.iter_pages(client, path, params, None)
     if cli.render.format == "jsonl":
         for page in pages:
             cli.render.many(page["data"], ())
@@ -102,21 +99,16 @@ def _write_pages(cli: Cli, client: Any, path: str, params: dict[str, Any]) -> No
 
 
 def _target(method: str, path: str) -> tuple[str, str, dict[str, Any]]:
-    """Return the method, the full path and the parameters of its query string."""
+    """Return the method, the path below /api/v1 and the parameters of its query string."""
     verb = method.upper()
     if verb not in METHODS:
         raise typer.BadParameter(invalid_choice(method, METHODS))
     full_path, _, query = path.partition("?")
-    full_path = "/" + full_path.strip("/")
-    if not full_path.startswith(f"{api_client.PREFIX}/"):
-        full_path = api_client.PREFIX + full_path
-    if (
-        any(c in full_path for c in "#\\%")
-        or not full_path.isprintable()
-        or {".", "..", ""} & set(full_path.split("/")[1:])
-    ):
+    relative = full_path.strip("/").removeprefix(f"{api_client.PREFIX[1:]}/")
+    is_safe = relative.isprintable() and not any(c in relative for c in "#\\%")
+    if not is_safe or {".", "..", ""} & set(relative.split("/")):
         raise typer.BadParameter(f"{path!r} is not a path of the API.")
-    return verb, full_path, dict(parse_qsl(query, keep_blank_values=True))
+    return verb, relative, dict(parse_qsl(query, keep_blank_values=True))
 
 
 def _fields(texts: list[str]) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.arguments import timestamp
 from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, option
 from booking_cli.operator import storage
 
@@ -20,16 +19,9 @@ TABLE = ("at", "actor", "action", "summary", "organization", "actor_kind")
 """Columns by importance: a narrow terminal shows the first ones, and the summary in several lines."""
 
 
-@command(
-    app,
-    "list",
-    "booking audit list --org fjord-tours --since 1d",
-    "booking audit list --action keys",
-    "booking audit list --action orgs.set -o json",
-    shape="audit_entry",
-)
+@command(app, "list", shape="audit_entry")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     org: OrgFilter = None,
     since: Annotated[str | None, option("--since T", "Filter by time: 2h (ago) or ISO 8601.", parser=timestamp)] = None,
     action: Annotated[
@@ -46,6 +38,11 @@ def list_(
     A command that changes something, and each change of a webhook endpoint by an API key, has one entry. It has the
     ids of what was changed, and no value that was entered. Bookings, customers and gift cards that API keys create or
     change have events instead; see `booking events list`.
+
+    Examples:
+        booking audit list --org fjord-tours --since 1d
+        booking audit list --action keys
+        booking audit list --action orgs.set -o json
     """
 
     def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
@@ -57,6 +54,6 @@ def list_(
         owner = organization.id if organization else None
         return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
 
-    columns = TABLE if ctx.obj.render.is_default_table else COLUMNS
+    columns = TABLE if cli.render.is_default_table else COLUMNS
     layout: dict[str, Any] = {"truncated": {"actor": 20}, "wrapped": ("summary",)}
-    storage.write_list(ctx.obj, find, org, limit, columns, empty="No change found.", **layout)
+    storage.write_list(cli, find, org, limit, columns, empty="No change found.", **layout)

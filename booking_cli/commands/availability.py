@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, api_departures, pagination
+from booking_cli.client import api_client, api_departures
 from booking_cli.framework.arguments import day
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
@@ -18,16 +16,9 @@ _WINDOW_DAYS = 92
 """The longest range of days of the API (section 8). A longer one is requested in parts."""
 
 
-@command(
-    app,
-    "availability",
-    "booking availability",
-    "booking availability --from 2026-12-01 --to 2027-05-31 --experience 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
-    "booking availability --from tomorrow --fields id,starts_at,seats_available,experience.title",
-    shape="departure",
-)
+@command(app, "availability", shape="departure")
 def availability(
-    ctx: typer.Context,
+    cli: Cli,
     first: Annotated[str, option("--from DAY", "The first day.", parser=day)] = "today",
     last: Annotated[str | None, option("--to DAY", "The last day; default: 30 days later.", parser=day)] = None,
     experience: ExperienceFilter = None,
@@ -36,13 +27,17 @@ def availability(
 
     Days are in the organization's time zone. In the table, `seats` is available/total, or the status of a departure
     that cannot be booked.
+
+    Examples:
+        booking availability
+        booking availability --from 2026-12-01 --to 2027-05-31 --experience 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking availability --from tomorrow --fields id,starts_at,seats_available,experience.title
     """
-    cli: Cli = ctx.obj
     params = {"experience_id": experience} if experience else {}
     departures: list[Any] = []
     with api_client.connect(cli) as client:
         for window in _windows(first, last):
-            departures += pagination.fetch_page(client, api_client.path("availability"), {**params, **window})["data"]
+            departures += api_client.fetch_page(client, "availability", {**params, **window})["data"]
         shown = api_departures.with_titles(cli, client, departures)
     api_departures.write(cli, shown)
 

@@ -6,16 +6,13 @@ Several commands have two halves: over HTTP with an API key (`client.api_booking
 
 from typing import Annotated, Any
 
-import typer
-
-from booking_cli.client import api_bookings, api_client, booking_search, pagination
+from booking_cli.client import api_bookings, api_client
 from booking_cli.framework import arguments, options
 from booking_cli.framework.arguments import counts, day, identifier
-from booking_cli.framework.bookings import Departure, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import argument, option
+from booking_cli.framework.options import Departure, argument, basket, option
 from booking_cli.operator import staff_bookings
 
 app = command_group("Manage bookings.")
@@ -30,7 +27,6 @@ PAYMENTS = ("pay_on_site", "invoice", "external_paid")
 SOURCES = ("admin", "agency", "ai")
 REASON_CODES = ("admin", "agent")
 REFUNDS = ("auto", "none", "full")
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 BookingId = Annotated[str, argument("ID", "The booking's id or number.", parser=identifier)]
 Org = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
@@ -70,17 +66,9 @@ ReasonCode = Annotated[
 ]
 
 
-@command(
-    app,
-    "list",
-    "booking bookings list --status confirmed --departure-from today",
-    "booking bookings list --updated-since 24h --all -o jsonl",
-    "booking bookings list --number 1017",
-    "booking bookings list --org fjord-tours --name lovelace     (in the database)",
-    shape="booking",
-)
+@command(app, "list", shape="booking")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     status: Status = None,
     experience: options.ExperienceFilter = None,
     departure_from: DepartureFrom = None,
@@ -92,10 +80,7 @@ def list_(
     departure: DepartureFilter = None,
     external_reference: options.ExternalReferenceFilter = None,
     org: Org = None,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
+    paging: options.Paging = options.FIRST_PAGE,
 ) -> None:
     """List bookings, newest first.
 
@@ -106,61 +91,48 @@ def list_(
 
     With --org, the database is searched. --email finds the bookings of the
     customer with that address, or else of guests who gave it.
+
+    Examples:
+        booking bookings list --status confirmed --departure-from today
+        booking bookings list --updated-since 24h --all -o jsonl
+        booking bookings list --number 1017
+        booking bookings list --org fjord-tours --name lovelace     (in the database)
     """
     filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
     filters |= {"departure_from": departure_from, "departure_to": departure_to, "departure_id": departure}
     filters |= {"external_reference": external_reference}
-    maximum = None if all_pages else limit
     if org is not None:
         conditions = {**filters, "number": number, "email": email, "name": name}
-        paging: dict[str, Any] = {"order": order, "limit": maximum, "starting_after": starting_after}
-        staff_bookings.write_list(ctx.obj, org, conditions, COLUMNS, truncated=TRUNCATED, **paging)
+        staff_bookings.write_list(cli, org, paging, conditions, COLUMNS, truncated=TRUNCATED)
         return
-    params = {**filters, "order": order, "starting_after": starting_after, "booking_number": number, "email": email}
+    params = {**filters, "booking_number": number, "email": email}
     if name is not None:
-        condition = booking_search.has_name(name)
-        api_bookings.write_search(ctx.obj, params, condition, COLUMNS, limit=maximum, truncated=TRUNCATED)
+        api_bookings.write_search(cli, paging, params, name, COLUMNS, truncated=TRUNCATED)
         return
-    pagination.write_list(
-        ctx,
-        api_client.path("bookings"),
-        COLUMNS,
-        params=params,
-        truncated=TRUNCATED,
-        empty="No booking found.",
+    api_client.write_list(
+        cli, paging, "bookings", COLUMNS, params=params, truncated=TRUNCATED, empty="No booking found."
     )
 
 
-@command(
-    app,
-    "get",
-    f"booking bookings get {_ID} -o json",
-    "booking bookings get 1017 --org fjord-tours     (in the database)",
-    shape="booking",
-)
-def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
+@command(app, "get", shape="booking")
+def get(cli: Cli, booking_id: BookingId, org: Org = None) -> None:
     """Show a booking. The guest's secret link is included for a key with bookings:write.
 
     With --org, the booking is read from the database.
+
+    Examples:
+        booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+        booking bookings get 1017 --org fjord-tours     (in the database)
     """
     if org is not None:
-        staff_bookings.get(ctx.obj, org, booking_id)
+        staff_bookings.get(cli, org, booking_id)
     else:
-        api_bookings.get(ctx.obj, booking_id)
+        api_bookings.get(cli, booking_id)
 
 
-@command(
-    app,
-    "create",
-    f"booking bookings create --departure {_ID} --guest adult=2 \\",
-    "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
-    "booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\",
-    "    --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "create", shape="booking", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     departure: Departure,
     guest: options.Guests,
     name: options.GuestName,
@@ -189,29 +161,32 @@ def create(
 
     Running the command again with the same --idempotency-key books nothing more and shows the first result; -v prints
     the key of this run.
+
+    Examples:
+        booking bookings create --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 \\
+            --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site
+        booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\
+            --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)
     """
     if (org is None) != (source is None):
         raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
-    body = {"departure_id": departure, "payment": payment} | basket(ctx.params)
+    body = {"departure_id": departure, "payment": payment} | basket(cli.params)
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
     if org is not None and source is not None:
         if hold_id:
             raise CliError("--hold works over HTTP only.", hint="leave out --org and --source")
-        staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
+        booking, is_replay = staff_bookings.create(cli, org, source, body, idempotency_key)
     else:
-        api_bookings.create(ctx.obj, body, idempotency_key)
+        booking, is_replay = api_bookings.create(cli, body, idempotency_key)
+    cli.render.one(booking)
+    if is_replay:
+        cli.render.note("This booking was created before with the same key; nothing was booked now.")
 
 
-@command(
-    app,
-    "quote",
-    f"booking bookings quote --departure {_ID} --guest adult=2 --guest child=1",
-    "booking bookings quote --departure ID --guest adult=2 -o json",
-    shape="quote",
-)
+@command(app, "quote", shape="quote")
 def quote(
-    ctx: typer.Context,
+    cli: Cli,
     departure: Departure,
     guest: options.Guests,
     add_on: options.AddOns = None,
@@ -225,25 +200,21 @@ def quote(
         ),
     ] = None,
 ) -> None:
-    """Show the price of a booking, and each reason why it would be refused. Nothing is booked or held."""
+    """Show the price of a booking, and each reason why it would be refused. Nothing is booked or held.
+
+    Examples:
+        booking bookings quote --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 --guest child=1
+        booking bookings quote --departure ID --guest adult=2 -o json
+    """
     body: dict[str, Any] = {"departure_id": departure, "guests": counts(guest, "tier_id")}
     body |= {"add_ons": counts(add_on, "id")} if add_on else {}
     body |= {"hold_id": hold} if hold else {}
-    api_bookings.quote(ctx.obj, body, idempotency_key)
+    api_bookings.quote(cli, body, idempotency_key)
 
 
-@command(
-    app,
-    "cancel",
-    f"booking bookings cancel {_ID} --reason 'The guest is ill'",
-    f"booking bookings cancel {_ID} --refund none --yes",
-    f"booking bookings cancel {_ID} --dry-run",
-    "booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "cancel", shape="booking", changes=True)
 def cancel(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: BookingId,
     refund: Refund = "auto",
     reason: Reason = None,
@@ -261,16 +232,18 @@ def cancel(
     cancelled once.
 
     A cancelled booking is shown unchanged.
+
+    Examples:
+        booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --reason 'The guest is ill'
+        booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --refund none --yes
+        booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run
+        booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)
     """
     if org is not None or reason_code is not None:
         code = reason_code or "admin"
-        staff_bookings.cancel(
-            ctx.obj, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run
-        )
+        staff_bookings.cancel(cli, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run)
     else:
-        api_bookings.cancel(
-            ctx.obj, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key
-        )
+        api_bookings.cancel(cli, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key)
 
 
 def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:
@@ -281,17 +254,9 @@ def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, k
         api_bookings.attend(cli, booking_id, verb, undo=undo, key_option=key_option)
 
 
-@command(
-    app,
-    "check-in",
-    f"booking bookings check-in {_ID}",
-    "booking bookings check-in 1017 --undo",
-    "booking bookings check-in 1017 --org fjord-tours     (in the database)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "check-in", shape="booking", changes=True)
 def check_in(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: BookingId,
     undo: Undo = False,
     org: Org = None,
@@ -300,21 +265,18 @@ def check_in(
     """Check in the guests of a booking.
 
     A booking that is checked in is shown unchanged.
+
+    Examples:
+        booking bookings check-in 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking bookings check-in 1017 --undo
+        booking bookings check-in 1017 --org fjord-tours     (in the database)
     """
-    _attend(ctx.obj, booking_id, "check-in", undo, org, idempotency_key)
+    _attend(cli, booking_id, "check-in", undo, org, idempotency_key)
 
 
-@command(
-    app,
-    "no-show",
-    f"booking bookings no-show {_ID}",
-    "booking bookings no-show 1017 --undo",
-    "booking bookings no-show 1017 --org fjord-tours     (in the database)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "no-show", shape="booking", changes=True)
 def no_show(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: BookingId,
     undo: Undo = False,
     org: Org = None,
@@ -323,28 +285,28 @@ def no_show(
     """Record that the guests of a booking did not come.
 
     Seats and money stay as they are; `cancel` is another decision.
+
+    Examples:
+        booking bookings no-show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking bookings no-show 1017 --undo
+        booking bookings no-show 1017 --org fjord-tours     (in the database)
     """
-    _attend(ctx.obj, booking_id, "no-show", undo, org, idempotency_key)
+    _attend(cli, booking_id, "no-show", undo, org, idempotency_key)
 
 
-@command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)
-def confirm(ctx: typer.Context, booking_id: BookingId, org: options.OrgOfBooking = None) -> None:
-    """Confirm a pending booking, paid or not (operator)."""
-    staff_bookings.confirm(ctx.obj, booking_id, org=org)
+@command(app, "confirm", shape="booking", changes=True)
+def confirm(cli: Cli, booking_id: BookingId, org: options.OrgOfBooking = None) -> None:
+    """Confirm a pending booking, paid or not (operator).
+
+    Examples:
+        booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
+    staff_bookings.confirm(cli, booking_id, org=org)
 
 
-@command(
-    app,
-    "reschedule",
-    f"booking bookings reschedule {_ID} \\",
-    "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
-    "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
-    "booking bookings reschedule 1017 --api --departure ID --dry-run     (over HTTP)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "reschedule", shape="booking", changes=True)
 def reschedule(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: BookingId,
     departure: TargetDeparture,
     org: options.OrgOfBooking = None,
@@ -356,25 +318,23 @@ def reschedule(
 
     With --api it is moved over HTTP, with an API key. --dry-run shows the booking as it would be, or why it would not
     move, and changes nothing.
+
+    Examples:
+        booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\
+            --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
+        booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run
+        booking bookings reschedule 1017 --api --departure ID --dry-run     (over HTTP)
     """
     if use_api:
         _refuse_org(org)
-        api_bookings.reschedule(ctx.obj, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
+        api_bookings.reschedule(cli, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
     else:
-        staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)
+        staff_bookings.reschedule(cli, booking_id, departure, org=org, dry_run=dry_run)
 
 
-@command(
-    app,
-    "change-party",
-    f"booking bookings change-party {_ID} --guest adult=3 --dry-run",
-    "booking bookings change-party 1017 --guest adult=1 --guest child=2 --add-on drysuit=1",
-    "booking bookings change-party 1017 --org fjord-tours --guest adult=1 --refund full     (in the database)",
-    shape="booking",
-    changes=True,
-)
+@command(app, "change-party", shape="booking", changes=True)
 def change_party(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: BookingId,
     guest: options.Guests,
     add_on: options.AddOns = None,
@@ -388,13 +348,18 @@ def change_party(
     Guests who stay keep their price, and those who join pay today's. What was paid for guests who leave is refunded by
     the terms of a cancellation. Add-ons stay as they are unless --add-on is given. --dry-run shows the booking as it
     would be, or why it would not change.
+
+    Examples:
+        booking bookings change-party 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=3 --dry-run
+        booking bookings change-party 1017 --guest adult=1 --guest child=2 --add-on drysuit=1
+        booking bookings change-party 1017 --org fjord-tours --guest adult=1 --refund full     (in the database)
     """
     body: dict[str, Any] = {"guests": counts(guest, "tier_id")}
     body |= {"add_ons": counts(add_on, "id")} if add_on else {}
     if org is not None:
-        staff_bookings.change_party(ctx.obj, booking_id, body, org=org, refund=refund, dry_run=dry_run)
+        staff_bookings.change_party(cli, booking_id, body, org=org, refund=refund, dry_run=dry_run)
     else:
-        api_bookings.change_party(ctx.obj, booking_id, body, refund=refund, dry_run=dry_run, key_option=idempotency_key)
+        api_bookings.change_party(cli, booking_id, body, refund=refund, dry_run=dry_run, key_option=idempotency_key)
 
 
 def _refuse_org(org: str | None) -> None:

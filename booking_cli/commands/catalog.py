@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DryRun, Org, argument, option
-from booking_cli.operator import catalog_cancellations, secret_keys, storage
+from booking_cli.operator import cancellations, secret_keys, storage
 from booking_cli.operator.catalog_import import CatalogImport, read_document, report_partial_import
 
 if TYPE_CHECKING:
@@ -31,17 +29,9 @@ OtherTimezone = Annotated[
 ]
 
 
-@command(
-    app,
-    "import",
-    "booking catalog import --org fjord-tours examples/fjord-tours.json",
-    "booking catalog import --org fjord-tours --dry-run - < fjord-tours.json",
-    "booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json",
-    shape="import",
-    changes=True,
-)
+@command(app, "import", shape="import", changes=True)
 def import_(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     file: File,
     dry_run: DryRun = False,
@@ -65,8 +55,12 @@ def import_(
 
     Departures that the file cancels keep their bookings, and are listed with the command that cancels these. With
     --cancel-bookings they are cancelled at once: guests are notified, and card payments are refunded in full.
+
+    Examples:
+        booking catalog import --org fjord-tours examples/fjord-tours.json
+        booking catalog import --org fjord-tours --dry-run - < fjord-tours.json
+        booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json
     """
-    cli: Cli = ctx.obj
     from booking_core import organizations
     from booking_core.catalogue import catalog
 
@@ -84,19 +78,21 @@ def import_(
             )
             catalog_import = CatalogImport(database, organization, installation, plan, tally, advance)
             summary = catalog_import.run(dry_run=dry_run, atomic=atomic)
-    departures = catalog_cancellations.cancel_bookings_of(
+    departures = cancellations.cancel_bookings_of(
         cli, org, summary.cancelled, cancel_bookings=cancel_bookings, dry_run=dry_run
     )
     _write_summary(cli, org, summary, departures, dry_run=dry_run)
 
 
-@command(app, "export", "booking catalog export --org fjord-tours > fjord-tours.json")
-def export(ctx: typer.Context, org: Org) -> None:
+@command(app, "export")
+def export(cli: Cli, org: Org) -> None:
     """Export the catalogue of an organization to stdout, in the format of `import`.
 
     The file contains the codes of all gift cards: protect it like the database.
+
+    Examples:
+        booking catalog export --org fjord-tours > fjord-tours.json
     """
-    cli: Cli = ctx.obj
     installation = secret_keys.load_installation(storage.load_settings())
     with storage.open_database(cli) as database:
         from booking_core import organizations
@@ -108,14 +104,9 @@ def export(ctx: typer.Context, org: Org) -> None:
     cli.render.document(document)
 
 
-@command(
-    app,
-    "validate",
-    "booking catalog validate examples/fjord-tours.json",
-    "booking catalog validate --org fjord-tours examples/fjord-tours.json",
-)
+@command(app, "validate")
 def validate(
-    ctx: typer.Context,
+    cli: Cli,
     file: File,
     org: Annotated[
         str | None, option("--org SLUG", "Also check the currency and the time zone of this organization.")
@@ -127,8 +118,11 @@ def validate(
 
     Without --org no database is opened; local times are then in the file's `timezone`, or else in UTC. Use `import
     --dry-run` to compare the file with the database.
+
+    Examples:
+        booking catalog validate examples/fjord-tours.json
+        booking catalog validate --org fjord-tours examples/fjord-tours.json
     """
-    cli: Cli = ctx.obj
     document = read_document(file)
     from booking_core.catalogue import catalog
 
@@ -161,7 +155,7 @@ def _write_summary(
     cli.render.many(rows, ("entries", "created", "updated", "unchanged"))
     for note in summary.notes:
         cli.render.note(f"note: {note.pointer}: {note.message}")
-    catalog_cancellations.note_departures(cli, org, departures, dry_run=dry_run)
+    cancellations.note_departures(cli, org, departures, dry_run=dry_run)
     if dry_run:
         cli.render.note("Nothing was written (--dry-run).")
 

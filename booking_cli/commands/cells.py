@@ -3,8 +3,6 @@
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
@@ -19,26 +17,30 @@ app = command_group("List and create the cells of the installation (operator).")
 COLUMNS = ("name", "state", "organizations", "location")
 
 
-@command(app, "list", "booking cells list", "booking cells list -o json", shape="cell")
-def list_(ctx: typer.Context) -> None:
-    """List the cells of BOOKING_CELLS with their state: ready, missing, outdated, too_new or unreachable."""
+@command(app, "list", shape="cell")
+def list_(cli: Cli) -> None:
+    """List the cells of BOOKING_CELLS with their state: ready, missing, outdated, too_new or unreachable.
+
+    Examples:
+        booking cells list
+        booking cells list -o json
+    """
     settings = storage.load_settings()
-    ctx.obj.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS, empty="")
+    cli.render.many([_shown(cell) for cell in cells.every(settings)], COLUMNS, empty="")
 
 
-@command(app, "create", "booking cells create c2", shape="cell", changes=True)
-def create(
-    ctx: typer.Context,
-    name: Annotated[str, argument("NAME", "The cell, as BOOKING_CELLS names it.")],
-) -> None:
+@command(app, "create", shape="cell", changes=True)
+def create(cli: Cli, name: Annotated[str, argument("NAME", "The cell, as BOOKING_CELLS names it.")]) -> None:
     """Create the schema of a cell and its tables.
 
     BOOKING_CELLS names the cell first, in the environment of this command. It is added to that of every process of the
     service before an organization is created there.
+
+    Examples:
+        booking cells create c2
     """
     settings = storage.load_settings()
     cell = cells.get(settings, name)
-    cli: Cli = ctx.obj
     with cells.translate_errors(), storage.open_audited(cli, cell.settings) as database:
         from booking_core.upkeep import cells as core
 

@@ -2,39 +2,32 @@
 
 from typing import Annotated
 
-import typer
-
 from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
-from booking_cli.framework.bookings import Departure, GiftCard, HoldId, basket
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import (
     AddOns,
+    Departure,
+    GiftCard,
     GuestEmail,
     GuestLocale,
     GuestName,
     GuestPhone,
     Guests,
+    HoldId,
     StaffNote,
     argument,
+    basket,
 )
 
 app = command_group("Create and show checkouts that are paid by card.")
 
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-
-@command(
-    app,
-    "create",
-    "booking checkouts create --departure ID --guest adult=2 --name Ada --email ada@example.com",
-    shape="checkout",
-    changes=True,
-)
+@command(app, "create", shape="checkout", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     departure: Departure,
     guest: Guests,
     name: GuestName,
@@ -54,19 +47,22 @@ def create(
 
     The client secret confirms the payment in the guest's browser. The booking is confirmed by Stripe's webhook, or
     cancelled when the checkout ends without a payment.
+
+    Examples:
+        booking checkouts create --departure ID --guest adult=2 --name Ada --email ada@example.com
     """
-    cli: Cli = ctx.obj
-    body = {"departure_id": departure} | basket(ctx.params)
+    body = {"departure_id": departure} | basket(cli.params)
     created = api_client.post(cli, "checkouts", body=body, key_option=idempotency_key)
     cli.render.one(created.body)
     if created.is_replay:
         cli.render.note("The key was used before: this is the stored response.")
 
 
-@command(app, "get", f"booking checkouts get {_ID}", shape="checkout")
-def get(
-    ctx: typer.Context,
-    checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)],
-) -> None:
-    """Show a checkout, its booking and its payment."""
-    api_client.write_resource(ctx.obj, "checkouts", checkout_id)
+@command(app, "get", shape="checkout")
+def get(cli: Cli, checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)]) -> None:
+    """Show a checkout, its booking and its payment.
+
+    Examples:
+        booking checkouts get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
+    api_client.write_resource(cli, f"checkouts/{checkout_id}")

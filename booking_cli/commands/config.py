@@ -4,8 +4,6 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import typer
-
 from booking_cli.client import connection, profiles
 from booking_cli.client.profiles import Choice, Profile
 from booking_cli.framework.arguments import is_there, one_of
@@ -23,53 +21,56 @@ PROFILE_COLUMNS = ("profile", "is_current", "base_url", "organization", "key", "
 Name = Annotated[str, argument("PROFILE", "The profile's name; see `booking config list`.")]
 
 
-@command(app, "show", "booking config show", "booking config show --origin --profile staging")
+@command(app, "show")
 def show(
-    ctx: typer.Context,
+    cli: Cli,
     origin: Annotated[bool, option("--origin", "Also show the origin of each setting.")] = False,
 ) -> None:
     """Show the current client settings, with only the first characters of the API key.
 
     A flag overrides the environment, and the environment overrides the profile.
+
+    Examples:
+        booking config show
+        booking config show --origin --profile staging
     """
-    cli: Cli = ctx.obj
     columns = ("setting", "value", "origin") if origin else ("setting", "value")
     cli.render.many(list(_current_settings(cli)), columns, wrapped=("value", "origin"))
 
 
-@command(app, "list", "booking config list", shape="profile")
-def list_(ctx: typer.Context) -> None:
-    """List profiles."""
-    cli: Cli = ctx.obj
+@command(app, "list", shape="profile")
+def list_(cli: Cli) -> None:
+    """List profiles.
+
+    Examples:
+        booking config list
+    """
     stored = profiles.load()
     current = profiles.profile_name(cli)
     rows = [_profile_row(name, profile, current) for name, profile in sorted(stored.by_name.items())]
     cli.render.many(rows, PROFILE_COLUMNS, wrapped=("base_url",), empty="There is no profile yet: booking login")
 
 
-@command(app, "use", "booking config use staging", shape="profile", changes=True)
-def use(ctx: typer.Context, name: Name) -> None:
-    """Set the default profile. --profile and BOOKING_PROFILE override it."""
-    cli: Cli = ctx.obj
+@command(app, "use", shape="profile", changes=True)
+def use(cli: Cli, name: Name) -> None:
+    """Set the default profile. --profile and BOOKING_PROFILE override it.
+
+    Examples:
+        booking config use staging
+    """
     stored = profiles.load()
     profile = stored.named(name)
     profiles.save(profiles.Profiles(name, stored.by_name))
     cli.render.one(_profile_row(name, profile, name))
 
 
-@command(
-    app,
-    "set",
-    "booking config set base_url=https://booking.example.com --profile staging",
-    shape="profile",
-    changes=True,
-)
-def set_(
-    ctx: typer.Context,
-    change: Annotated[str, argument("base_url=URL", "The setting to change.")],
-) -> None:
-    """Change the base URL of a profile."""
-    cli: Cli = ctx.obj
+@command(app, "set", shape="profile", changes=True)
+def set_(cli: Cli, change: Annotated[str, argument("base_url=URL", "The setting to change.")]) -> None:
+    """Change the base URL of a profile.
+
+    Examples:
+        booking config set base_url=https://booking.example.com --profile staging
+    """
     stored, name = profiles.load(), profiles.profile_name(cli)
     profile = stored.named(name)
     key, _, value = change.partition("=")
@@ -80,13 +81,16 @@ def set_(
     cli.render.one(_profile_row(name, changed, name))
 
 
-@command(app, "get", "booking config get base_url")
+@command(app, "get")
 def get(
-    ctx: typer.Context,
+    cli: Cli,
     setting: Annotated[str, argument("SETTING", f"One of {', '.join(SETTINGS)}.", parser=one_of(*SETTINGS))],
 ) -> None:
-    """Show the value of one setting. Exit code 1 if it is not set."""
-    cli: Cli = ctx.obj
+    """Show the value of one setting. Exit code 1 if it is not set.
+
+    Examples:
+        booking config get base_url
+    """
     (found,) = (row for row in _current_settings(cli) if row["setting"] == setting)
     if found["value"] is None:
         raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config show --origin")
@@ -96,10 +100,13 @@ def get(
         cli.render.text(text_of(found["value"]))
 
 
-@command(app, "path", "booking config path")
-def path(ctx: typer.Context) -> None:
-    """Show the path of the configuration file."""
-    cli: Cli = ctx.obj
+@command(app, "path")
+def path(cli: Cli) -> None:
+    """Show the path of the configuration file.
+
+    Examples:
+        booking config path
+    """
     file = profiles.path()
     if cli.render.is_json_or_fields:
         cli.render.one({"path": str(file), "exists": is_there(file)})

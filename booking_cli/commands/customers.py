@@ -1,11 +1,10 @@
 """`booking customers`: list, show and create customers over HTTP; update, export and anonymize them in the
 database."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
@@ -14,7 +13,6 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import argument, option
 from booking_cli.operator import transactions
 from booking_cli.operator.staff_bookings import note_dry_run
-from booking_cli.operator.transactions import stored_id
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -24,7 +22,6 @@ app = command_group("Manage customers. A customer is identified by the e-mail ad
 
 COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
 TRUNCATED = {"name": 24, "email": 32, "tags": 16}
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 CustomerId = Annotated[str, argument("ID", "The customer's id; see `booking customers list`.", parser=identifier)]
 Email = Annotated[str, option("--email EMAIL", "The e-mail address.")]
@@ -32,50 +29,48 @@ Name = Annotated[str, option("--name NAME", "The full name.")]
 Phone = Annotated[str | None, option("--phone PHONE", "The phone number.")]
 
 
-@command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
+@command(app, "list", shape="customer")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     email: Annotated[str | None, option("--email EMAIL", "Filter by e-mail address.")] = None,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
+    paging: options.Paging = options.FIRST_PAGE,
 ) -> None:
-    """List customers, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("customers"),
-        COLUMNS,
-        params={"email": email},
-        truncated=TRUNCATED,
-        empty="No customer found.",
+    """List customers, newest first.
+
+    Examples:
+        booking customers list
+        booking customers list --email ada@example.com
+    """
+    api_client.write_list(
+        cli, paging, "customers", COLUMNS, params={"email": email}, truncated=TRUNCATED, empty="No customer found."
     )
 
 
-@command(app, "get", f"booking customers get {_ID} -o json", shape="customer")
-def get(ctx: typer.Context, customer_id: CustomerId) -> None:
-    """Show a customer."""
-    api_client.write_resource(ctx.obj, "customers", customer_id)
+@command(app, "get", shape="customer")
+def get(cli: Cli, customer_id: CustomerId) -> None:
+    """Show a customer.
+
+    Examples:
+        booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+    """
+    api_client.write_resource(cli, f"customers/{customer_id}")
 
 
-@command(
-    app,
-    "create",
-    "booking customers create --email ada@example.com --name 'Ada Lovelace'",
-    "booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe",
-    shape="customer",
-    changes=True,
-)
+@command(app, "create", shape="customer", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     email: Email,
     name: Name,
     phone: Phone = None,
     subscribe: Annotated[bool, option("--subscribe", "The customer agreed to marketing e-mail.")] = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
-    """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
-    cli: Cli = ctx.obj
+    """Create a customer. An existing customer with the same e-mail address is shown unchanged.
+
+    Examples:
+        booking customers create --email ada@example.com --name 'Ada Lovelace'
+        booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe
+    """
     body: dict[str, Any] = {"email": email, "name": name}
     body |= {"phone": phone} if phone else {}
     body |= {"email_subscription": True} if subscribe else {}
@@ -85,16 +80,9 @@ def create(
         cli.render.note("A customer with this address exists already; nothing was changed.")
 
 
-@command(
-    app,
-    "update",
-    f"booking customers update {_ID} --phone '+47 900 00 000'",
-    f"booking customers update {_ID} --email ada@new.example.com",
-    shape="customer",
-    changes=True,
-)
+@command(app, "update", shape="customer", changes=True)
 def update(
-    ctx: typer.Context,
+    cli: Cli,
     customer_id: CustomerId,
     name: Annotated[str | None, option("--name NAME", "The new full name.")] = None,
     email: Annotated[str | None, option("--email EMAIL", "The new e-mail address.")] = None,
@@ -104,26 +92,23 @@ def update(
     """Update a customer's contact details (operator).
 
     The contact details in existing bookings stay unchanged.
+
+    Examples:
+        booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --phone '+47 900 00 000'
+        booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --email ada@new.example.com
     """
-    cli: Cli = ctx.obj
     if name is None and email is None and phone is None:
         raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
     from booking_core import customers
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        stored = stored_id(customer_id, "customer")
-        return customers.update(tx, actor, stored, name=name, email=email, phone=phone)
+    updated = transactions.change_by_id(
+        cli, customer_id, partial(customers.update, name=name, email=email, phone=phone), noun="customer", org=org
+    )
+    cli.render.one(updated)
 
-    cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))
 
-
-@command(
-    app,
-    "export",
-    f"booking customers export {_ID} > guest.json",
-    f"booking customers export {_ID} --org fjord-tours",
-)
-def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None) -> None:
+@command(app, "export")
+def export(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None) -> None:
     """Write everything that is kept about a customer, as JSON (operator).
 
     \b
@@ -135,28 +120,19 @@ def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = N
     mails                recipient and status; their text is not kept
 
     Codes, keys and guests' links are left out. What is deleted after its retention is no longer there.
+
+    Examples:
+        booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 > guest.json
+        booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --org fjord-tours
     """
-    cli: Cli = ctx.obj
+    from booking_core.customers import guest_data
 
-    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core.customers import guest_data
-
-        return guest_data.export(tx, actor, stored_id(customer_id, "customer"))
-
-    cli.render.document(transactions.read_by_id(cli, query, noun="customer", org=org))
+    exported = transactions.read_by_id(cli, customer_id, guest_data.export, noun="customer", org=org)
+    cli.render.document(exported)
 
 
-@command(
-    app,
-    "anonymize",
-    f"booking customers anonymize {_ID} --dry-run",
-    f"booking customers anonymize {_ID} --yes",
-    shape="erasure",
-    changes=True,
-)
-def anonymize(
-    ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None, dry_run: options.DryRun = False
-) -> None:
+@command(app, "anonymize", shape="erasure", changes=True)
+def anonymize(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None, dry_run: options.DryRun = False) -> None:
     """Replace a guest's personal data everywhere, for good (operator).
 
     Bookings keep their numbers, seats and money. The customer is replaced at once and receivers get `customer.updated`.
@@ -164,13 +140,22 @@ def anonymize(
     cards, usually within minutes. Guests' links end. Run the command again to see how far it is.
 
     It is refused while the guest has a booking to come, or is owed a refund.
+
+    Examples:
+        booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run
+        booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes
     """
-    cli: Cli = ctx.obj
-    state = transactions.read_by_id(cli, _preview(customer_id), noun="customer", org=org)
+    from booking_core import customers
+    from booking_core.customers import erasures
+
+    def preview(tx: "Tx", actor: "Actor", stored: str) -> dict[str, Any]:
+        return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
+
+    state = transactions.read_by_id(cli, customer_id, preview, noun="customer", org=org)
     customer = state.pop("customer")
     if state["status"] == "not_requested" and not dry_run:
         cli.confirm(_question(customer, state))
-        state = transactions.change_by_id(cli, _request(customer_id), noun="customer", org=org)
+        state = transactions.change_by_id(cli, customer_id, erasures.request, noun="customer", org=org)
     cli.render.one(state | {"dry_run": dry_run})
     cli.render.note(_PROGRESS[state["status"]])
     note_dry_run(cli, dry_run)
@@ -181,26 +166,6 @@ _PROGRESS = {
     "in_progress": "The customer is anonymized, and a worker replaces the data elsewhere.",
     "finished": "The guest's data is replaced.",
 }
-
-
-def _preview(customer_id: str) -> "transactions.Query[dict[str, Any]]":
-    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
-        from booking_core import customers
-        from booking_core.customers import erasures
-
-        stored = stored_id(customer_id, "customer")
-        return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
-
-    return query
-
-
-def _request(customer_id: str) -> "transactions.Change":
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        from booking_core.customers import erasures
-
-        return erasures.request(tx, actor, stored_id(customer_id, "customer"))
-
-    return change
 
 
 def _question(customer: dict[str, Any], state: dict[str, Any]) -> str:

@@ -2,14 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
-from booking_cli.operator import cells, schema, storage
+from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
     from booking_core.base.settings import Settings
@@ -20,15 +18,17 @@ PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "store
 """The kinds of rows that retention deletes."""
 
 
-@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
-def upgrade(ctx: typer.Context) -> None:
+@command(app, "upgrade", shape="revision", changes=True)
+def upgrade(cli: Cli) -> None:
     """Upgrade the database to this release's schema.
 
     An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
     upgrade goes on where it stopped. With BOOKING_CELLS each cell is upgraded, one after the other.
+
+    Examples:
+        booking db upgrade
     """
     settings = storage.load_settings()
-    cli: Cli = ctx.obj
     storage.note_database(cli, settings)
     for warning in storage.restrict_file_modes(settings):
         cli.render.warn(warning)
@@ -40,9 +40,9 @@ def upgrade(ctx: typer.Context) -> None:
 
 
 def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
-    before = schema.revision(settings)
-    schema.upgrade(settings)
-    shown = {"previous": before, "revision": schema.revision(settings)}
+    before = storage.revision(settings)
+    storage.upgrade(settings)
+    shown = {"previous": before, "revision": storage.revision(settings)}
     if shown["previous"] != shown["revision"]:
         with storage.open_audited(cli, settings) as database:
             storage.record_change(database)
@@ -71,41 +71,48 @@ def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
     return done
 
 
-@command(app, "current", "booking db current -o json")
-def current(ctx: typer.Context) -> None:
-    """Show the revision of the database and of this release."""
-    cli: Cli = ctx.obj
+@command(app, "current")
+def current(cli: Cli) -> None:
+    """Show the revision of the database and of this release.
+
+    Examples:
+        booking db current -o json
+    """
     settings = storage.load_settings()
     storage.note_database(cli, settings)
-    cli.render.one(schema.state(settings))
+    cli.render.one(storage.schema_state(settings))
 
 
-@command(app, "check", "booking db check || booking db upgrade")
-def check(ctx: typer.Context) -> int:
-    """Compare the tables of the database with this release. Exit code 1 if they differ."""
+@command(app, "check")
+def check(cli: Cli) -> int:
+    """Compare the tables of the database with this release. Exit code 1 if they differ.
+
+    Examples:
+        booking db check || booking db upgrade
+    """
     settings = storage.load_settings()
-    storage.note_database(ctx.obj, settings)
-    state = schema.state(settings)
-    state["differences"] = schema.differences(settings) if state["revision"] else []
-    ctx.obj.render.one(state)
+    storage.note_database(cli, settings)
+    state = storage.schema_state(settings)
+    state["differences"] = storage.differences(settings) if state["revision"] else []
+    cli.render.one(state)
     return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
 
 
-@command(app, "purge", "booking db purge --dry-run", "booking db purge -o json", shape="purged", changes=True)
-def purge(
-    ctx: typer.Context,
-    dry_run: DryRun = False,
-) -> None:
+@command(app, "purge", shape="purged", changes=True)
+def purge(cli: Cli, dry_run: DryRun = False) -> None:
     """Delete data that is older than its retention, and show the number of deleted rows.
 
     A worker does this all the time; run it without a worker, or after a retention was shortened. Deliveries with their
     log, deleted endpoints, mails and holds are kept for BOOKING_DELIVERY_RETENTION_DAYS, events for
     BOOKING_EVENT_RETENTION_DAYS, stored responses of idempotency keys for BOOKING_IDEMPOTENCY_RETENTION_DAYS. Work
     that is not done is never deleted. Rows are deleted in short transactions.
+
+    Examples:
+        booking db purge --dry-run
+        booking db purge -o json
     """
     import asyncio
 
-    cli: Cli = ctx.obj
     settings = storage.load_settings()
     with storage.open_database(cli) as database:
         from booking_server.worker.jobs.retention import DRY_RUN_MAX, RetentionJob

@@ -7,19 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.client import api_client, api_departures
-from booking_cli.framework import manifest_files
+from booking_cli.commands import manifests
 from booking_cli.framework.arguments import day, identifier
-from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.formatting import bar
+from booking_cli.framework.formatting import bar, start_text
 from booking_cli.framework.options import DryRun, ExperienceFilter, OrgOfId, argument, choice, option
-from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
-from booking_cli.operator.departure_cancellation import count_text
+from booking_cli.operator import cancellations, transactions
+from booking_cli.operator.cancellations import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -40,29 +37,24 @@ BOOKINGS = tuple("booking_number customer.name totals.total payment.status refun
 BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
 TRUNCATED = {"experience.title": 24, "customer.name": 16}
 REASON_CODES = ("admin", "agent")
-_ID = "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
 
 Json = dict[str, Any]
 Database = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 DepartureId = Annotated[str, argument("ID", "The departure's id; see `booking departures list`.", parser=identifier)]
 
 
-def _organization(departure_id: str, org: str | None) -> transactions.FindOrganization:
+def _find(departure_id: str, org: str | None) -> tuple[transactions.FindOrganization, str]:
+    """Return a function that finds the organization of a departure, and the id as it is stored."""
     from booking_core.catalogue import departures
 
     stored = stored_id(departure_id, "departure")
-    return transactions.by_id(lambda tx: departures.organizations_of(tx, stored), "departure", stored, org=org)
+    find = transactions.by_id(lambda tx: departures.organizations_of(tx, stored), "departure", stored, org=org)
+    return find, stored
 
 
-@command(
-    app,
-    "list",
-    "booking departures list --date tomorrow",
-    "booking departures list --org fjord-tours --date today     (in the database)",
-    "booking departures list --org fjord-tours --date 2026-12-24 --to 2026-12-31 -o json",
-)
+@command(app, "list")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     org: Database = None,
     first: Annotated[str, option("--date DAY", "The day, or the first day.", parser=day)] = "today",
     last: Annotated[
@@ -74,8 +66,12 @@ def list_(
 
     Over HTTP, departures have their available seats; `booking availability` lists more than a day. With --org, the
     database is read, and departures have the seats that are sold and their numbers of bookings, too.
+
+    Examples:
+        booking departures list --date tomorrow
+        booking departures list --org fjord-tours --date today     (in the database)
+        booking departures list --org fjord-tours --date 2026-12-24 --to 2026-12-31 -o json
     """
-    cli: Cli = ctx.obj
     if org is None:
         if last is not None:
             raise CliError("--to needs --org: over HTTP, a day is listed.", hint="booking availability --from --to")
@@ -108,33 +104,33 @@ def _table_row(departure: Json, *, is_one_day: bool) -> Json:
     }
 
 
-@command(app, "get", f"booking departures get {_ID} -o json", shape="departure")
-def get(ctx: typer.Context, departure_id: DepartureId) -> None:
-    """Show a departure with its available seats, over HTTP."""
-    api_client.write_resource(ctx.obj, "departures", departure_id)
+@command(app, "get", shape="departure")
+def get(cli: Cli, departure_id: DepartureId) -> None:
+    """Show a departure with its available seats, over HTTP.
+
+    Examples:
+        booking departures get 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 -o json
+    """
+    api_client.write_resource(cli, f"departures/{departure_id}")
 
 
-@command(app, "show", f"booking departures show {_ID}", f"booking departures show {_ID} -o json")
-def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
-    """Show a departure with its seats and number of bookings (operator)."""
+@command(app, "show")
+def show(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Show a departure with its seats and number of bookings (operator).
+
+    Examples:
+        booking departures show 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
+        booking departures show 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 -o json
+    """
     from booking_core import bookings
 
-    cli: Cli = ctx.obj
-    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    organization, stored = _find(departure_id, org)
     cli.render.one(transactions.read(cli, organization, lambda tx, actor: bookings.get_departure(tx, actor, stored)))
 
 
-@command(
-    app,
-    "manifest",
-    f"booking departures manifest {_ID}",
-    f"booking departures manifest {_ID} -o tsv --fields customer.name,customer.phone,unpaid",
-    f"booking departures manifest {_ID} --csv > manifest.csv",
-    f"booking departures manifest {_ID} --html > manifest.html     (for printing)",
-    f"booking departures manifest {_ID} --api     (over HTTP)",
-)
+@command(app, "manifest")
 def manifest(
-    ctx: typer.Context,
+    cli: Cli,
     departure_id: DepartureId,
     org: OrgOfId = None,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header, for a spreadsheet.")] = False,
@@ -145,15 +141,21 @@ def manifest(
 
     Pending bookings are marked: their seats are held until they are paid or expire. A guest who is checked in has an x,
     a no-show a dash.
-    """
-    cli: Cli = ctx.obj
+
+    Examples:
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 -o tsv --fields customer.name,customer.phone,unpaid
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --csv > manifest.csv
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --html > manifest.html     (for printing)
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --api     (over HTTP)
+    """  # noqa: E501
     if as_csv + as_html + cli.render.is_json_or_fields > 1:
         raise CliError("--csv, --html and -o json or --fields exclude each other.")
     found = _manifest(cli, departure_id, org, use_api=use_api)
     if as_csv:
-        cli.render.text(manifest_files.as_csv(found).rstrip("\r\n"))
+        cli.render.text(manifests.as_csv(found).rstrip("\r\n"))
     elif as_html:
-        cli.render.text(manifest_files.as_html(found).rstrip("\n"))
+        cli.render.text(manifests.as_html(found).rstrip("\n"))
     else:
         manifests.write(cli, found)
 
@@ -161,43 +163,43 @@ def manifest(
 def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
     if use_api:
         with api_client.connect(cli) as client:
-            shown: Json = api_client.get(client, "departures", departure_id, "manifest")
+            shown: Json = api_client.get(client, f"departures/{departure_id}/manifest")
         return shown
     from booking_core import bookings
 
-    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    organization, stored = _find(departure_id, org)
     return transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored))
 
 
-@command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
-def close(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
-    """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it."""
-    from booking_core.catalogue import departures
+@command(app, "close", shape="staff_departure", changes=True)
+def close(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it.
 
-    _change(ctx, departure_id, org, lambda tx, actor, stored: departures.close(tx, actor, stored))
-
-
-@command(app, "reopen", f"booking departures reopen {_ID}", shape="staff_departure", changes=True)
-def reopen(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
-    """Reopen a closed departure, until its booking close.
-
-    A cancelled departure cannot be reopened, since its guests were notified.
+    Examples:
+        booking departures close 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
     """
     from booking_core.catalogue import departures
 
-    _change(ctx, departure_id, org, lambda tx, actor, stored: departures.reopen(tx, actor, stored))
+    _change(cli, departure_id, org, departures.close)
 
 
-@command(
-    app,
-    "seats",
-    f"booking departures seats {_ID} 16",
-    f"booking departures seats {_ID} 8 --force",
-    shape="staff_departure",
-    changes=True,
-)
+@command(app, "reopen", shape="staff_departure", changes=True)
+def reopen(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Reopen a closed departure, until its booking close.
+
+    A cancelled departure cannot be reopened, since its guests were notified.
+
+    Examples:
+        booking departures reopen 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
+    """
+    from booking_core.catalogue import departures
+
+    _change(cli, departure_id, org, departures.reopen)
+
+
+@command(app, "seats", shape="staff_departure", changes=True)
 def seats(
-    ctx: typer.Context,
+    cli: Cli,
     departure_id: DepartureId,
     total: Annotated[int, argument("N", "The total number of seats.", min=0)],
     org: OrgOfId = None,
@@ -207,26 +209,24 @@ def seats(
 
     Fewer seats than are sold need --force. Existing bookings keep their seats, and none is sold until enough bookings
     are cancelled.
+
+    Examples:
+        booking departures seats 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 16
+        booking departures seats 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 8 --force
     """
     from booking_core.catalogue import departures
 
     def change(tx: "Tx", actor: "Actor", stored: str) -> bytes:
         return departures.set_seats(tx, actor, stored, total, allow_oversold=force)
 
-    _change(ctx, departure_id, org, change)
+    _change(cli, departure_id, org, change)
 
 
-def _change(
-    ctx: typer.Context,
-    departure_id: str,
-    org: str | None,
-    change: "Callable[[Tx, Actor, str], bytes]",
-) -> None:
+def _change(cli: Cli, departure_id: str, org: str | None, change: Callable[..., Any]) -> None:
     """Make a change in a transaction of its own, and write the departure."""
     from booking_core import bookings
 
-    cli: Cli = ctx.obj
-    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    organization, stored = _find(departure_id, org)
     changed = transactions.change(
         cli,
         organization,
@@ -236,16 +236,9 @@ def _change(
     cli.render.one(changed)
 
 
-@command(
-    app,
-    "cancel",
-    f"booking departures cancel {_ID} --dry-run",
-    f"booking departures cancel {_ID} --reason-code agent --yes",
-    shape="booking",
-    changes=True,
-)
+@command(app, "cancel", shape="booking", changes=True)
 def cancel(
-    ctx: typer.Context,
+    cli: Cli,
     departure_id: DepartureId,
     org: OrgOfId = None,
     reason_code: Annotated[
@@ -257,37 +250,38 @@ def cancel(
 
     Bookings are cancelled in batches. If it is interrupted, run the same command again, or let a worker complete it. A
     departure that a catalogue import cancelled keeps its bookings until this command is run.
+
+    Examples:
+        booking departures cancel 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --dry-run
+        booking departures cancel 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --reason-code agent --yes
     """
-    cli: Cli = ctx.obj
-    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    organization, stored = _find(departure_id, org)
     with transactions.open_session(cli) as session:
-        departure, found = departure_cancellation.plan(session, organization, stored)
+        departure, found = cancellations.plan(session, organization, stored)
         if not dry_run:
             cli.confirm(_question(departure, found))
-            found = departure_cancellation.cancel_all(
-                cli, session, organization, stored, reason_code, expected=len(found)
-            )
-            departure, _ = departure_cancellation.plan(session, organization, stored)
+            found = cancellations.cancel_all(cli, session, organization, stored, reason_code, expected=len(found))
+            departure, _ = cancellations.plan(session, organization, stored)
     _write_cancelled(cli, departure, found, dry_run=dry_run)
 
 
 def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
     name = f"{departure['experience']['title']}, {start_text(departure)}"
-    refunds = refund_summaries.amounts_text(refund_summaries.totals(bookings))
+    refunds = cancellations.amounts_text(cancellations.totals(bookings))
     count = count_text(len(bookings))
     return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
 
 
 def _write_cancelled(cli: Cli, departure: Json, found: Sequence[Json], *, dry_run: bool) -> None:
     """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
-    refunds = refund_summaries.totals(found)
+    refunds = cancellations.totals(found)
     bookings = sorted(found, key=lambda each: each["booking_number"] or 0)
     columns: Sequence[str] = BOOKINGS
     if cli.render.is_default_table:
         columns, bookings = BOOKINGS_TABLE, [_booking_row(each) for each in bookings]
     extra = {"departure": departure, "refunds": refunds, "dry_run": dry_run}
     cli.render.many(bookings, columns, empty="It has no bookings.", truncated=TRUNCATED, extra=extra)
-    cli.render.note(_summary(departure, len(found), refund_summaries.amounts_text(refunds), dry_run=dry_run))
+    cli.render.note(_summary(departure, len(found), cancellations.amounts_text(refunds), dry_run=dry_run))
     cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(found))
     if cancelled_before:
         cli.render.note(f"{count_text(cancelled_before)} had been cancelled before.")

@@ -1,16 +1,20 @@
 """`booking doctor`: check the integrity of the database."""
 
-from collections.abc import Sequence
+import re
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from textwrap import wrap
 from typing import TYPE_CHECKING
-
-import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.formatting import text_of
 from booking_cli.framework.options import OrgFilter
+from booking_cli.framework.output import Renderer
 from booking_cli.operator import cells, secret_keys, storage
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from booking_core.upkeep.cells import Cell
     from booking_core.upkeep.doctor import CheckOptions, Finding
 
+
 app = command_app()
 
 COLUMNS = ("kind", "invariant", "organization", "subject", "message", "remedy")
@@ -26,19 +31,19 @@ OVERDUE_S = 600
 """The age from which a due job is a finding: the worker does not run, or cannot do it."""
 
 
-@command(app, "doctor", "booking doctor", "booking doctor --org fjord-tours -o json")
-def doctor(
-    ctx: typer.Context,
-    org: OrgFilter = None,
-) -> int:
+@command(app, "doctor")
+def doctor(cli: Cli, org: OrgFilter = None) -> int:
     """Check the integrity of the database: seats, numbers, events, balances, and work that waits for a person.
 
     Exit code 1 if data is broken; 13 if nothing is broken, but refunds, dead deliveries, disabled endpoints or failed
     mails wait for a person. Exit code 2 if the secret key does not open the values in the database.
 
     The command only reads, and can run beside the service.
+
+    Examples:
+        booking doctor
+        booking doctor --org fjord-tours -o json
     """
-    cli: Cli = ctx.obj
     found = examine(cli, org)
     if found and cli.render.is_default_table:
         write(cli, found)
@@ -98,10 +103,8 @@ def _examine(cli: Cli, settings: "Settings", database: "Database", org: str | No
 
 def write(cli: Cli, found: Sequence["Finding"]) -> None:
     """Write the findings as text, and their number as a note."""
-    from booking_cli.operator import findings
-
-    findings.write(cli.render, found)
-    cli.render.note(findings.summary(found))
+    write_findings(cli.render, found)
+    cli.render.note(summary(found))
 
 
 def exit_code(found: Sequence["Finding"]) -> ExitCode:
@@ -152,3 +155,84 @@ def _check_options(settings: "Settings") -> "CheckOptions":
         webhook_retry_delays_s=settings.webhook_waits_s,
         webhook_deadline_s=settings.webhook_deadline_s,
     )
+
+
+TITLES = {"broken": "Broken", "needs_person": "Waiting for a person"}
+_WIDTH_MAX = 120
+SHOWN_MAX = 10
+"""The number of findings shown for each invariant. The other output formats list all."""
+_STEP = re.compile(", (then|or) ")
+"""The separator between the commands of a remedy."""
+
+
+def write_findings(render: Renderer, found: Sequence["Finding"]) -> None:
+    """Write the findings as text, broken data first."""
+    width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+    by_kind = groupby(sorted(found, key=lambda each: each.kind), key=lambda each: each.kind)
+    for number, (kind, section) in enumerate(by_kind):
+        findings = list(section)
+        if number:
+            render.text("")
+        render.heading(f"{TITLES[kind]} ({len(findings)})")
+        for line in _section(findings, width):
+            render.text(line)
+
+
+def summary(found: Sequence["Finding"]) -> str:
+    """Return the number of findings of each kind as a sentence."""
+    broken = sum(each.kind == "broken" for each in found)
+    waiting = len(found) - broken
+    parts = []
+    if broken:
+        parts.append(f"{broken} {'finding is' if broken == 1 else 'findings are'} about broken data (exit code 1)")
+    if waiting:
+        exit_code = "" if broken else " (exit code 13)"
+        parts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'} for a person{exit_code}")
+    return f"{'; '.join(parts)}."
+
+
+def _section(findings: Sequence["Finding"], width: int) -> Iterator[str]:
+    for invariant, group in groupby(findings, key=lambda each: each.invariant):
+        each = list(group)
+        yield ""
+        yield from _wrapped(_sentence(invariant), width, "  ")
+        yield from _group(each[:SHOWN_MAX], width)
+        if len(each) > SHOWN_MAX:
+            yield f"    and {len(each) - SHOWN_MAX} more: -o json lists all of them"
+
+
+def _group(findings: Sequence["Finding"], width: int) -> Iterator[str]:
+    """Yield the findings of one invariant. A remedy shared by several is written once."""
+    for remedy, group in groupby(findings, key=lambda each: each.remedy):
+        for finding in group:
+            yield "    " + "  ".join(filter(None, (text_of(finding.organization), text_of(finding.subject))))
+            yield from _wrapped(text_of(finding.message), width, "      ")
+        if remedy:
+            yield from _remedy(text_of(remedy), width)
+
+
+def _remedy(remedy: str, width: int) -> Iterator[str]:
+    """Yield the remedy. A command is on a line of its own, unbroken, so that it can be copied."""
+    first, *others = _STEP.split(remedy)
+    for word, step in (("then", first), *zip(others[::2], others[1::2], strict=True)):
+        mark = "    >  " if word == "then" else "    or "
+        if step.startswith("booking "):
+            yield f"{mark}{step}"
+        else:
+            yield from _wrapped(_sentence(step), width, mark, " " * len(mark))
+
+
+def _wrapped(text: str, width: int, first: str, following: str = "") -> list[str]:
+    """Wrap text into lines, without breaking ids."""
+    return wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=following or first,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import aware_datetime, identifier, timestamp
 from booking_cli.framework.arguments import event_type as parsed_type
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, argument, choice, option
-from booking_cli.framework.pages import merge
+from booking_cli.framework.options import FIRST_PAGE, Paging, argument, choice, option
+from booking_cli.framework.output import merge
 from booking_cli.framework.stream import Stream
 
 app = command_group("List and follow events.")
@@ -42,30 +40,27 @@ Since = Annotated[str | None, option("--since T", "Events since: 2h (ago) or ISO
 Until = Annotated[str | None, option("--until T", "Events before: 2h (ago) or ISO 8601.", parser=timestamp)]
 
 
-@command(
-    app,
-    "list",
-    "booking events list --type booking.cancelled",
-    "booking events list --resource-id 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --order asc",
-    "booking events list --since 24h --all -o jsonl",
-    shape="event",
-)
+@command(app, "list", shape="event")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     types: Types = None,
     resource_type: ResourceType = None,
     resource_id: ResourceId = None,
     since: Since = None,
     until: Until = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    paging: Paging = FIRST_PAGE,
 ) -> None:
-    """List events, newest first. They are kept for 90 days."""
-    pagination.write_list(
-        ctx,
-        api_client.path("events"),
+    """List events, newest first. They are kept for 90 days.
+
+    Examples:
+        booking events list --type booking.cancelled
+        booking events list --resource-id 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --order asc
+        booking events list --since 24h --all -o jsonl
+    """
+    api_client.write_list(
+        cli,
+        paging,
+        "events",
         COLUMNS,
         params={
             "type": event_types.query(types),
@@ -78,27 +73,24 @@ def list_(
     )
 
 
-@command(app, "get", "booking events get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="event")
+@command(app, "get", shape="event")
 def get(
-    ctx: typer.Context,
+    cli: Cli,
     event_id: Annotated[
         str, argument("ID", "The event's id, such as the Svc-Event-Id of a delivery.", parser=identifier)
     ],
 ) -> None:
-    """Show an event, with the resource at that time."""
-    api_client.write_resource(ctx.obj, "events", event_id)
+    """Show an event, with the resource at that time.
+
+    Examples:
+        booking events get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+    """
+    api_client.write_resource(cli, f"events/{event_id}")
 
 
-@command(
-    app,
-    "tail",
-    "booking events tail",
-    "booking events tail --follow --type 'booking.*'",
-    "booking events tail --follow --since 1h -o jsonl | jq .type",
-    shape="event",
-)
+@command(app, "tail", shape="event")
 def tail(
-    ctx: typer.Context,
+    cli: Cli,
     follow: Annotated[bool, option("--follow, -f", "Wait for new events, until Ctrl-C.")] = False,
     types: Types = None,
     since: Since = None,
@@ -107,8 +99,12 @@ def tail(
     """Show the last events, newest last, and with --follow also new ones.
 
     --follow retries while the service is unreachable, and misses no event. Its -o json is one object per line.
+
+    Examples:
+        booking events tail
+        booking events tail --follow --type 'booking.*'
+        booking events tail --follow --since 1h -o jsonl | jq .type
     """
-    cli: Cli = ctx.obj
     params = {"type": event_types.query(types), "created_since": since}
     with api_client.connect(cli) as client:
         # At least one is requested, since --follow begins after the newest event.
@@ -125,7 +121,7 @@ def tail(
 
 def _last(client: Any, params: dict[str, Any], count: int | None) -> list[dict[str, Any]]:
     """Return the newest events, oldest first; a count of None means all."""
-    pages = pagination.iter_pages(client, api_client.path("events"), params, count)
+    pages = api_client.iter_pages(client, "events", params, count)
     events: list[dict[str, Any]] = merge(pages)["data"]
     return events[::-1]
 

@@ -2,21 +2,11 @@
 
 from typing import Annotated
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
-from booking_cli.framework.options import (
-    DEFAULT_LIMIT,
-    AllPages,
-    Limit,
-    Order,
-    StartingAfter,
-    UpdatedSince,
-    argument,
-    option,
-)
+from booking_cli.framework.context import Cli
+from booking_cli.framework.options import FIRST_PAGE, Paging, UpdatedSince, argument, option
 
 app = command_group("List and show experiences.")
 
@@ -25,26 +15,23 @@ TRUNCATED = {"title": 28, "slug": 24}
 ExperienceId = Annotated[str, argument("ID", "The experience's id; see `booking experiences list`.", parser=identifier)]
 
 
-@command(
-    app,
-    "list",
-    "booking experiences list",
-    "booking experiences list --published --fields id,title,price_tiers -o json",
-    shape="experience",
-)
+@command(app, "list", shape="experience")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     published: Annotated[bool | None, option("--published/--unpublished", "Filter by publication.")] = None,
     updated_since: UpdatedSince = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    paging: Paging = FIRST_PAGE,
 ) -> None:
-    """List experiences, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("experiences"),
+    """List experiences, newest first.
+
+    Examples:
+        booking experiences list
+        booking experiences list --published --fields id,title,price_tiers -o json
+    """
+    api_client.write_list(
+        cli,
+        paging,
+        "experiences",
         COLUMNS,
         params={"published": published, "updated_since": updated_since},
         truncated=TRUNCATED,
@@ -52,7 +39,11 @@ def list_(
     )
 
 
-@command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="experience")
-def get(ctx: typer.Context, experience_id: ExperienceId) -> None:
-    """Show an experience with its price tiers."""
-    api_client.write_resource(ctx.obj, "experiences", experience_id)
+@command(app, "get", shape="experience")
+def get(cli: Cli, experience_id: ExperienceId) -> None:
+    """Show an experience with its price tiers.
+
+    Examples:
+        booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+    """
+    api_client.write_resource(cli, f"experiences/{experience_id}")

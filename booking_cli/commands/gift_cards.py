@@ -4,20 +4,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import options
-from booking_cli.framework.amounts import parse_amount
-from booking_cli.framework.arguments import identifier
+from booking_cli.framework.arguments import identifier, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import money
 from booking_cli.framework.options import argument, option
 from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import transactions
-from booking_cli.operator.transactions import by_slug, stored_id
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import by_slug, parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -29,7 +25,6 @@ COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.ema
 TRANSACTION_COLUMNS = ("created_at", "type", "amount", "booking_id", "id")
 STATUSES = ("active", "expired", "inactive")
 TRUNCATED = {"recipient.email": 24}
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 CardId = Annotated[str, argument("ID", "The gift card's id; see `booking gift-cards list`.", parser=identifier)]
 Amount = Annotated[str, option("--amount AMOUNT", "The amount: 500.00, or 50000 in minor units.")]
@@ -45,26 +40,23 @@ NoEmail = Annotated[bool, option("--no-email", "Send the recipient no mail.")]
 SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the code to this new file (mode 0600).")]
 
 
-@command(
-    app,
-    "list",
-    "booking gift-cards list --status active",
-    "booking gift-cards list --all --fields id,balance",
-    shape="gift_card",
-)
+@command(app, "list", shape="gift_card")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     status: Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")] = None,
     updated_since: options.UpdatedSince = None,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
+    paging: options.Paging = options.FIRST_PAGE,
 ) -> None:
-    """List gift cards without their codes, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("gift-cards"),
+    """List gift cards without their codes, newest first.
+
+    Examples:
+        booking gift-cards list --status active
+        booking gift-cards list --all --fields id,balance
+    """
+    api_client.write_list(
+        cli,
+        paging,
+        "gift-cards",
         COLUMNS,
         params={"status": status, "updated_since": updated_since},
         truncated=TRUNCATED,
@@ -72,60 +64,40 @@ def list_(
     )
 
 
-@command(
-    app,
-    "get",
-    f"booking gift-cards get {_ID}",
-    f"booking gift-cards get {_ID} --include-code --fields code",
-    shape="gift_card",
-)
+@command(app, "get", shape="gift_card")
 def get(
-    ctx: typer.Context,
+    cli: Cli,
     card_id: CardId,
     include_code: Annotated[bool, option("--include-code", "Include the code, which anyone can spend.")] = False,
 ) -> None:
-    """Show a gift card."""
-    cli: Cli = ctx.obj
+    """Show a gift card.
+
+    Examples:
+        booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --include-code --fields code
+    """
     params = {"include": "code"} if include_code else None
     with api_client.connect(cli) as client:
-        card = api_client.request(client, "GET", api_client.path("gift-cards", card_id), params=params).body
+        card = api_client.request(client, "GET", f"gift-cards/{card_id}", params=params).body
     cli.render.one(card)
 
 
-@command(
-    app,
-    "transactions",
-    f"booking gift-cards transactions {_ID}",
-    f"booking gift-cards transactions {_ID} --all -o jsonl",
-    shape="gift_card_transaction",
-)
-def transactions_(
-    ctx: typer.Context,
-    card_id: CardId,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
-) -> None:
-    """List the changes of a gift card's balance, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("gift-cards", card_id, "transactions"),
-        TRANSACTION_COLUMNS,
-        empty="The balance has not changed.",
+@command(app, "transactions", shape="gift_card_transaction")
+def transactions_(cli: Cli, card_id: CardId, paging: options.Paging = options.FIRST_PAGE) -> None:
+    """List the changes of a gift card's balance, newest first.
+
+    Examples:
+        booking gift-cards transactions 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking gift-cards transactions 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --all -o jsonl
+    """
+    api_client.write_list(
+        cli, paging, f"gift-cards/{card_id}/transactions", TRANSACTION_COLUMNS, empty="The balance has not changed."
     )
 
 
-@command(
-    app,
-    "issue",
-    "booking gift-cards issue --org fjord-tours --amount 500.00 --recipient-email ada@example.com",
-    "booking gift-cards issue --org fjord-tours --amount 50000 --expires-at 2027-12-31 --secret-file card.code",
-    shape="new_gift_card",
-    changes=True,
-)
+@command(app, "issue", shape="new_gift_card", changes=True)
 def issue(
-    ctx: typer.Context,
+    cli: Cli,
     org: options.Org,
     amount: Amount,
     currency: Currency = None,
@@ -143,8 +115,11 @@ def issue(
     """Issue a gift card that was paid for, and show its code (operator).
 
     A recipient with an e-mail address is mailed the code, unless --no-email is given.
+
+    Examples:
+        booking gift-cards issue --org fjord-tours --amount 500.00 --recipient-email ada@example.com
+        booking gift-cards issue --org fjord-tours --amount 50000 --expires-at 2027-12-31 --secret-file card.code
     """
-    cli: Cli = ctx.obj
     from booking_core.payments import gift_cards
     from booking_core.payments.gift_cards import GiftCardIssue
 
@@ -179,27 +154,25 @@ def issue(
         )
 
 
-@command(app, "deactivate", f"booking gift-cards deactivate {_ID}", shape="gift_card", changes=True)
-def deactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
-    """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator)."""
+@command(app, "deactivate", shape="gift_card", changes=True)
+def deactivate(cli: Cli, card_id: CardId, org: options.OrgOfId = None) -> None:
+    """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator).
+
+    Examples:
+        booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
     from booking_core.payments import gift_cards
 
-    _change(ctx.obj, card_id, org, gift_cards.deactivate)
+    cli.render.one(transactions.change_by_id(cli, card_id, gift_cards.deactivate, noun="gift card", org=org))
 
 
-@command(app, "reactivate", f"booking gift-cards reactivate {_ID}", shape="gift_card", changes=True)
-def reactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
-    """Reactivate a gift card, within its validity and balance (operator)."""
+@command(app, "reactivate", shape="gift_card", changes=True)
+def reactivate(cli: Cli, card_id: CardId, org: options.OrgOfId = None) -> None:
+    """Reactivate a gift card, within its validity and balance (operator).
+
+    Examples:
+        booking gift-cards reactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
     from booking_core.payments import gift_cards
 
-    _change(ctx.obj, card_id, org, gift_cards.reactivate)
-
-
-def _change(cli: Cli, card_id: str, org: str | None, change: Any) -> None:
-    changed = transactions.change_by_id(
-        cli,
-        lambda tx, actor: change(tx, actor, stored_id(card_id, "gift card")),
-        noun="gift card",
-        org=org,
-    )
-    cli.render.one(changed)
+    cli.render.one(transactions.change_by_id(cli, card_id, gift_cards.reactivate, noun="gift card", org=org))

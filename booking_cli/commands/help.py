@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.commands.registry import MODULES
-from booking_cli.framework import command_tree, openapi_parts
+from booking_cli.framework import openapi_parts
 from booking_cli.framework.arguments import offers, one_of
-from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app, leaves
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, closest
 from booking_cli.framework.exit_codes import MEANINGS
 from booking_cli.framework.options import argument
-from booking_cli.framework.suggestions import closest
 
 app = command_app()
 
@@ -103,14 +103,7 @@ def _topic(text: str) -> str:
     return text
 
 
-@command(
-    app,
-    "help",
-    "booking help webhooks",
-    "booking help bookings create",
-    "booking help exit-codes",
-    "booking help output",
-)
+@command(app, "help")
 def help_(
     ctx: typer.Context,
     topic: Annotated[
@@ -126,17 +119,25 @@ def help_(
     """Show the help of a command or a group, or a help topic.
 
     Without a topic the list of commands is shown, as by `booking --help`.
+
+    Examples:
+        booking help webhooks
+        booking help bookings create
+        booking help exit-codes
+        booking help output
     """
     words = topic or []
     if words == ["exit-codes"]:
-        _write_table(ctx, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
+        _write_table(ctx.obj, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
     elif words == ["event-types"]:
         rows = openapi_parts.load()["summaries"].items()
-        _write_table(ctx, [{"event_type": kind, "meaning": summary} for kind, summary in rows])
+        _write_table(ctx.obj, [{"event_type": kind, "meaning": summary} for kind, summary in rows])
     elif words == ["environment"]:
-        _write_table(ctx, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT])
+        _write_table(
+            ctx.obj, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT]
+        )
     else:
-        _write_text(ctx, OUTPUT if words == ["output"] else _command_help(ctx, words))
+        _write_text(ctx.obj, OUTPUT if words == ["output"] else _command_help(ctx, words))
 
 
 def _command_help(ctx: typer.Context, words: Sequence[str]) -> str:
@@ -163,21 +164,25 @@ def _unknown(word: str, path: str, known: Sequence[str]) -> str:
     return f"{message} Did you mean {suggestion!r}?" if suggestion else message
 
 
-def _write_text(ctx: typer.Context, text: str) -> None:
-    render = ctx.obj.render
-    if render.is_json:
-        render.one({"text": text})
+def _write_text(cli: Cli, text: str) -> None:
+    if cli.render.is_json:
+        cli.render.one({"text": text})
     else:
-        render.text(text)
+        cli.render.text(text)
 
 
-def _write_table(ctx: typer.Context, rows: list[dict[str, Any]]) -> None:
-    ctx.obj.render.many(rows, tuple(rows[0]), wrapped=("meaning",))
+def _write_table(cli: Cli, rows: list[dict[str, Any]]) -> None:
+    cli.render.many(rows, tuple(rows[0]), wrapped=("meaning",))
 
 
-@command(app, "commands", "booking commands", "booking commands -o json --fields command")
+@command(app, "commands")
 def commands(ctx: typer.Context) -> None:
-    """List every command with its summary."""
+    """List every command with its summary.
+
+    Examples:
+        booking commands
+        booking commands -o json --fields command
+    """
     root = ctx.find_root()
     rows: list[dict[str, Any]] = [
         {
@@ -185,26 +190,26 @@ def commands(ctx: typer.Context) -> None:
             "summary": leaf.summary,
             "examples": list(leaf.command.examples),
         }
-        for leaf in command_tree.leaves(root.command, root)
+        for leaf in leaves(root.command, root)
     ]
     ctx.obj.render.many(rows, ("command", "summary"), wrapped=("summary",))
 
 
-@command(
-    app,
-    "completion",
-    "booking completion bash > ~/.local/share/bash-completion/completions/booking",
-    "source <(booking completion bash)",
-    "booking completion fish > ~/.config/fish/completions/booking.fish",
-)
+@command(app, "completion")
 def completion(
-    ctx: typer.Context, shell: Annotated[str, argument("|".join(SHELLS), "The shell.", parser=one_of(*SHELLS))]
+    cli: Cli, shell: Annotated[str, argument("|".join(SHELLS), "The shell.", parser=one_of(*SHELLS))]
 ) -> None:
-    """Print a script that completes commands, options and values in a shell."""
+    """Print a script that completes commands, options and values in a shell.
+
+    Examples:
+        booking completion bash > ~/.local/share/bash-completion/completions/booking
+        source <(booking completion bash)
+        booking completion fish > ~/.config/fish/completions/booking.fish
+    """
     from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name="booking", complete_var=COMPLETION_VARIABLE, shell=shell)
-    if ctx.obj.render.is_json:
-        ctx.obj.render.one({"shell": shell, "script": script + "\n"})
+    if cli.render.is_json:
+        cli.render.one({"shell": shell, "script": script + "\n"})
     else:
-        ctx.obj.render.text(script)
+        cli.render.text(script)

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework import openapi_parts
 from booking_cli.framework.arguments import duration_us, one_of_or_newer
 from booking_cli.framework.command import command, command_group
@@ -15,7 +13,7 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_cli.operator import storage
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import ApiKey, Organization
@@ -28,7 +26,6 @@ app = command_group("Manage API keys (operator).")
 COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix")
 """Columns by importance: a narrow terminal shows the first ones."""
 TRUNCATED = {"name": 14}
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 KeyId = Annotated[str, argument("ID", "The key's id; see `booking keys list`.")]
 SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the key to this new file (mode 0600).")]
@@ -43,16 +40,9 @@ ExpiresAt = Annotated[
 ]
 
 
-@command(
-    app,
-    "create",
-    'booking keys create --org fjord-tours --name "Website" --all-read --scope bookings:write',
-    "booking keys create --org fjord-tours --name ci --expires-in 90d --secret-file ci.key",
-    shape="new_key",
-    changes=True,
-)
+@command(app, "create", shape="new_key", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     name: Annotated[str, option("--name NAME", "A name that tells the purpose of the key.")],
     scope: Scopes = None,
@@ -64,8 +54,11 @@ def create(
     """Create an API key. The key is shown only once.
 
     Only a hash of the key is stored; a lost key cannot be recovered.
+
+    Examples:
+        booking keys create --org fjord-tours --name "Website" --all-read --scope bookings:write
+        booking keys create --org fjord-tours --name ci --expires-in 90d --secret-file ci.key
     """
-    cli: Cli = ctx.obj
     if expires_in and expires_at:
         raise CliError("--expires-in and --expires-at exclude each other.", hint="booking keys create --help")
     lifetime = duration_us(expires_in) if expires_in else None
@@ -89,16 +82,14 @@ def create(
         _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
 
 
-@command(
-    app,
-    "list",
-    "booking keys list --org fjord-tours",
-    "booking keys list --org fjord-tours --fields id,status",
-    shape="key",
-)
-def list_(ctx: typer.Context, org: Org) -> None:
-    """List the keys of an organization, including revoked and expired ones, oldest first."""
-    cli: Cli = ctx.obj
+@command(app, "list", shape="key")
+def list_(cli: Cli, org: Org) -> None:
+    """List the keys of an organization, including revoked and expired ones, oldest first.
+
+    Examples:
+        booking keys list --org fjord-tours
+        booking keys list --org fjord-tours --fields id,status
+    """
     with storage.open_database(cli) as database:
         from booking_core import organizations
         from booking_core.organizations import keys
@@ -112,18 +103,25 @@ def list_(ctx: typer.Context, org: Org) -> None:
     cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=empty)
 
 
-@command(app, "show", f"booking keys show {_ID} -o json", shape="key")
-def show(ctx: typer.Context, key_id: KeyId) -> None:
-    """Show a key, without its secret."""
-    with _key(ctx.obj, key_id) as (database, key, organization):
+@command(app, "show", shape="key")
+def show(cli: Cli, key_id: KeyId) -> None:
+    """Show a key, without its secret.
+
+    Examples:
+        booking keys show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+    """
+    with _key(cli, key_id) as (database, key, organization):
         now = organization.instant(database.read(lambda tx: tx.now()))
-        ctx.obj.render.one(_key_object(key, organization, now))
+        cli.render.one(_key_object(key, organization, now))
 
 
-@command(app, "revoke", f"booking keys revoke {_ID} --yes", shape="key", changes=True)
-def revoke(ctx: typer.Context, key_id: KeyId) -> None:
-    """Revoke a key immediately and permanently."""
-    cli: Cli = ctx.obj
+@command(app, "revoke", shape="key", changes=True)
+def revoke(cli: Cli, key_id: KeyId) -> None:
+    """Revoke a key immediately and permanently.
+
+    Examples:
+        booking keys revoke 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes
+    """
     from booking_core.organizations import keys
 
     with _key(cli, key_id) as (database, key, organization):
@@ -132,16 +130,9 @@ def revoke(ctx: typer.Context, key_id: KeyId) -> None:
         _change(cli, lambda tx: keys.revoke(tx, key_id, now=tx.now()), database)
 
 
-@command(
-    app,
-    "rotate",
-    f"booking keys rotate {_ID} --overlap 24h",
-    f"booking keys rotate {_ID} --overlap 0 --secret-file new.key",
-    shape="new_key",
-    changes=True,
-)
+@command(app, "rotate", shape="new_key", changes=True)
 def rotate(
-    ctx: typer.Context,
+    cli: Cli,
     key_id: KeyId,
     overlap: Annotated[str, option("--overlap 24h", "How long the old key remains valid.")] = "24h",
     secret_file: SecretFile = None,
@@ -149,8 +140,11 @@ def rotate(
     """Create a new key with the same name and scopes, and let the old one expire. The new key is shown only once.
 
     Both keys count towards the limit of 20 active keys until the old one expires; --overlap 0 always fits.
+
+    Examples:
+        booking keys rotate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 24h
+        booking keys rotate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 0 --secret-file new.key
     """
-    cli: Cli = ctx.obj
     overlap_us = duration_us(overlap)
     require_secret_in_output(cli, secret_file, "key")
     from booking_core.organizations import keys
@@ -162,18 +156,22 @@ def rotate(
         _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
 
 
-@command(app, "expire", f"booking keys expire {_ID} --at 2027-01-01T00:00:00", shape="key", changes=True)
+@command(app, "expire", shape="key", changes=True)
 def expire(
-    ctx: typer.Context,
+    cli: Cli,
     key_id: KeyId,
     at: Annotated[str, option("--at T", "ISO 8601, local time without an offset; a past time: immediately.")],
 ) -> None:
-    """Set the time when a key expires."""
+    """Set the time when a key expires.
+
+    Examples:
+        booking keys expire 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --at 2027-01-01T00:00:00
+    """
     from booking_core.organizations import keys
 
-    with _key(ctx.obj, key_id) as (database, _, organization):
+    with _key(cli, key_id) as (database, _, organization):
         instant = parse_instant(organization, "--at", at)
-        _change(ctx.obj, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+        _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
 
 
 @contextmanager

@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, connection, key_storage, profiles
+from booking_cli.client import api_client, connection, profiles
 from booking_cli.client.profiles import Profile
 from booking_cli.framework.arguments import is_there
 from booking_cli.framework.command import command, command_app
@@ -20,17 +18,9 @@ _LOCAL = "http://127.0.0.1:8000"
 _PREFIX_LENGTH = 12
 
 
-@command(
-    app,
-    "login",
-    "booking login --base-url https://booking.example.com",
-    "booking login --profile staging --base-url https://staging.example.com --api-key-stdin < staging.key",
-    "booking login --base-url http://127.0.0.1:8000 --secret-file ~/.config/booking/key",
-    shape="login",
-    changes=True,
-)
+@command(app, "login", shape="login", changes=True)
 def login(
-    ctx: typer.Context,
+    cli: Cli,
     secret_file: Annotated[
         Path | None, option("--secret-file FILE", "Store the key in this file (mode 0600) instead of the keyring.")
     ] = None,
@@ -39,20 +29,24 @@ def login(
 
     The key is stored in the system's keyring, or with --secret-file in a file that only you can read. It is typed, or
     read from stdin with --api-key-stdin; it is never an argument, which other users of the machine could see.
+
+    Examples:
+        booking login --base-url https://booking.example.com
+        booking login --profile staging --base-url https://staging.example.com --api-key-stdin < staging.key
+        booking login --base-url http://127.0.0.1:8000 --secret-file ~/.config/booking/key
     """
-    cli: Cli = ctx.obj
     choice, stored = profiles.chosen(cli), profiles.load()
     before = stored.by_name.get(choice.name, Profile())
     file = _file(secret_file, before)
     if file is None:
-        key_storage.require_keyring()
+        profiles.require_keyring()
     base_url = _base_url(cli, before)
     key = _key(cli)
     with api_client.open_client(cli, base_url, key) as client:
         # Parsed before anything is stored, since another service may answer at this address.
         me = client.me().to_json()
     if file is None:
-        key_storage.store(choice.name, key)
+        profiles.store_key(choice.name, key)
     else:
         profiles.write_private(file, key + "\n")
     profile = Profile(base_url, me["organization"]["slug"], key[:_PREFIX_LENGTH], str(file) if file else None)
@@ -115,26 +109,34 @@ def _is_local(base_url: str) -> bool:
     return urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1")
 
 
-@command(app, "logout", "booking logout", "booking logout --profile staging")
-def logout(ctx: typer.Context) -> None:
+@command(app, "logout")
+def logout(cli: Cli) -> None:
     """Remove the profile and its API key from this machine.
 
     The key itself stays valid; revoke it with `booking keys revoke`.
+
+    Examples:
+        booking logout
+        booking logout --profile staging
     """
-    cli: Cli = ctx.obj
     choice, stored = profiles.chosen(cli), profiles.load()
     if choice.origin == "default" and choice.name not in stored.by_name:
         cli.render.one({"profile": None, "key_prefix": None})
         cli.render.note("You are not logged in.")
         return
     profile = stored.named(choice.name)
-    key_storage.delete(choice.name, profile)
+    profiles.delete_key(choice.name, profile)
     profiles.save(stored.without(choice.name))
     cli.render.one({"profile": choice.name, "key_prefix": profile.key_prefix})
     cli.render.note("The key is still valid; revoke it with booking keys revoke ID.")
 
 
-@command(app, "whoami", "booking whoami", "booking whoami --fields organization.slug")
-def whoami(ctx: typer.Context) -> None:
-    """Show the organization and the scopes of the API key in use."""
-    api_client.write_resource(ctx.obj, "me")
+@command(app, "whoami")
+def whoami(cli: Cli) -> None:
+    """Show the organization and the scopes of the API key in use.
+
+    Examples:
+        booking whoami
+        booking whoami --fields organization.slug
+    """
+    api_client.write_resource(cli, "me")

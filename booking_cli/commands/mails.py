@@ -1,9 +1,7 @@
 """`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -15,7 +13,7 @@ from booking_cli.operator.storage import organization_filter
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
     from booking_core.base.errors import Conflict
-    from booking_core.db.engine import Database, Tx
+    from booking_core.db.engine import Database
     from booking_core.notifications import Mail
 
     RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
@@ -35,12 +33,11 @@ SKIPPED = {
     "departure_started": "the departure has begun",
 }
 """Why --failed skips a mail, by the reason in the error."""
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 
-@command(app, "list", "booking mails list --org fjord-tours", "booking mails list --status failed", shape="mail")
+@command(app, "list", shape="mail")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     org: OrgFilter = None,
     status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -55,53 +52,46 @@ def list_(
     unwritten   the text could not be written
 
     A mail without a text has the key of its outbox entry as its id.
+
+    Examples:
+        booking mails list --org fjord-tours
+        booking mails list --status failed
     """
+    from booking_core import notifications
 
-    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
-        from booking_core import notifications
+    wanted = notifications.MailStatus(status) if status else None
+    storage.write_list(
+        cli,
+        lambda tx, organization, most: [
+            notifications.present(*each) for each in notifications.find(tx, organization, status=wanted, limit=most)
+        ],
+        org,
+        limit,
+        COLUMNS,
+        truncated=TRUNCATED,
+        empty="No mail found.",
+    )
 
-        mail_status = notifications.MailStatus(status) if status else None
-        return [
-            notifications.present(*each)
-            for each in notifications.find(tx, organization, status=mail_status, limit=most)
-        ]
 
-    storage.write_list(ctx.obj, find, org, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
-
-
-@command(
-    app,
-    "show",
-    f"booking mails show {_ID} -o json",
-    f"booking mails show booking_confirmation_mail:{_ID}     (also before it is written)",
-    shape="mail",
-)
-def show(
-    ctx: typer.Context,
-    mail_id: Annotated[str, argument("ID", "The mail's id, or the key of its outbox entry.")],
-) -> None:
+@command(app, "show", shape="mail")
+def show(cli: Cli, mail_id: Annotated[str, argument("ID", "The mail's id, or the key of its outbox entry.")]) -> None:
     """Show a mail. The text is not shown, since it holds the guest's secret link.
 
     The key of the outbox entry also finds a mail that was not written; its status tells why.
-    """
-    cli: Cli = ctx.obj
+
+    Examples:
+        booking mails show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
+        booking mails show booking_confirmation_mail:0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07     (also before it is written)
+    """  # noqa: E501
     with storage.open_database(cli) as database:
         from booking_core import notifications
 
         cli.render.one(notifications.present(*database.read(lambda tx: notifications.get(tx, mail_id))))
 
 
-@command(
-    app,
-    "retry",
-    f"booking mails retry {_ID}",
-    "booking mails retry --failed --org fjord-tours",
-    "booking mails retry --failed --anyway     (the mail server was away for days)",
-    shape="mail",
-    changes=True,
-)
+@command(app, "retry", shape="mail", changes=True)
 def retry(
-    ctx: typer.Context,
+    cli: Cli,
     mail_ids: Annotated[
         list[str] | None, argument("[ID...]", "The mails to retry: all of them, or none if one is refused.")
     ] = None,
@@ -113,8 +103,12 @@ def retry(
 
     A worker writes each mail again from the current booking and address, with the same Message-ID and new attempts.
     Confirmations and notices of a new departure are refused after the departure has begun.
+
+    Examples:
+        booking mails retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking mails retry --failed --org fjord-tours
+        booking mails retry --failed --anyway     (the mail server was away for days)
     """
-    cli: Cli = ctx.obj
     if failed == bool(mail_ids) or (org and not failed):
         raise CliError("Pass the ids of mails, or --failed with or without --org.", hint="booking mails retry --help")
     with storage.open_database(cli) as database:

@@ -4,14 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.errors import CliError, closest
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import argument, option
-from booking_cli.framework.suggestions import closest
 from booking_cli.operator import cells, storage
 
 if TYPE_CHECKING:
@@ -26,16 +23,9 @@ TRUNCATED = {"slug": 24, "name": 32}
 Slug = Annotated[str, argument("SLUG", "The organization.")]
 
 
-@command(
-    app,
-    "create",
-    'booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK',
-    'booking orgs create --slug fjord-test --name "Fjord Test" --timezone Europe/Oslo --currency NOK --sandbox',
-    shape="organization",
-    changes=True,
-)
+@command(app, "create", shape="organization", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     slug: Annotated[str, option("--slug SLUG", "Lower-case words joined by hyphens; it cannot be changed.")],
     name: Annotated[str, option("--name NAME", "The name that guests see.")],
     timezone: Annotated[str, option("--timezone ZONE", "IANA time zone, in which all times are shown.")],
@@ -45,8 +35,12 @@ def create(
         bool, option("--sandbox", "Create a sandbox, which never mails or charges for real, for ever.")
     ] = False,
 ) -> None:
-    """Create an organization."""
-    cli: Cli = ctx.obj
+    """Create an organization.
+
+    Examples:
+        booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK
+        booking orgs create --slug fjord-test --name "Fjord Test" --timezone Europe/Oslo --currency NOK --sandbox
+    """
     with _open_for_creation(cli, slug, cell) as database:
         from booking_core import organizations
 
@@ -95,13 +89,15 @@ def _refuse_taken(cli: Cli, cell: "Cell", slug: str) -> None:
             )
 
 
-@command(app, "list", "booking orgs list --fields slug", shape="organization")
-def list_(ctx: typer.Context) -> None:
+@command(app, "list", shape="organization")
+def list_(cli: Cli) -> None:
     """List all organizations, sorted by slug.
 
     With BOOKING_CELLS those of each cell, one cell after the other.
+
+    Examples:
+        booking orgs list --fields slug
     """
-    cli: Cli = ctx.obj
     settings = storage.load_settings()
     found = []
     for cell in cells.every(settings):
@@ -115,10 +111,13 @@ def list_(ctx: typer.Context) -> None:
     )
 
 
-@command(app, "show", "booking orgs show fjord-tours -o json", shape="organization_settings")
-def show(ctx: typer.Context, slug: Slug) -> None:
-    """Show an organization with all its settings."""
-    cli: Cli = ctx.obj
+@command(app, "show", shape="organization_settings")
+def show(cli: Cli, slug: Slug) -> None:
+    """Show an organization with all its settings.
+
+    Examples:
+        booking orgs show fjord-tours -o json
+    """
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
@@ -127,18 +126,9 @@ def show(ctx: typer.Context, slug: Slug) -> None:
         cli.render.one(_with_settings(found))
 
 
-@command(
-    app,
-    "set",
-    "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
-    "booking orgs set fjord-tours staff_email=staff@fjord.example",
-    "booking orgs set fjord-tours language=de 'brand_color=#0f766e' logo_url=https://fjord.example/logo.png",
-    "booking orgs set fjord-tours pending_minutes=     (reset to the installation's default)",
-    shape="organization_settings",
-    changes=True,
-)
+@command(app, "set", shape="organization_settings", changes=True)
 def set_(
-    ctx: typer.Context,
+    cli: Cli,
     slug: Slug,
     changes: Annotated[list[str], argument("KEY=VALUE...", "The settings to change.")],
 ) -> None:
@@ -168,8 +158,13 @@ def set_(
                                      staff_email
     guest_moves_until_hours          hours before the start until which guests
                                      move their booking; empty: never
+
+    Examples:
+        booking orgs set fjord-tours add_ons_app=off refund_late_percent=50
+        booking orgs set fjord-tours staff_email=staff@fjord.example
+        booking orgs set fjord-tours language=de 'brand_color=#0f766e' logo_url=https://fjord.example/logo.png
+        booking orgs set fjord-tours pending_minutes=     (reset to the installation's default)
     """
-    cli: Cli = ctx.obj
     texts = dict(map(_key_and_value, changes))
     cli.audited["settings"] = sorted(texts)
     with storage.open_database(cli) as database:
@@ -184,17 +179,9 @@ def set_(
         cli.render.one(_with_settings(changed))
 
 
-@command(
-    app,
-    "notify-email",
-    "booking orgs notify-email fjord-tours",
-    "booking orgs notify-email fjord-tours staff@fjord.example",
-    "booking orgs notify-email fjord-tours --off",
-    shape="notices",
-    changes=True,
-)
+@command(app, "notify-email", shape="notices", changes=True)
 def notify_email(
-    ctx: typer.Context,
+    cli: Cli,
     slug: Slug,
     address: Annotated[str | None, argument("[ADDRESS]", "The new address for notifications.")] = None,
     off: Annotated[bool, option("--off", "Turn notifications off; the address is kept.")] = False,
@@ -203,8 +190,12 @@ def notify_email(
 
     An address also turns notifications on. The same settings in `orgs set` are notify_staff and staff_email.
     Notifications about refunds that need a person are always sent.
+
+    Examples:
+        booking orgs notify-email fjord-tours
+        booking orgs notify-email fjord-tours staff@fjord.example
+        booking orgs notify-email fjord-tours --off
     """
-    cli: Cli = ctx.obj
     if off and address:
         raise CliError("An address and --off exclude each other.", hint="booking orgs notify-email --help")
     texts = {"staff_email": address, "notify_staff": "on"} if address else {"notify_staff": "off"} if off else {}

@@ -2,16 +2,13 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework import options
-from booking_cli.framework.amounts import parse_amount
+from booking_cli.framework.arguments import parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import argument, option
-from booking_cli.framework.pages import write_limited
 from booking_cli.operator import staff_bookings, storage, transactions
-from booking_cli.operator.validation import parse_instant
+from booking_cli.operator.transactions import parse_instant
 
 if TYPE_CHECKING:
     from booking_core.base.context import Actor
@@ -25,7 +22,6 @@ DUE_COLUMNS = tuple(
 DUE_TRUNCATED = {"customer.name": 16, "experience": 20}
 COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
 METHODS = ("pay_on_site", "invoice", "card")
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 Method = Annotated[str | None, option("--method TEXT", "How it was paid: cash, terminal, bank transfer.")]
 ReceivedAt = Annotated[
@@ -33,17 +29,9 @@ ReceivedAt = Annotated[
 ]
 
 
-@command(
-    app,
-    "record",
-    f"booking payments record {_ID} --amount 890.00 --method cash",
-    "booking payments record 1017 --org fjord-tours --amount 890.00",
-    f"booking payments record {_ID} --amount 400.00 --method 'bank transfer' --at 2026-11-20T09:00:00",
-    shape="booking",
-    changes=True,
-)
+@command(app, "record", shape="booking", changes=True)
 def record(
-    ctx: typer.Context,
+    cli: Cli,
     booking: options.BookingRef,
     amount: options.Amount,
     method: Method = None,
@@ -55,53 +43,56 @@ def record(
 
     Several partial payments may be recorded; payment.status becomes `paid` when they reach the total. More than the
     unpaid amount is refused.
-    """
-    cli: Cli = ctx.obj
+
+    Examples:
+        booking payments record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 890.00 --method cash
+        booking payments record 1017 --org fjord-tours --amount 890.00
+        booking payments record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 400.00 --method 'bank transfer' --at 2026-11-20T09:00:00
+    """  # noqa: E501
     from booking_core import bookings
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.resolve_id(tx, actor, booking)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         at = parse_instant(actor.organization, "--at", received_at)
         return bookings.record_payment(
             tx, actor, booking_id, amount_minor=minor, method=method, note=note, received_at=at
         )
 
-    changed = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    changed = staff_bookings.change_booking(cli, booking, org, change)
     cli.render.one(changed)
     if changed["payment"]["status"] != "paid":
         cli.render.note("The booking is partly paid; list its payments with booking payments list.")
 
 
-@command(app, "list", f"booking payments list {_ID}", "booking payments list 1017 --org fjord-tours")
-def list_(ctx: typer.Context, booking: options.BookingRef, org: options.OrgOfBooking = None) -> None:
-    """List the recorded payments of a booking, including voided ones."""
-    cli: Cli = ctx.obj
+@command(app, "list")
+def list_(cli: Cli, booking: options.BookingRef, org: options.OrgOfBooking = None) -> None:
+    """List the recorded payments of a booking, including voided ones.
+
+    Examples:
+        booking payments list 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking payments list 1017 --org fjord-tours
+    """
     from booking_core import bookings, payments
 
-    def change(tx: "Tx", actor: "Actor") -> list[dict[str, Any]]:
-        booking_id = bookings.lock(tx, actor, bookings.resolve_id(tx, actor, booking)).row.id
-        records = payments.find_records(tx, actor.organization, booking_id)
-        return [payments.present_record(each, actor.organization) for each in records]
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> list[dict[str, Any]]:
+        found = payments.find_records(tx, actor.organization, bookings.lock(tx, actor, booking_id).row.id)
+        return [payments.present_record(each, actor.organization) for each in found]
 
-    records = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    records = staff_bookings.change_booking(cli, booking, org, change)
     cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
 
 
-@command(
-    app,
-    "void",
-    f"booking payments void {_ID} --note 'Recorded for the wrong booking'",
-    shape="booking",
-    changes=True,
-)
+@command(app, "void", shape="booking", changes=True)
 def void(
-    ctx: typer.Context,
+    cli: Cli,
     record_id: Annotated[str, argument("RECORD", "The record's id; see `booking payments list BOOKING`.")],
     note: options.StaffNote = None,
 ) -> None:
-    """Void a recorded payment, so that its amount is unpaid again."""
-    cli: Cli = ctx.obj
+    """Void a recorded payment, so that its amount is unpaid again.
+
+    Examples:
+        booking payments void 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Recorded for the wrong booking'
+    """
     from booking_core import bookings, payments
 
     changed = transactions.change(
@@ -112,14 +103,9 @@ def void(
     cli.render.one(changed)
 
 
-@command(
-    app,
-    "due",
-    "booking payments due --org fjord-tours",
-    "booking payments due --org fjord-tours --method invoice --overdue",
-)
+@command(app, "due")
 def due(
-    ctx: typer.Context,
+    cli: Cli,
     org: options.Org,
     method: Annotated[str | None, options.choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
     overdue: Annotated[bool, option("--overdue", "Only bookings whose departure has begun.")] = False,
@@ -129,8 +115,11 @@ def due(
 
     These are bookings paid on site or by invoice, and those that staff confirmed before the card was charged (--method
     card).
+
+    Examples:
+        booking payments due --org fjord-tours
+        booking payments due --org fjord-tours --method invoice --overdue
     """
-    cli: Cli = ctx.obj
     with storage.open_database(cli) as database:
         from booking_core import organizations, payments
         from booking_core.models.bookings import PaymentMethod
@@ -142,4 +131,4 @@ def due(
             return [payments.present_due(each, organization, at) for each in rows]
 
         unpaid = database.read(query)
-    write_limited(cli, unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)
+    cli.render.limited(unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)

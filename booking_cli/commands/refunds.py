@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.arguments import amount_text, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import (
@@ -32,7 +30,6 @@ COLUMNS = tuple(
 )
 """Columns by importance: a narrow terminal shows the first ones."""
 STATUSES = ("waiting", "requested", "sending", "succeeded", "settled", "failed", "needs_review")
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 RefundId = Annotated[
     str,
@@ -53,14 +50,9 @@ SettledAmount = Annotated[
 ]
 
 
-@command(
-    app,
-    "list",
-    "booking refunds list --org fjord-tours --status waiting",
-    "booking refunds list --status needs_review -o json",
-)
+@command(app, "list")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     org: OrgFilter = None,
     status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -75,6 +67,10 @@ def list_(
     failed         the gateway refused it
     needs_review   never sent, or its result is unknown; see `show`
     waiting        failed or needs_review: a person has to act
+
+    Examples:
+        booking refunds list --org fjord-tours --status waiting
+        booking refunds list --status needs_review -o json
     """
 
     def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
@@ -86,13 +82,17 @@ def list_(
             for each in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
         ]
 
-    storage.write_list(ctx.obj, find, org, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
+    storage.write_list(cli, find, org, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
 
 
-@command(app, "show", f"booking refunds show {_ID}", f"booking refunds show {_ID} -o json --fields status,summary")
-def show(ctx: typer.Context, refund_id: RefundId) -> None:
-    """Show a refund, its state in a sentence and the next step."""
-    cli: Cli = ctx.obj
+@command(app, "show")
+def show(cli: Cli, refund_id: RefundId) -> None:
+    """Show a refund, its state in a sentence and the next step.
+
+    Examples:
+        booking refunds show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking refunds show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json --fields status,summary
+    """
     with storage.open_database(cli) as database:
         from booking_core import payments
 
@@ -102,14 +102,16 @@ def show(ctx: typer.Context, refund_id: RefundId) -> None:
         cli.render.note(_next_step(refund))
 
 
-@command(app, "retry", f"booking refunds retry {_ID}", shape="refund", changes=True)
-def retry(ctx: typer.Context, refund_id: RefundId) -> None:
+@command(app, "retry", shape="refund", changes=True)
+def retry(cli: Cli, refund_id: RefundId) -> None:
     """Retry a refund that failed or needs a review.
 
     The guest is never refunded twice: before the worker sends the refund again, it looks at every refund of the payment
     at the gateway, including those made in the gateway's dashboard.
+
+    Examples:
+        booking refunds retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    cli: Cli = ctx.obj
     from booking_core import payments
     from booking_core.payments import stripe_accounts
 
@@ -130,22 +132,18 @@ def retry(ctx: typer.Context, refund_id: RefundId) -> None:
         )
 
 
-@command(
-    app,
-    "settle",
-    f"booking refunds settle {_ID} --note 'Bank transfer of 23 November'",
-    f"booking refunds settle {_ID} --amount 500.00 --note 'The rest was waived'",
-    f"booking refunds settle {_ID} --amount 0 --note 'The bank returned it after a dispute'",
-    shape="refund",
-    changes=True,
-)
-def settle(ctx: typer.Context, refund_id: RefundId, note: Note, amount: SettledAmount = None) -> None:
+@command(app, "settle", shape="refund", changes=True)
+def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = None) -> None:
     """Close a refund that was paid by hand.
 
     The booking's payment.status becomes refunded or partially_refunded, as after a refund by the gateway. A refund that
     a worker is sending is refused.
-    """
-    cli: Cli = ctx.obj
+
+    Examples:
+        booking refunds settle 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Bank transfer of 23 November'
+        booking refunds settle 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 500.00 --note 'The rest was waived'
+        booking refunds settle 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 0 --note 'The bank returned it after a dispute'
+    """  # noqa: E501
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", found: str) -> Any:
@@ -157,28 +155,23 @@ def settle(ctx: typer.Context, refund_id: RefundId, note: Note, amount: SettledA
     cli.render.one(_change(cli, refund_id, change))
 
 
-@command(
-    app,
-    "record",
-    f"booking refunds record {_ID} --amount 500.00 --note 'Cash, as a goodwill'",
-    shape="refund",
-    changes=True,
-)
-def record(ctx: typer.Context, booking: BookingRef, amount: Amount, note: Note, org: OrgOfBooking = None) -> None:
+@command(app, "record", shape="refund", changes=True)
+def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOfBooking = None) -> None:
     """Record a refund that was paid by hand for a cancelled booking without one.
 
     Once for a booking, and at most what was paid by card or recorded with `booking payments record`.
+
+    Examples:
+        booking refunds record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 500.00 --note 'Cash, as a goodwill'
     """
-    cli: Cli = ctx.obj
     from booking_core import bookings, payments
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.resolve_id(tx, actor, booking)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         refund = bookings.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
         return payments.present_refund(refund, actor.organization)
 
-    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))
+    cli.render.one(staff_bookings.change_booking(cli, booking, org, change))
 
 
 def _change(cli: Cli, refund_id: str, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import options
 from booking_cli.framework.arguments import duration_us, identifier
 from booking_cli.framework.command import command, default_group
+from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import argument, choice, option
 
@@ -24,7 +25,6 @@ CARDS = (
     "pm_card_refundUnavailable",
     "pm_card_dashboardRefund",
 )
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 
 Port = Annotated[int, option("--port PORT", "Port to listen on; 0 takes a free one.")]
@@ -34,44 +34,41 @@ File = Annotated[Path | None, option("--db FILE", "Keep the database in this SQL
 @app.callback()
 def sandbox(ctx: typer.Context, port: Port = 8000, db: File = None) -> int | None:
     """Serve a sandbox for tests, or move its clock and read its mails. Without a command it is `serve`."""
-    return serve(ctx, port, db) if ctx.invoked_subcommand is None else None
+    return serve(ctx.obj, port, db) if ctx.invoked_subcommand is None else None
 
 
-@command(
-    app,
-    "serve",
-    "booking sandbox serve --port 9000     (booking sandbox --port 9000 is the same)",
-    "booking sandbox serve --port 0 --json     (for programs)",
-    "booking sandbox serve --port 9000 --db sandbox.db",
-)
-def serve(ctx: typer.Context, port: Port = 8000, db: File = None) -> int:
+@command(app, "serve")
+def serve(cli: Cli, port: Port = 8000, db: File = None) -> int:
     """Serve a sandbox with a catalogue and a worker, and print its API key and calls to try.
 
     It never mails and never charges; webhooks are delivered, to this machine too. Without --db the database is deleted
     at the end. Other BOOKING_ variables of the environment do not count. With --json it prints one object before it
     serves; wait until the URL in `ready` answers.
+
+    Examples:
+        booking sandbox serve --port 9000     (booking sandbox --port 9000 is the same)
+        booking sandbox serve --port 0 --json     (for programs)
+        booking sandbox serve --port 9000 --db sandbox.db
     """
     from booking_cli.operator import sandbox_service
 
-    return sandbox_service.serve(ctx.obj, port=port, db=db)
+    return sandbox_service.serve(cli, port=port, db=db)
 
 
-@command(app, "clock", "booking sandbox clock", "booking sandbox clock --fields now,status", shape="sandbox_clock")
-def clock(ctx: typer.Context) -> None:
-    """Show the clock of the sandbox, and what is due at its instant."""
-    api_client.write_resource(ctx.obj, "sandbox", "clock")
+@command(app, "clock", shape="sandbox_clock")
+def clock(cli: Cli) -> None:
+    """Show the clock of the sandbox, and what is due at its instant.
+
+    Examples:
+        booking sandbox clock
+        booking sandbox clock --fields now,status
+    """
+    api_client.write_resource(cli, "sandbox/clock")
 
 
-@command(
-    app,
-    "advance",
-    "booking sandbox advance 31m",
-    "booking sandbox advance --to 2026-12-24T09:00",
-    shape="sandbox_clock",
-    changes=True,
-)
+@command(app, "advance", shape="sandbox_clock", changes=True)
 def advance(
-    ctx: typer.Context,
+    cli: Cli,
     duration: Annotated[str | None, argument("DURATION", "How far the clock moves: 90d, 24h, 10m or 30s.")] = None,
     to: Annotated[
         str | None, option("--to T", "Move it to this instant; ISO 8601, local time without an offset.")
@@ -81,24 +78,21 @@ def advance(
     """Move the clock of the sandbox ahead. It never goes back.
 
     What has become due is done by the worker; `booking sandbox clock` shows the status `ready` once all of it is done.
+
+    Examples:
+        booking sandbox advance 31m
+        booking sandbox advance --to 2026-12-24T09:00
     """
     if (duration is None) == (to is None):
         raise CliError("Write a duration, or --to and an instant.", hint="booking sandbox advance 31m")
     body = {"to": to} if duration is None else {"seconds": duration_us(duration) // 1_000_000}
-    moved = api_client.post(ctx.obj, "sandbox", "clock", "advance", body=body, key_option=idempotency_key)
-    ctx.obj.render.one(moved.body)
+    moved = api_client.post(cli, "sandbox/clock/advance", body=body, key_option=idempotency_key)
+    cli.render.one(moved.body)
 
 
-@command(
-    app,
-    "pay",
-    f"booking sandbox pay {_ID}",
-    f"booking sandbox pay {_ID} --card pm_card_chargeDeclined",
-    shape="sandbox_payment",
-    changes=True,
-)
+@command(app, "pay", shape="sandbox_payment", changes=True)
 def pay(
-    ctx: typer.Context,
+    cli: Cli,
     checkout_id: Annotated[str, argument("ID", "The checkout's id.", parser=identifier)],
     card: Annotated[str, choice("--card", choices=CARDS, help="The test card.")] = "pm_card_visa",
     idempotency_key: options.IdempotencyKey = None,
@@ -112,30 +106,23 @@ def pay(
     pm_card_pendingRefund      a later refund succeeds ten minutes after it is accepted
     pm_card_refundUnavailable  a later refund is not answered twice, then succeeds
     pm_card_dashboardRefund    all of it is refunded at once in the dashboard
+
+    Examples:
+        booking sandbox pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking sandbox pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --card pm_card_chargeDeclined
     """
-    segments, body = ("sandbox", "checkouts", checkout_id, "pay"), {"payment_method": card}
-    ctx.obj.render.one(api_client.post(ctx.obj, *segments, body=body, key_option=idempotency_key).body)
+    path, body = f"sandbox/checkouts/{checkout_id}/pay", {"payment_method": card}
+    cli.render.one(api_client.post(cli, path, body=body, key_option=idempotency_key).body)
 
 
-@command(
-    app,
-    "mails",
-    "booking sandbox mails",
-    "booking sandbox mails --limit 1 --fields subject,text -o json",
-    shape="sandbox_mail",
-)
-def mails(
-    ctx: typer.Context,
-    limit: options.Limit = options.DEFAULT_LIMIT,
-    all_pages: options.AllPages = False,
-    order: options.Order = "desc",
-    starting_after: options.StartingAfter = None,
-) -> None:
-    """List the mails that the sandbox has captured instead of sending them, newest first."""
-    pagination.write_list(
-        ctx,
-        api_client.path("sandbox", "mails"),
-        MAIL_COLUMNS,
-        truncated=TRUNCATED,
-        empty="No mail was captured.",
+@command(app, "mails", shape="sandbox_mail")
+def mails(cli: Cli, paging: options.Paging = options.FIRST_PAGE) -> None:
+    """List the mails that the sandbox has captured instead of sending them, newest first.
+
+    Examples:
+        booking sandbox mails
+        booking sandbox mails --limit 1 --fields subject,text -o json
+    """
+    api_client.write_list(
+        cli, paging, "sandbox/mails", MAIL_COLUMNS, truncated=TRUNCATED, empty="No mail was captured."
     )

@@ -3,8 +3,6 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
@@ -23,8 +21,8 @@ COLUMNS = ("kind", "values", "state", "key_id", "place")
 RESEALED = ("kind", "resealed", "lost")
 
 
-@command(app, "status", "booking secrets status", "booking secrets status -o json")
-def status(ctx: typer.Context) -> None:
+@command(app, "status")
+def status(cli: Cli) -> None:
     """Count the values sealed with each secret key, and show which keys can be removed from BOOKING_SECRET_KEY.
 
     \b
@@ -35,8 +33,11 @@ def status(ctx: typer.Context) -> None:
 
     A key is shown by its id and its place in the list, never by its value. A guest's link counts for the key that it
     was made with, until it expires.
+
+    Examples:
+        booking secrets status
+        booking secrets status -o json
     """
-    cli: Cli = ctx.obj
     with storage.open_database(cli) as database:
         from booking_core.upkeep import secret_keys
 
@@ -50,16 +51,9 @@ def status(ctx: typer.Context) -> None:
         _note(cli, key)
 
 
-@command(
-    app,
-    "reseal",
-    "booking secrets reseal",
-    "booking secrets reseal --new-links     (the old key may have leaked)",
-    shape="resealed",
-    changes=True,
-)
+@command(app, "reseal", shape="resealed", changes=True)
 def reseal(
-    ctx: typer.Context,
+    cli: Cli,
     new_links: Annotated[
         bool, option("--new-links", "Also replace guests' links; links in sent mails stop working at once.")
     ] = False,
@@ -72,8 +66,11 @@ def reseal(
     Guests' links stay valid until they expire, also after the old key is removed. Cursors signed with the old key
     become invalid with it: clients have to start such a list again. Exit code 12 if some values are sealed with a key
     that is not in the list; they are left unchanged.
+
+    Examples:
+        booking secrets reseal
+        booking secrets reseal --new-links     (the old key may have leaked)
     """
-    cli: Cli = ctx.obj
     if new_links:
         cli.confirm("Guests' links made with an earlier key will stop working. Continue?")
     with storage.open_database(cli) as database, cli.render.progress("resealing") as advance:

@@ -2,29 +2,29 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.framework.amounts import parse_amount
-from booking_cli.framework.arguments import duration_us
-from booking_cli.framework.bookings import Departure, GiftCard, HoldId, basket
+from booking_cli.framework.arguments import duration_us, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import (
     AddOns,
+    Departure,
     ExternalReference,
+    GiftCard,
     GuestEmail,
     GuestLocale,
     GuestName,
     GuestPhone,
     Guests,
+    HoldId,
     Metadata,
     Org,
     StaffNote,
     UniqueReference,
     argument,
+    basket,
     option,
 )
-from booking_cli.operator import refund_summaries, transactions, validation
+from booking_cli.operator import cancellations, transactions
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -33,40 +33,41 @@ if TYPE_CHECKING:
 
 app = command_group("Hold seats, check out and pay, as a guest does (operator).")
 
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 Discount = Annotated[str, option("--discount AMOUNT", "A discount: 50.00, or 5000 in minor units.")]
 
 
-@command(
-    app,
-    "hold",
-    "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m",
-    shape="guest_hold",
-    changes=True,
-)
+@command(app, "hold", shape="guest_hold", changes=True)
 def hold(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     departure: Departure,
     seats: Annotated[int, option("--seats N", "The number of seats.", min=1)],
     length: Annotated[str, option("--for 10m", "The duration, at most a day.")] = "10m",
 ) -> None:
-    """Hold seats of a departure for a while."""
-    cli: Cli = ctx.obj
+    """Hold seats of a departure for a while.
+
+    Examples:
+        booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m
+    """
     for_s = duration_us(length) // 1_000_000
     from booking_core.bookings import storefront
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s)
+    held = transactions.change(
+        cli,
+        by_slug(org),
+        lambda tx, actor: storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s),
+    )
+    cli.render.one(held)
 
-    cli.render.one(transactions.change(cli, by_slug(org), change))
 
+@command(app, "release", shape="guest_hold", changes=True)
+def release(cli: Cli, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
+    """Release the seats of a hold. A hold that has ended stays unchanged.
 
-@command(app, "release", f"booking storefront release {_ID}", shape="guest_hold", changes=True)
-def release(ctx: typer.Context, hold_id: Annotated[str, argument("HOLD", "The hold's id.")]) -> None:
-    """Release the seats of a hold. A hold that has ended stays unchanged."""
-    cli: Cli = ctx.obj
+    Examples:
+        booking storefront release 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
     from booking_core.bookings import storefront
 
     released = transactions.change(
@@ -77,17 +78,9 @@ def release(ctx: typer.Context, hold_id: Annotated[str, argument("HOLD", "The ho
     cli.render.one(released)
 
 
-@command(
-    app,
-    "checkout",
-    "booking storefront checkout --org fjord-tours --departure ID --guest adult=2 --name Ada --email ada@example.com",
-    "booking storefront checkout --org fjord-tours --departure ID --guest adult=1 --name Ada --email ada@example.com"
-    " --hold HOLD --gift-card GIFT-ABCD-1234",
-    shape="booking",
-    changes=True,
-)
+@command(app, "checkout", shape="booking", changes=True)
 def checkout(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     departure: Departure,
     guest: Guests,
@@ -107,9 +100,12 @@ def checkout(
     """Create a pending booking that waits for its card payment, and expires without one.
 
     If a gift card or a discount covers the whole price, the booking is confirmed at once.
-    """
-    cli: Cli = ctx.obj
-    fields = basket(ctx.params)
+
+    Examples:
+        booking storefront checkout --org fjord-tours --departure ID --guest adult=2 --name Ada --email ada@example.com
+        booking storefront checkout --org fjord-tours --departure ID --guest adult=1 --name Ada --email ada@example.com --hold HOLD --gift-card GIFT-ABCD-1234
+    """  # noqa: E501
+    fields = basket(cli.params)
     from booking_core.bookings import storefront
     from booking_core.bookings.storefront import Checkout
 
@@ -117,20 +113,14 @@ def checkout(
         fields["departure_id"] = stored_id(departure, "departure")
         fields["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
         fields["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
-        return storefront.check_out(tx, actor, validation.parse(Checkout, fields))
+        return storefront.check_out(tx, actor, transactions.parse(Checkout, fields))
 
     cli.render.one(transactions.change(cli, by_slug(org), change))
 
 
-@command(
-    app,
-    "pay",
-    f"booking storefront pay {_ID} --payment-intent pi_3OqX2eLkdIwHu7ix",
-    shape="booking",
-    changes=True,
-)
+@command(app, "pay", shape="booking", changes=True)
 def pay(
-    ctx: typer.Context,
+    cli: Cli,
     booking_id: Annotated[str, argument("BOOKING", "The booking's id.")],
     payment_intent: Annotated[
         str | None, option("--payment-intent PI", "The gateway's id of the payment; needed for refunds.")
@@ -139,8 +129,10 @@ def pay(
     """Confirm a booking whose card was charged. A paid booking stays unchanged.
 
     A booking that was cancelled before stays cancelled: the whole payment is refunded, and `refund` shows the amount.
+
+    Examples:
+        booking storefront pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --payment-intent pi_3OqX2eLkdIwHu7ix
     """
-    cli: Cli = ctx.obj
     from booking_core import bookings
 
     paid = transactions.change(
@@ -160,4 +152,4 @@ def _with_refund(tx: "Tx", actor: "Actor", booking: dict[str, Any]) -> dict[str,
     """Return the booking; a cancelled one with the refund of its payment."""
     if booking["status"] != "cancelled":
         return booking
-    return booking | refund_summaries.of_cancelled_booking(tx, actor.organization.id, booking["id"])
+    return booking | cancellations.of_cancelled_booking(tx, actor.organization.id, booking["id"])

@@ -1,9 +1,8 @@
 """`booking stripe`: the Stripe accounts of organizations, and payments that wait for a person."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Annotated
 
 from booking_cli.framework.arguments import read_bytes
 from booking_cli.framework.command import command, command_group
@@ -13,10 +12,6 @@ from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, Org,
 from booking_cli.operator import staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug
 
-if TYPE_CHECKING:
-    from booking_core.base.context import Actor
-    from booking_core.db.engine import Tx
-
 app = command_group("Set Stripe accounts, and list payments that wait for a person (operator).")
 
 STATES = ("waiting", "needs_review", "disputed")
@@ -24,7 +19,6 @@ COLUMNS = tuple(
     "booking_number status reason amount payment_status dispute.status payment_intent updated_at booking_id".split()
 )
 """Columns by importance: a narrow terminal shows the first ones."""
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 KeyFile = Annotated[Path, option("--api-key-file FILE", "A file with the secret or restricted key; - is stdin.")]
 SecretFile = Annotated[
@@ -33,16 +27,9 @@ SecretFile = Annotated[
 PublishableKey = Annotated[str | None, option("--publishable-key PK", "The key for Stripe.js, which is no secret.")]
 
 
-@command(
-    app,
-    "set",
-    "booking stripe set --org fjord-tours --api-key-file stripe.key --webhook-secret-file whsec.key \\",
-    "    --publishable-key pk_live_51Hx",
-    shape="stripe_account",
-    changes=True,
-)
+@command(app, "set", shape="stripe_account", changes=True)
 def set_(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     api_key_file: KeyFile,
     webhook_secret_file: SecretFile,
@@ -53,16 +40,20 @@ def set_(
     The keys are stored sealed, in the place of former ones. At Stripe, the endpoint `webhook_url` has to receive
     payment_intent.succeeded, payment_intent.payment_failed, payment_intent.canceled, charge.refunded and
     charge.dispute.* events.
+
+    Examples:
+        booking stripe set --org fjord-tours --api-key-file stripe.key --webhook-secret-file whsec.key \\
+            --publishable-key pk_live_51Hx
     """
-    cli: Cli = ctx.obj
     from booking_core.payments import stripe_accounts
 
-    keys = {"api_key": _secret(api_key_file), "webhook_secret": _secret(webhook_secret_file)}
-
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return stripe_accounts.configure(tx, actor, **keys, publishable_key=publishable_key)
-
-    cli.render.one(transactions.change(cli, by_slug(org), change))
+    configure = partial(
+        stripe_accounts.configure,
+        api_key=_secret(api_key_file),
+        webhook_secret=_secret(webhook_secret_file),
+        publishable_key=publishable_key,
+    )
+    cli.render.one(transactions.change(cli, by_slug(org), configure))
 
 
 def _secret(path: Path) -> str:
@@ -73,37 +64,36 @@ def _secret(path: Path) -> str:
         raise CliError(f"{path} holds no key of Stripe.") from None
 
 
-@command(app, "show", "booking stripe show --org fjord-tours", shape="stripe_account")
-def show(ctx: typer.Context, org: Org) -> None:
-    """Show the Stripe account of an organization, without its secrets."""
-    cli: Cli = ctx.obj
+@command(app, "show", shape="stripe_account")
+def show(cli: Cli, org: Org) -> None:
+    """Show the Stripe account of an organization, without its secrets.
+
+    Examples:
+        booking stripe show --org fjord-tours
+    """
     from booking_core.payments import stripe_accounts
 
     cli.render.one(transactions.read(cli, by_slug(org), stripe_accounts.get))
 
 
-@command(app, "remove", "booking stripe remove --org fjord-tours", shape="stripe_account", changes=True)
-def remove(ctx: typer.Context, org: Org) -> None:
+@command(app, "remove", shape="stripe_account", changes=True)
+def remove(cli: Cli, org: Org) -> None:
     """Remove the Stripe account of an organization.
 
     Its checkouts are refused from now on, webhooks of Stripe are not found, and refunds are left to the staff.
+
+    Examples:
+        booking stripe remove --org fjord-tours
     """
-    cli: Cli = ctx.obj
     from booking_core.payments import stripe_accounts
 
     cli.confirm(f"Remove the Stripe account of {org}?")
     cli.render.one(transactions.change(cli, by_slug(org), stripe_accounts.remove))
 
 
-@command(
-    app,
-    "payments",
-    "booking stripe payments --org fjord-tours --state waiting",
-    "booking stripe payments --org fjord-tours --state disputed -o json",
-    shape="stripe_payment",
-)
+@command(app, "payments", shape="stripe_payment")
 def payments(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     state: Annotated[str | None, choice("--state", choices=STATES, help="Filter by state.")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -114,25 +104,20 @@ def payments(
     needs_review   Stripe took money that does not fit the booking
     disputed       the cardholder's bank has asked for the money back
     waiting        one of both: a person has to act
+
+    Examples:
+        booking stripe payments --org fjord-tours --state waiting
+        booking stripe payments --org fjord-tours --state disputed -o json
     """
-    cli: Cli = ctx.obj
     from booking_core.bookings import checkouts
 
-    found = transactions.read(
-        cli, by_slug(org), lambda tx, actor: checkouts.find_intents(tx, actor, state=state, limit=limit)
-    )
+    found = transactions.read(cli, by_slug(org), partial(checkouts.find_intents, state=state, limit=limit))
     cli.render.many(found, COLUMNS, empty="No payment found.")
 
 
-@command(
-    app,
-    "resolve",
-    f"booking stripe resolve {_ID} --note 'Refunded at the dashboard'",
-    shape="stripe_payment",
-    changes=True,
-)
+@command(app, "resolve", shape="stripe_payment", changes=True)
 def resolve(
-    ctx: typer.Context,
+    cli: Cli,
     booking: BookingRef,
     note: Annotated[str, option("--note TEXT", "How it was decided; shown in the timeline.")],
     org: OrgOfBooking = None,
@@ -140,12 +125,10 @@ def resolve(
     """Close the review of a payment that does not fit its booking.
 
     To take the payment after all, run `booking storefront pay` before; otherwise refund it at Stripe.
+
+    Examples:
+        booking stripe resolve 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Refunded at the dashboard'
     """
-    cli: Cli = ctx.obj
-    from booking_core import bookings
     from booking_core.bookings import checkouts
 
-    def change(tx: "Tx", actor: "Actor") -> Any:
-        return checkouts.resolve(tx, actor, bookings.resolve_id(tx, actor, booking), note=note)
-
-    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))
+    cli.render.one(staff_bookings.change_booking(cli, booking, org, partial(checkouts.resolve, note=note)))

@@ -2,28 +2,31 @@
 
     app = command_group("Manage API keys.")
 
-    @command(app, "list", "booking keys list --org fjord-tours", shape="key")
-    def list_(ctx: typer.Context, org: Org) -> None: ...
+    @command(app, "list", shape="key")
+    def list_(cli: Cli, org: Org) -> None: ...
 
 Help is plain text, so that Rich is not imported for it. A group's module is imported when the group is used. Neither
 this module nor the top of a group's module imports booking_core, booking_server or booking_sdk.
 """
 
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli._version import __version__
-from booking_cli.framework import gc_tuning
 from booking_cli.framework.arguments import OFFERED, one_of
+from booking_cli.framework.context import resume_collections
 from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
+from booking_cli.framework.options import Paging
 from booking_cli.framework.output import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -123,6 +126,8 @@ class OutputSpec:
 
 COMPLETION_VARIABLE = "_BOOKING_COMPLETE"
 """The variable that a completion script sets for its requests."""
+_EXAMPLES = "\n\nExamples:\n"
+_PAGING = inspect.signature(Paging).parameters
 OUTPUT_SPEC = "booking_output"
 """The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
@@ -155,10 +160,11 @@ class Command(TyperCommand):
         self.params.extend(_global_options())
 
     def invoke(self, ctx: Any) -> Any:
-        gc_tuning.resume()
+        resume_collections()
         _check_utf8(ctx, self.own_params)
         spec: OutputSpec = getattr(self.callback, OUTPUT_SPEC, OutputSpec())
         ctx.obj.render.set_shape(spec.shape, check_now=spec.changes)
+        ctx.obj.params = ctx.params
         if spec.changes and not ctx.params.get("dry_run"):
             ctx.obj.action = ".".join(ctx.command_path.split()[1:])
             ctx.obj.arguments = {
@@ -277,16 +283,59 @@ def command_app() -> typer.Typer:
 def command(
     app: typer.Typer, name: str, *examples: str, shape: str | None = None, changes: bool = False
 ) -> Callable[[F], F]:
-    """Declare a command, as Typer's `app.command` does.
+    """Declare a command, as Typer's `app.command` does. Its docstring is the help, and may end in `Examples:`.
 
     Args:
-        examples: lines of the help.
         shape: the shape of the output, a name of `output_fields`, against which `--fields` is checked.
         changes: whether the command changes something, so that `--fields` is checked before it runs.
     """
 
     def declare(function: F) -> F:
-        setattr(function, OUTPUT_SPEC, OutputSpec(shape, changes))
-        return app.command(name, cls=Command, epilog="\n".join(examples))(function)
+        text, _, listed = inspect.cleandoc(function.__doc__ or "").partition(_EXAMPLES)
+        epilog = "\n".join(examples) or textwrap.dedent(listed)
+        run = _with_context(function)
+        setattr(run, OUTPUT_SPEC, OutputSpec(shape, changes))
+        app.command(name, cls=Command, help=text, epilog=epilog)(run)
+        return function
 
     return declare
+
+
+def _with_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with the signature that Typer needs: its context for `cli`, and each option of a `Paging`."""
+    parameters = inspect.signature(function).parameters
+    if "cli" not in parameters:
+        return function
+
+    @wraps(function)
+    def run(ctx: typer.Context, **given: Any) -> Any:
+        if "paging" in parameters:
+            given["paging"] = Paging(**{name: given.pop(name) for name in _PAGING})
+        return function(ctx.obj, **given)
+
+    own = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    for name, parameter in list(parameters.items())[1:]:
+        own += _PAGING.values() if name == "paging" else [parameter]
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    return run
+
+
+class Leaf(NamedTuple):
+    """A command that can be run."""
+
+    words: tuple[str, ...]
+    command: Any
+
+    @property
+    def summary(self) -> str:
+        return (self.command.help or "").partition("\n")[0]
+
+
+def leaves(group: Any, ctx: Any, words: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Yield every command below a group, in the order of the help."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if hasattr(command, "list_commands"):
+            yield from leaves(command, ctx, (*words, name))
+        else:
+            yield Leaf((*words, name), command)

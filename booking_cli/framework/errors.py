@@ -1,5 +1,6 @@
 """The error that ends a command, and how other exceptions become one."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,34 @@ HINTS: Mapping[str, str] = {
 }
 """The next step by error code or reason."""
 
+LISTS: Mapping[str, str] = {
+    "organization": "booking orgs list lists the organizations",
+    "key": "booking keys list --org SLUG lists the keys",
+    "experience": "booking experiences list lists the experiences",
+    "departure": "booking availability lists the departures",
+    "booking": "booking bookings list lists the bookings",
+    "checkout": "booking bookings list --status pending lists the bookings that wait for a payment",
+    "customer": "booking customers list lists the customers",
+    "gift card": "booking gift-cards list lists the gift cards",
+    "event": "booking events list lists the events, which are kept for 90 days",
+    "endpoint": "booking webhooks list lists the endpoints",
+    "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
+    "recorded payment": "booking payments list BOOKING lists the recorded payments",
+    "mail": "booking mails list lists the mails",
+    "hold": "a hold expires; booking holds create creates a new one",
+    "refund": "booking refunds list --org SLUG lists the refunds",
+}
+"""The command that lists a resource which was not found, by its noun."""
+_MESSAGE = re.compile(r"There is no (?:such )?([a-z]+(?: [a-z]+)?)(?= '|[.,;])")
+
 NO_ARGS_ERROR = "NoArgsIsHelpError"
 """Typer's error for a group without a command. Its message is the help. The class has no public name."""
+
+_MAX_LISTED = 6
+"""The number of choices that fit into a line."""
+SIMILAR = 0.6
+TYPO = 0.85
+"""A similarity that only a typing mistake has. It is used where the service may know newer words than this command."""
 
 
 class CliError(Exception):
@@ -92,8 +119,6 @@ def to_cli_error(error: Exception) -> CliError:
 
 
 def _from_unknown_field(error: UnknownField) -> CliError:
-    from booking_cli.framework.suggestions import closest
-
     suggestion = closest(error.path, error.known)
     message = f"There is no field {error.path!r}." + (f" Did you mean {suggestion!r}?" if suggestion else "")
     return CliError(message, code="unknown_field", hint=f"the fields are {', '.join(error.known)}")
@@ -111,9 +136,41 @@ def _from_booking_error(error: "BookingError") -> CliError:
     reasons = [detail.reason for detail in error.details]
     hint = next((HINTS[each] for each in (*reasons, error.code) if each in HINTS), None)
     if hint is None and error.code == "not_found":
-        from booking_cli.framework import not_found_hints
-
-        hint = not_found_hints.hint_of_message(str(error))
+        hint = _hint_of_message(str(error))
     exit_code = BY_CODE.get(error.code, ExitCode.FAILED)
     details = [detail.to_json() for detail in error.details]
     return CliError(str(error), exit_code, code=error.code, hint=hint, details=details)
+
+
+def _hint_of_message(message: str) -> str | None:
+    """Return the hint for a message such as `There is no such booking.`"""
+    match = _MESSAGE.match(message)
+    return LISTS.get(match[1]) if match else None
+
+
+def closest(word: str, choices: Iterable[str], *, cutoff: float = SIMILAR) -> str | None:
+    """Return the choice that is spelt most like the word, or the only one that begins with it."""
+    from difflib import get_close_matches
+
+    by_lower = {choice.lower(): choice for choice in choices}
+    if matches := get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff):
+        return by_lower[matches[0]]
+    starting = [choice for lower, choice in by_lower.items() if word and lower.startswith(word.lower())]
+    return starting[0] if len(starting) == 1 else None
+
+
+def invalid_choice(word: str, choices: Sequence[str], *, cutoff: float = SIMILAR) -> str:
+    """Return the error message for a word that is none of the choices.
+
+    It suggests the closest choice, and lists all choices when they fit into a line.
+    """
+    suggestion = closest(word, choices, cutoff=cutoff)
+    if suggestion and len(choices) > _MAX_LISTED:
+        return f"There is no {word!r}. Did you mean {suggestion!r}?"
+    message = f"{word!r} is not one of {', '.join(choices)}."
+    return f"{message} Did you mean {suggestion!r}?" if suggestion else message
+
+
+def retry_hint(key: str) -> str:
+    """Return the hint for a change that may have been made, with its idempotency key."""
+    return f"run the same command with --idempotency-key {key}: it makes the change once, and shows the result"

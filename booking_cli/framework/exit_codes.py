@@ -43,29 +43,17 @@ MEANINGS: Mapping[ExitCode, str] = {
 }
 """The meaning of each exit code, for the help and the README."""
 
-BY_CODE: Mapping[str, ExitCode] = {
-    "validation_failed": ExitCode.INVALID,
-    "idempotency_key_required": ExitCode.INVALID,
-    "idempotency_key_reused": ExitCode.INVALID,
-    "payload_too_large": ExitCode.INVALID,
-    "unsupported_media_type": ExitCode.INVALID,
-    "headers_too_large": ExitCode.INVALID,
-    "method_not_allowed": ExitCode.INVALID,
-    "api_key_missing": ExitCode.AUTH,
-    "api_key_invalid": ExitCode.AUTH,
-    "api_key_revoked": ExitCode.AUTH,
-    "api_key_expired": ExitCode.AUTH,
-    "app_not_enabled": ExitCode.FORBIDDEN,
-    "plan_upgrade_required": ExitCode.FORBIDDEN,
-    "insufficient_scope": ExitCode.FORBIDDEN,
-    "not_found": ExitCode.NOT_FOUND,
-    "insufficient_capacity": ExitCode.CONFLICT,
-    "conflict": ExitCode.CONFLICT,
-    "idempotency_in_progress": ExitCode.CONFLICT,
-    "rate_limited": ExitCode.RATE_LIMITED,
-    "internal_error": ExitCode.SERVER,
-    "service_unavailable": ExitCode.SERVER,
+_CODES: Mapping[ExitCode, str] = {
+    ExitCode.INVALID: "validation_failed idempotency_key_required idempotency_key_reused payload_too_large"
+    " unsupported_media_type headers_too_large method_not_allowed",
+    ExitCode.AUTH: "api_key_missing api_key_invalid api_key_revoked api_key_expired",
+    ExitCode.FORBIDDEN: "app_not_enabled plan_upgrade_required insufficient_scope",
+    ExitCode.NOT_FOUND: "not_found",
+    ExitCode.CONFLICT: "insufficient_capacity conflict idempotency_in_progress",
+    ExitCode.RATE_LIMITED: "rate_limited",
+    ExitCode.SERVER: "internal_error service_unavailable",
 }
+BY_CODE: Mapping[str, ExitCode] = {code: exit_code for exit_code, codes in _CODES.items() for code in codes.split()}
 """The exit code for each error code of the API (section 7), raised by the SDK or by booking_core."""
 
 

@@ -150,3 +150,15 @@ def shortened(text: str) -> str:
     """Return a timestamp to the minute, in the organization's time zone; any other text stays."""
     is_timestamp = len(text) == 25 and text[10:11] == "T" and text[4:5] == "-" and text[22:23] == ":"
     return f"{text[:10]} {text[11:16]}" if is_timestamp else text
+
+
+def booking_text(booking: Mapping[str, Any]) -> str:
+    """Return a booking's number, guest, experience and start."""
+    title = booking["experience"]["title"]
+    start = start_text(booking["departure"])
+    return f"booking {booking['booking_number']} of {booking['customer']['name']} ({title}, {start})"
+
+
+def start_text(departure: Mapping[str, Any]) -> str:
+    """Return the start of a departure to the minute, in the organization's time zone."""
+    return str(departure["starts_at"])[:16].replace("T", " ")

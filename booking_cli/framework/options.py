@@ -1,12 +1,21 @@
 """Options that several commands share, as Annotated types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from booking_cli.framework.amounts import amount_text
-from booking_cli.framework.arguments import OFFERED, idempotency_key, identifier, one_of, timestamp
+from booking_cli.framework.arguments import (
+    OFFERED,
+    amount_text,
+    counts,
+    idempotency_key,
+    identifier,
+    one_of,
+    texts_by_name,
+    timestamp,
+)
 
 DEFAULT_LIMIT = 25
 
@@ -47,6 +56,25 @@ Limit = Annotated[int, option("--limit, -n N", "Maximum number of items to list.
 AllPages = Annotated[bool, option("--all", "List all items, on however many pages.")]
 StartingAfter = Annotated[str | None, option("--starting-after CURSOR", "Continue after the next_cursor of a list.")]
 Order = Annotated[str, choice("--order", choices=("asc", "desc"), help="Sort by creation time.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """The options of a list that comes page by page. A command takes all of them as its argument `paging`."""
+
+    limit: Limit = DEFAULT_LIMIT
+    all_pages: AllPages = False
+    order: Order = "desc"
+    starting_after: StartingAfter = None
+
+    @property
+    def most(self) -> int | None:
+        """Return the largest number of items; None lists all of them."""
+        return None if self.all_pages else self.limit
+
+
+FIRST_PAGE = Paging()
+
 UpdatedSince = Annotated[
     str | None, option("--updated-since T", "Filter by last change: 2h (ago) or ISO 8601.", parser=timestamp)
 ]
@@ -62,6 +90,9 @@ OrgOfBooking = Annotated[str | None, option("--org SLUG", "The organization; nee
 # Bookings
 
 BookingRef = Annotated[str, argument("BOOKING", "The booking's id, or its number together with --org.")]
+Departure = Annotated[str, option("--departure ID", "The departure; see `booking availability`.")]
+GiftCard = Annotated[str | None, option("--gift-card CODE", "A gift card to redeem.")]
+HoldId = Annotated[str | None, option("--hold HOLD", "The hold whose seats are booked; it ends.")]
 Guests = Annotated[list[str], option("--guest TIER=COUNT", "Number of guests of a price tier; repeatable.")]
 AddOns = Annotated[list[str] | None, option("--add-on ID=COUNT", "Number of an add-on; repeatable.")]
 GuestName = Annotated[str, option("--name NAME", "The guest's full name.")]
@@ -89,3 +120,27 @@ IdempotencyKey = Annotated[
         parser=idempotency_key,
     ),
 ]
+
+
+# Bodies of requests
+
+_TEXTS = {
+    **{name: name for name in ("note", "hold_id", "locale", "external_reference")},
+    "gift_card": "gift_card_code",
+}
+"""Fields that are texts, by the name of their option."""
+
+
+def basket(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a checkout without those that are not given.
+
+    Args:
+        given: the parameters of a command with the options guest, name, email, phone, add_on, unique and metadata, and
+            those that are texts.
+    """
+    customer = {name: given[name] for name in ("name", "email")} | ({"phone": given["phone"]} if given["phone"] else {})
+    fields: dict[str, Any] = {"guests": counts(given["guest"], "tier_id"), "customer": customer}
+    fields |= {"add_ons": counts(given["add_on"], "id")} if given["add_on"] else {}
+    fields |= {field: given[option] for option, field in _TEXTS.items() if given.get(option)}
+    fields |= {"external_reference_unique": True} if given["unique"] else {}
+    return fields | ({"metadata": texts_by_name(given["metadata"])} if given["metadata"] else {})

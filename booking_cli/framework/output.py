@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from booking_cli.framework.errors import CliError, UnknownField
+from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import (
     BOLD,
     DIM,
@@ -39,6 +40,11 @@ COLORS = ("auto", "always", "never")
 
 Advance = Callable[[int, int], None]
 """Takes the number of finished items and the total."""
+
+Page = dict[str, Any]
+"""The envelope of a list: `data`, `has_more`, `next_cursor` and the other fields of the API's list."""
+LIMIT_REACHED = "is_limit_reached"
+"""A field of the last page of a search that stopped at its limit. It is not written."""
 
 _PIPE_WIDTH = 10_000
 _DETAIL_LENGTH_MAX = 200
@@ -159,6 +165,56 @@ class Renderer:
             console.print(self._table(items, columns, console.width, wrapped, truncated))
         else:
             self.note(empty)
+
+    def limited(self, items: Sequence[Item], limit: int, columns: Sequence[str], **settings: Any) -> None:
+        """Write the first items of a list that was read with one item more than the limit."""
+        has_more = len(items) > limit
+        self.many(items[:limit], columns, extra={"has_more": has_more}, **settings)
+        if has_more:
+            self.note("There are more: use --limit N.")
+
+    def pages(
+        self,
+        pages: Iterator[Page],
+        columns: Sequence[str],
+        *,
+        truncated: Mapping[str, int] | None = None,
+        empty: str,
+    ) -> Page:
+        """Write all pages of a list, and return the last one. JSON lines and TSV are written page by page.
+
+        Raises:
+            CliError: PARTIAL, if the service failed after some lines were written; the hint says how to continue.
+        """
+        if self.format in ("jsonl", "tsv"):
+            return self._page_by_page(pages, columns)
+        page = merge(pages)
+        extra = {name: value for name, value in page.items() if name not in ("data", "next_cursor", LIMIT_REACHED)}
+        self.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], truncated=truncated, extra=extra)
+        if page["has_more"] and self.format == "table":
+            self.note("There are more: use --limit N or --all.")
+        return page
+
+    def _page_by_page(self, pages: Iterator[Page], columns: Sequence[str]) -> Page:
+        page: Page = {}
+        count = 0
+        try:
+            for page in pages:
+                self.many(page["data"], columns)
+                self.flush()
+                count += len(page["data"])
+        except CliError as error:
+            if not count:
+                raise
+            raise CliError(
+                f"The list ended early, after {count} items: {error}",
+                ExitCode.PARTIAL,
+                code=error.code,
+                hint=f"continue with --starting-after {page['next_cursor']}",
+                status=error.status,
+                request_id=error.request_id,
+            ) from error
+        return page
 
     def document(self, item: Item) -> None:
         """Write a JSON document, whatever the output format is."""
@@ -308,3 +364,12 @@ def _error_object(error: CliError) -> dict[str, Any]:
         "exit_code": int(error.exit_code),
     }
     return shown | ({"details": list(error.details)} if error.details else {})
+
+
+def merge(pages: Iterator[Page]) -> Page:
+    """Return all pages as one, with the cursor of the last one."""
+    page: Page = {}
+    items: list[Any] = []
+    for page in pages:
+        items += page["data"]
+    return {**page, "data": items}

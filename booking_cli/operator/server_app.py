@@ -2,16 +2,23 @@
 
 `booking serve --workers N` and `--reload` start such processes. A killed supervisor stops none of them: they would keep
 running unsupervised, and hold the port and their database connections.
+
+On Linux the processes share the port, each with a connection queue of its own (SO_REUSEPORT). Of processes that accept
+from one socket, the first one takes all waiting connections: if a client's pool opens its connections at once, one
+process may get all of them. The kernel distributes connections among sockets that share a port.
 """
 
 import contextlib
+import importlib
 import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +26,6 @@ from booking_cli.operator import logs
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.types import ASGIApp
 
 log = logging.getLogger("booking.serve")
 
@@ -28,41 +34,21 @@ FINISH_S = 0.8
 _PR_SET_PDEATHSIG = 1
 
 
-def create_app() -> "FastAPI":
-    """Return the FastAPI application."""
-    _prepare_process()
-    from booking_server import app
+def _factory(module: str, name: str) -> Callable[[], Any]:
+    """Return a function that makes an application in a process of a supervisor."""
 
-    return app.create_app()
+    def create() -> Any:
+        logs.log_crashes()
+        end_with_parent()
+        return getattr(importlib.import_module(module), name)()
 
-
-def create_app_with_worker() -> "FastAPI":
-    """Return the FastAPI application with the delivery worker."""
-    _prepare_process()
-    from booking_server import app
-
-    return app.create_app_with_worker()
+    return create
 
 
-def create_cells_app() -> "ASGIApp":
-    """Return the application of several cells."""
-    _prepare_process()
-    from booking_server import cells
-
-    return cells.create_app()
-
-
-def create_cells_app_with_worker() -> "ASGIApp":
-    """Return the application of several cells with their delivery workers."""
-    _prepare_process()
-    from booking_server import cells
-
-    return cells.create_app_with_worker()
-
-
-def _prepare_process() -> None:
-    logs.log_crashes()
-    end_with_parent()
+create_app: "Callable[[], FastAPI]" = _factory("booking_server.app", "create_app")
+create_app_with_worker: "Callable[[], FastAPI]" = _factory("booking_server.app", "create_app_with_worker")
+create_cells_app = _factory("booking_server.cells", "create_app")
+create_cells_app_with_worker = _factory("booking_server.cells", "create_app_with_worker")
 
 
 def end_with_parent() -> None:
@@ -90,3 +76,23 @@ def _watch(sentinel: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(FINISH_S)
     os._exit(1)
+
+
+class SharedPort(socket.socket):
+    """A bound socket that does not listen. Pickled into another process, it becomes a new socket on the same port."""
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        return bound, (self.family, self.getsockname())
+
+
+def bound(family: int, address: Any) -> SharedPort:
+    """Return a socket bound to an address that other processes of this user may share.
+
+    Raises:
+        OSError: the address is in use, or not of this machine.
+    """
+    shared = SharedPort(family)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    shared.bind(address)
+    return shared

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
-from booking_cli.operator import cells, logs, schema, secret_keys, storage
+from booking_cli.operator import cells, logs, secret_keys, storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +77,8 @@ def prepare(settings: "Settings") -> None:
             _warn(settings, warning)
         if settings.has_secret_key or not settings.is_sqlite:
             secret_keys.load_installation(settings)  # an invalid key is reported before the database is changed
-        if settings.is_sqlite and not schema.state(settings)["is_head"]:
-            schema.upgrade(settings)
+        if settings.is_sqlite and not storage.schema_state(settings)["is_head"]:
+            storage.upgrade(settings)
         _verify(settings)
 
 
@@ -158,7 +158,7 @@ def _verify(settings: "Settings") -> None:
     from booking_core.db.engine import Database
 
     with contextlib.closing(Database(settings.database_url)) as database:
-        schema.require_usable(database)
+        storage.require_usable(database)
         secret_keys.verified_installation(settings, database, lambda warning: _warn(settings, warning))
 
 
@@ -234,11 +234,11 @@ def raise_open_files_limit() -> None:
 
 
 def _run_processes(app: str, *, host: str, port: int, **options: Any) -> None:
-    """Run several processes as `uvicorn.run` does, with a port that they share (see `shared_port`)."""
+    """Run several processes as `uvicorn.run` does, with a port that they share (see `server_app`)."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
-    from booking_cli.operator.shared_port import bound
+    from booking_cli.operator.server_app import bound
 
     config = uvicorn.Config(app, host=host, port=port, **options)
     taken = bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))

@@ -4,17 +4,18 @@ A booking names them in its `source`, a cancellation in its `reason`.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.arguments import is_booking_number
-from booking_cli.framework.bookings import describe, start_text, write_created
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.idempotency import idempotency_key
-from booking_cli.framework.pages import Page, write_pages
-from booking_cli.operator import refund_summaries, storage, transactions, validation
+from booking_cli.framework.formatting import booking_text, start_text
+from booking_cli.framework.options import Paging
+from booking_cli.framework.output import Page
+from booking_cli.operator import cancellations, storage, transactions
 from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -30,23 +31,19 @@ Json = dict[str, Any]
 def write_list(
     cli: Cli,
     org: str,
+    paging: Paging,
     conditions: Mapping[str, Any],
     columns: tuple[str, ...],
     *,
-    order: str,
-    limit: int | None,
-    starting_after: str | None,
     truncated: Mapping[str, int],
 ) -> None:
     """Write the bookings of an organization that meet the conditions; a condition of None is ignored."""
-    pages = _pages(cli, org, conditions, order=order, limit=limit, after=starting_after)
-    write_pages(cli, pages, columns, truncated=truncated, empty="No booking found.")
+    cli.render.pages(_pages(cli, org, paging, conditions), columns, truncated=truncated, empty="No booking found.")
 
 
-def _pages(
-    cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, limit: int | None, after: str | None
-) -> Iterator[Page]:
+def _pages(cli: Cli, org: str, paging: Paging, conditions: Mapping[str, Any]) -> Iterator[Page]:
     """Yield pages up to a number of bookings; without a limit all of them."""
+    limit, after = paging.most, paging.starting_after
     with transactions.open_session(cli) as session:
         from booking_core import bookings, organizations
         from booking_core.base.context import Actor
@@ -61,7 +58,7 @@ def _pages(
         def query(tx: "Tx") -> Page:
             at = organizations.now(tx, organization)
             actor = Actor(installation=installation, organization=organization, at=at)
-            return bookings.search(tx, actor, PageRequest(size, Order(order), after), search)
+            return bookings.search(tx, actor, PageRequest(size, Order(paging.order), after), search)
 
         while True:
             size = _PAGE_SIZE_MAX if limit is None else min(_PAGE_SIZE_MAX, limit)
@@ -108,8 +105,8 @@ def get(cli: Cli, org: str, reference: str) -> None:
     cli.render.one(transactions.read(cli, by_slug(org), query))
 
 
-def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> None:
-    """Create a booking for the organization and write it.
+def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> tuple[Json, bool]:
+    """Create a booking for the organization; return it, and whether an earlier run with the same key created it.
 
     Args:
         body: the body of the API's request, which is validated by the API's rules.
@@ -120,16 +117,16 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
     from booking_core.records import idempotency
     from booking_core.records.idempotency import Once
 
-    draft = _draft(validation.parse_request(BookingCreate, body), source)
-    with idempotency_key(cli, key_option) as key:
+    draft = _draft(transactions.parse_request(BookingCreate, body), source)
+    with cli.idempotency_key(key_option) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
         def change(tx: "Tx", actor: "Actor") -> tuple[Json, bool]:
             response = bookings.create_once(tx, actor, draft, once)
             return json.loads(response.body), response.replayed
 
-        booking, is_replay = transactions.change(cli, by_slug(org), change)
-    write_created(cli, booking, is_replay=is_replay)
+        created: tuple[Json, bool] = transactions.change(cli, by_slug(org), change)
+    return created
 
 
 def _draft(request: Any, source: str) -> Any:
@@ -168,6 +165,28 @@ def find_organization(reference: str, org: str | None) -> FindOrganization:
     return lambda tx: bookings.organization_of(tx, reference)
 
 
+def change_booking(
+    cli: Cli,
+    reference: str,
+    org: str | None,
+    change: Callable[..., Any],
+    *,
+    present: transactions.Present | None = None,
+    dry_run: bool = False,
+) -> Any:
+    """Make a change of a booking that is named by its number or its id.
+
+    Args:
+        change: takes the transaction, the actor and the id of the booking.
+    """
+    from booking_core import bookings
+
+    def work(tx: "Tx", actor: "Actor") -> Any:
+        return change(tx, actor, bookings.resolve_id(tx, actor, reference))
+
+    return transactions.change(cli, find_organization(reference, org), work, present=present, dry_run=dry_run)
+
+
 def cancel(
     cli: Cli, reference: str, *, org: str | None, reason_code: str, refund: str, reason: str | None, dry_run: bool
 ) -> None:
@@ -176,7 +195,7 @@ def cancel(
     from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
 
     organization = find_organization(reference, org)
-    note = validation.parse_request(BookingCancel, {"reason": reason}).reason
+    note = transactions.parse_request(BookingCancel, {"reason": reason}).reason
 
     def change(tx: "Tx", actor: "Actor") -> Json:
         booking_id = bookings.resolve_id(tx, actor, reference)
@@ -205,13 +224,13 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
 
     if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
-    return describe(
+    return booking_text(
         session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
     )
 
 
 def _with_refund(tx: "Tx", actor: "Actor", result: Json) -> Json:
-    return result | refund_summaries.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
+    return result | cancellations.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
 
 
 def _write_cancelled(cli: Cli, result: Json, *, dry_run: bool) -> None:
@@ -235,10 +254,7 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     """Confirm a pending booking and write it."""
     from booking_core import bookings
 
-    def change(tx: "Tx", actor: "Actor") -> bytes:
-        return bookings.confirm(tx, actor, bookings.resolve_id(tx, actor, reference))
-
-    cli.render.one(transactions.change(cli, find_organization(reference, org), change))
+    cli.render.one(change_booking(cli, reference, org, bookings.confirm))
 
 
 def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
@@ -246,11 +262,7 @@ def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None
     from booking_core import bookings
 
     record = {"check-in": bookings.check_in, "no-show": bookings.record_no_show}[verb]
-
-    def change(tx: "Tx", actor: "Actor") -> bytes:
-        return record(tx, actor, bookings.resolve_id(tx, actor, reference), undo=undo)
-
-    cli.render.one(transactions.change(cli, by_slug(org), change))
+    cli.render.one(change_booking(cli, reference, org, partial(record, undo=undo)))
 
 
 def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str, refund: str, dry_run: bool) -> None:
@@ -263,16 +275,12 @@ def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str,
     from booking_core.bookings import Party
     from booking_core.models.bookings import BookingPartyChange, RefundMode
 
-    request = validation.parse_request(BookingPartyChange, body)
+    request = transactions.parse_request(BookingPartyChange, body)
     mode = RefundMode.NONE if refund == "none" else RefundMode.AUTO
     party = Party(guests=request.guests, add_ons=request.add_ons, refund=mode, in_full=refund == "full")
-
-    def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.resolve_id(tx, actor, reference)
-        changed: Json = json.loads(bookings.change_party(tx, actor, booking_id, party))
-        return changed
-
-    changed = transactions.change(cli, by_slug(org), change, dry_run=dry_run)
+    changed = change_booking(
+        cli, reference, org, lambda tx, actor, found: bookings.change_party(tx, actor, found, party), dry_run=dry_run
+    )
     effect = {name: value for name, value in changed.items() if name != "booking"}
     cli.render.one({**changed["booking"], "change": effect} | ({"dry_run": True} if dry_run else {}))
     note_dry_run(cli, dry_run)
@@ -285,16 +293,14 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
 
     target = stored_id(departure, "departure")
 
-    def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.resolve_id(tx, actor, reference)
+    def change(tx: "Tx", actor: "Actor", booking_id: str) -> Json:
         before = bookings.get(tx, actor, booking_id)["departure"]
         return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
 
     def present(tx: "Tx", actor: "Actor", result: Json) -> Json:
         return result | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
 
-    organization = find_organization(reference, org)
-    result = transactions.change(cli, organization, change, present=present, dry_run=dry_run)
+    result = change_booking(cli, reference, org, change, present=present, dry_run=dry_run)
     if not dry_run:
         cli.render.one(result["booking"])
         return

@@ -1,4 +1,4 @@
-"""Open the database of an operator command, and translate its errors into messages that say what to do."""
+"""Open the database of an operator command, upgrade it, and translate its errors into messages that say what to do."""
 
 import contextlib
 import sqlite3
@@ -12,12 +12,12 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.formatting import one_line
-from booking_cli.framework.pages import write_limited
 
 if TYPE_CHECKING:
     from booking_core.base.context import Organization
     from booking_core.base.settings import Settings
     from booking_core.db.engine import Database, Tx
+
 
 UPGRADE_HINT = "booking db upgrade"
 _CONNECTION_ERROR = "OperationalError"
@@ -191,7 +191,7 @@ def write_list(
     """
     with open_database(cli) as database:
         found = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
-    write_limited(cli, found, limit, columns, **settings)
+    cli.render.limited(found, limit, columns, **settings)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":
@@ -199,3 +199,71 @@ def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":
     from booking_core import organizations
 
     return organizations.get(tx, slug=slug) if slug else None
+
+
+def upgrade(settings: "Settings") -> None:
+    """Upgrade the database to this release's schema. An SQLite file that does not exist is created.
+
+    Raises:
+        CliError: the database cannot be reached or written, or it belongs to a newer release.
+    """
+    with translate_errors():
+        from alembic.util import CommandError
+
+        from booking_core.db import migrate
+
+        try:
+            migrate.upgrade(settings.session_url)
+        except CommandError as error:
+            raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
+
+
+def require_usable(database: "Database") -> None:
+    """Check that this release can use the schema of the database: its own, or a newer one with additions only.
+
+    Raises:
+        CliError: it cannot.
+    """
+    from booking_core.db import revisions
+
+    state_of = database.read(revisions.state)
+    if state_of in (revisions.SchemaState.CURRENT, revisions.SchemaState.NEWER):
+        return
+    found = database.read(revisions.current_of)
+    if state_of is revisions.SchemaState.TOO_NEW:
+        raise CliError(
+            f"The database is at revision {found} of a newer release, which this one ({revisions.head()}) cannot use.",
+            code="newer_schema",
+            hint="install the release that upgraded it",
+        )
+    raise CliError(
+        f"The database is at revision {found or 'none'}, and this release needs {revisions.head()}.",
+        code="not_upgraded",
+        hint=UPGRADE_HINT,
+    )
+
+
+def schema_state(settings: "Settings") -> dict[str, Any]:
+    """Return the `revision` of the database, the `head` that this release needs, and whether they agree."""
+    from booking_core.db import revisions
+
+    found, head = revision(settings), revisions.head()
+    return {"revision": found, "head": head, "is_head": found == head}
+
+
+def revision(settings: "Settings") -> str | None:
+    """Return the revision of the database; None if there is no database, which is not created."""
+    if settings.sqlite_path is not None and not is_there(settings.sqlite_path):
+        return None
+    with translate_errors():
+        from booking_core.db import revisions
+
+        return revisions.current(settings.database_url)
+
+
+def differences(settings: "Settings") -> list[str]:
+    """Return the differences between the tables of the database and those of this release."""
+    with translate_errors():
+        from booking_core.db import migrate
+
+        return migrate.differences(settings.database_url)

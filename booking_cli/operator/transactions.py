@@ -1,27 +1,33 @@
-"""Run a function of booking_core for an operator command: in a transaction, for one organization.
+"""Run a function of booking_core for an operator command: in a transaction, for one organization, with valid input.
 
 transactions.change(cli, by_slug(org), lambda tx, actor: departures.close(tx, actor, departure_id))
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
     from booking_core.base.context import Actor, Installation, Organization
+    from booking_core.base.errors import Malformed
     from booking_core.db.engine import Database, Tx
+
+    M = TypeVar("M", bound=BaseModel)
 
 T = TypeVar("T")
 FindOrganization = Callable[["Tx"], "Organization"]
 Query = Callable[["Tx", "Actor"], T]
 Change = Callable[["Tx", "Actor"], Any]
+ChangeOfId = Callable[["Tx", "Actor", str], Any]
 Present = Callable[["Tx", "Actor", Any], Any]
 """Takes the result of a change after it is written, in the same transaction, and returns what the command writes."""
 
@@ -150,13 +156,11 @@ def read(cli: Cli, find_organization: FindOrganization, query: "Query[T]") -> T:
         return session.read(find_organization, query)
 
 
-def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None) -> Any:
+def change_by_id(cli: Cli, row_id: str, change: ChangeOfId, *, noun: str, org: str | None = None) -> Any:
     """Make a change to something that is named by its id, in the organization that has it.
 
-    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
-    organization.
-
     Args:
+        change: takes the transaction, the actor and the id.
         noun: for error messages, as in "customer".
 
     Raises:
@@ -164,51 +168,38 @@ def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None)
         NotFound: no organization has it.
         BookingError: the change was refused.
     """
-
-    def work(tx: "Tx", installation: "Installation") -> Any:
-        from booking_core import organizations
-        from booking_core.base.errors import NotFound
-
-        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        done: list[tuple[Organization, Any]] = []
-        for organization in candidates:
-            try:
-                done.append((organization, change(tx, _actor(tx, installation, organization))))
-            except NotFound:
-                continue  # the id belongs to another organization; nothing was collected
-        if not done:
-            raise NotFound(f"There is no such {noun}.")
-        if len(done) > 1:
-            raise _ambiguous("that id", [organization for organization, _ in done])
-        ((organization, result),) = done
-        storage.note_organization(cli, organization)
-        return result
-
     with open_session(cli) as session:
-        return _decoded(session.database.write_once(lambda tx: work(tx, session.installation)))
+        done = session.database.write_once(lambda tx: _in_its_organization(tx, session, row_id, change, noun, org))
+    return _decoded(done)
 
 
-def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None) -> "T":
-    """Return the result of a query about something that is named by its id, in the organization that has it.
+def read_by_id(cli: Cli, row_id: str, query: ChangeOfId, *, noun: str, org: str | None = None) -> Any:
+    """Return the result of a query about something that is named by its id, as `change_by_id` finds it."""
+    with open_session(cli) as session:
+        return session.database.read(lambda tx: _in_its_organization(tx, session, row_id, query, noun, org))
 
-    Raises:
-        CliError: several organizations have the id.
-        NotFound: no organization has it.
+
+def _in_its_organization(
+    tx: "Tx", session: Session, row_id: str, function: ChangeOfId, noun: str, org: str | None
+) -> Any:
+    """Call the function for each organization, and return the result of the only one that has the id.
+
+    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
+    organization.
     """
     from booking_core import organizations
     from booking_core.base.errors import NotFound
 
-    with open_session(cli) as session, session.database.reading() as tx:
-        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        found: list[tuple[Organization, T]] = []
-        for organization in candidates:
-            with contextlib.suppress(NotFound):
-                found.append((organization, query(tx, _actor(tx, session.installation, organization))))
+    found: list[tuple[Organization, Any]] = []
+    for organization in organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]:
+        with contextlib.suppress(NotFound):  # the id belongs to another organization; nothing was collected
+            actor = _actor(tx, session.installation, organization)
+            found.append((organization, function(tx, actor, stored_id(row_id, noun))))
     if not found:
         raise NotFound(f"There is no such {noun}.")
     if len(found) > 1:
         raise _ambiguous("that id", [organization for organization, _ in found])
-    storage.note_organization(cli, found[0][0])
+    storage.note_organization(session.cli, found[0][0])
     return found[0][1]
 
 
@@ -221,3 +212,75 @@ def _actor(tx: "Tx", installation: "Installation", organization: "Organization")
 
 def _decoded(result: Any) -> Any:
     return json.loads(result) if isinstance(result, bytes) else result
+
+
+# Input ---------------------------------------------------------------------------------------------------------------
+
+
+def parse_request(model: "type[M]", body: Mapping[str, Any]) -> "M":
+    """Return the body of a request as a model.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(json.dumps(body))
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
+    """Return a value of any type that pydantic can validate.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def _malformed(error: "ValidationError") -> "Malformed":
+    from booking_core.base.errors import Malformed
+    from booking_core.models.errors import ErrorDetail
+    from booking_core.models.problems import describe
+
+    details = [
+        ErrorDetail(
+            field=".".join(map(str, each["loc"])),
+            reason="invalid",
+            message=describe(each),
+        )
+        for each in error.errors()
+    ]
+    message = "; ".join(f"{each.field} {each.message}" for each in details)
+    return Malformed(message, details=details)
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str) -> int: ...
+
+
+@overload
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None: ...
+
+
+def parse_instant(organization: "Organization", option: str, text: str | None) -> int | None:
+    """Return an instant in microseconds from an ISO 8601 timestamp; None stays None.
+
+    A timestamp without an offset is in the organization's time zone.
+
+    Raises:
+        CliError: the text is not a timestamp; the message names the option.
+    """
+    if text is None:
+        return None
+    try:
+        return organization.zone.parse(text)
+    except ValueError as error:
+        raise CliError(f"{option} {error}.", hint="write 2027-01-31T09:00:00 or 2027-01-31T09:00:00+01:00") from None

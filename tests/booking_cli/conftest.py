@@ -11,20 +11,26 @@ import subprocess
 import termios
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import forking
+from support.hooks import Hooks
+from support.operations import Operations
 from support.reused_connections import reused_connections
 from support.servers import Service
 from support.serving import COMMAND
 from support.shell import logged_in, running
-from support.world import SECRET, World
+from support.world import SECRET, FixedClock, World, make_world
 
 from booking_cli.main import main
+from booking_core.base.clock import system_clock
+from booking_core.db.engine import Database
 
 PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper))
 
@@ -86,6 +92,18 @@ def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixtu
     return run
 
 
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that sets the content of stdin."""
+
+    def hold(text: str) -> None:
+        lines = iter(text.splitlines(keepends=True))
+        stdin = SimpleNamespace(isatty=lambda: False, readline=lambda: next(lines, ""))
+        monkeypatch.setattr("sys.stdin", stdin)
+
+    return hold
+
+
 def _on(booking: Booking, environment: Callable[[str, str], None], url: str) -> Booking:
     environment("BOOKING_DATABASE_URL", url)
     environment("BOOKING_SECRET_KEY", SECRET)
@@ -129,6 +147,26 @@ def stored_on_both(booking: Booking, environment: Callable[[str, str], None], fr
 def fjord_on_both(stored_on_both: Booking) -> Booking:
     """Return the same with the organization fjord-tours."""
     return _with_fjord_tours(stored_on_both)
+
+
+@pytest.fixture
+def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
+    """Return the organization fjord-tours in the command's database, at the time of this machine."""
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield make_world(database, clock, slug="fjord-tours", refund_late_percent=50)
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    """Return the operations of that organization."""
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    """Return a departure of it with fifty seats."""
+    return world.departure(world.experience(), seats=50)
 
 
 _PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -202,6 +240,13 @@ def shop(running_service: Service, environment: Callable[[str, str], None], tmp_
         environment("BOOKING_DATABASE_URL", running_service.url)
         environment("BOOKING_SECRET_KEY", SECRET)
         yield hooks.world
+
+
+@pytest.fixture
+def hooks(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[Hooks]:
+    """Return an organization of this test with its webhooks; the environment has its key."""
+    with logged_in(running_service, environment, tmp_path) as made:
+        yield made
 
 
 @dataclass

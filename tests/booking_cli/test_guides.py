@@ -5,35 +5,45 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
+import pytest
 from support import pages
 from support.demo import call
 from support.servers import free_port
 
 Booking = Callable[..., Any]
 
+ROOT = Path(__file__).parents[2]
 
-def test_the_first_five_minutes_work(
-    booking: Booking, environment: Callable[[str, str], None], process: Callable[..., subprocess.Popen[str]]
-) -> None:
+
+@pytest.fixture
+def demo(process: Callable[..., subprocess.Popen[str]]) -> Iterator[dict[str, str]]:
+    """Run the demo, and return the variables that it prints."""
     started = process("demo", "--port", str(free_port()))
     assert started.stderr is not None
     assert started.stdout is not None
     try:
         list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
-        for name, value in _exports(started.stdout).items():
-            environment(name, value)
-        _first_five_minutes(booking)
-        ((register,),) = pages.commands("guides/receivers/index.md")
-        status, answer = call(os.path.expandvars(register))
-        assert status == 201 or (status, answer["code"]) == (422, "validation_failed"), answer
+        yield _exports(started.stdout)
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate()
+
+
+def test_the_first_five_minutes_work(
+    booking: Booking, environment: Callable[[str, str], None], demo: dict[str, str]
+) -> None:
+    for name, value in demo.items():
+        environment(name, value)
+    _first_five_minutes(booking)
+    ((register,),) = pages.commands("guides/receivers/index.md")
+    status, answer = call(os.path.expandvars(register))
+    assert status == 201 or (status, answer["code"]) == (422, "validation_failed"), answer
 
 
 def _first_five_minutes(booking: Booking) -> None:
@@ -62,7 +72,7 @@ def _exports(lines: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         if line.startswith("export "):
-            (word,) = shlex.split(line)[1:]
+            (word,) = shlex.split(line, comments=True)[1:]
             name, _, value = word.partition("=")
             found[name] = value
         elif found:
@@ -70,29 +80,72 @@ def _exports(lines: Any) -> dict[str, str]:
     return found
 
 
+def run_pages(booking: Booking, *names: str) -> None:
+    """Run every command of the pages."""
+    for command in (command for name in names for block in pages.commands(name) for command in block):
+        program, *words = shlex.split(command)
+        done = booking(*words)
+        assert (program, done.code) == ("booking", 0), (command, done.err)
+
+
 def test_the_operators_commands_work_on_a_new_database(stored: Booking) -> None:
-    for page in ("guides/operators/index.md", "guides/operators/health.md", "guides/operators/watching.md"):
-        for command in [command for block in pages.commands(page) for command in block]:
-            program, *words = shlex.split(command)
-            done = stored(*words)
-            assert (program, done.code) == ("booking", 0), (command, done.err)
-
-
-RUNBOOKS = ("install", "sizing", "upgrade", "backup", "keys", "failover", "alerts")
+    run_pages(stored, *(f"guides/operators/{page}.md" for page in ("index", "health", "watching")))
 
 
 def test_the_commands_of_the_runbooks_work_one_after_the_other(stored: Booking) -> None:
-    for page in RUNBOOKS:
-        for command in [command for block in pages.commands(f"operations/{page}.md") for command in block]:
-            program, *words = shlex.split(command)
-            done = stored(*words)
-            assert (program, done.code) == ("booking", 0), (command, done.err)
+    runbooks = ("install", "sizing", "upgrade", "backup", "keys", "failover", "alerts")
+    run_pages(stored, *(f"operations/{page}.md" for page in runbooks))
 
 
-def test_the_commands_about_what_guests_see_work(stored: Booking) -> None:
-    new = ("--slug", "fjord-tours", "--name", "Fjord Tours", "--timezone", "Europe/Oslo", "--currency", "NOK")
-    assert stored("orgs", "create", *new).code == 0
-    for command in [command for block in pages.commands("guides/merchants/guests.md") for command in block]:
-        program, *words = shlex.split(command)
-        done = stored(*words)
-        assert (program, done.code) == ("booking", 0), (command, done.err)
+def test_the_commands_about_what_guests_see_work(fjord: Booking) -> None:
+    run_pages(fjord, "guides/merchants/guests.md")
+
+
+def blocks() -> list[list[str]]:
+    """Return the commands of each block of the guide, whole lines."""
+    part = (ROOT / "docs/guides/merchants/index.md").read_text()
+    found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
+    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
+
+
+class Shell:
+    """Runs the lines, with the ids filled in."""
+
+    def __init__(self, booking: Booking, environment: Callable[[str, str], None], folder: Path) -> None:
+        self.booking, self.environment, self.folder = booking, environment, folder
+        self.ids: dict[str, str] = {}
+
+    def run(self, line: str) -> Any:
+        line = line.replace("$PWD", str(self.folder)).replace("examples/", f"{ROOT}/examples/")
+        for name, value in self.ids.items():
+            line = re.sub(rf"\b{name}\b", value, line)
+        if line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            if name != "PATH":
+                self.environment(name, value)
+            return None
+        program, *words = shlex.split(line, comments=True)
+        assert program == "booking"
+        done = self.booking(*words)
+        assert done.code == 0, (line, done.err)
+        return done
+
+
+def test_the_merchants_guide_works_on_what_make_run_serves(
+    booking: Booking, environment: Callable[[str, str], None], demo: dict[str, str], tmp_path: Path
+) -> None:
+    shell = Shell(booking, environment, tmp_path)
+    setup, _, around, by_hand = blocks()
+    answers = [shell.run(line) for line in setup]
+    assert "fjord-tours" in answers[3].out, "it is the database of the demo"
+    assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in answers[3].err
+    for name, value in demo.items():
+        environment(name, value)
+    found = booking("availability", "--from", "tomorrow", "--fields", "id,seats_available").out.splitlines()
+    free = [line.split("\t")[0] for line in found if int(line.split("\t")[1]) >= 4]
+    shell.ids = {"DEPARTURE": free[0], "OTHER": free[1]}
+    names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}
+    for line in (*around, *by_hand):
+        done = shell.run(line)
+        made = dict(pair.split("\t", 1) for pair in done.out.splitlines() if "\t" in pair).get("id", "")
+        shell.ids |= {name: made for command, name in names.items() if command in line}

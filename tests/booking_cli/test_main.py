@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import typer
+from support.commands import leaves
 
 from booking_cli.commands import webhooks
 from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree, gc_tuning
-from booking_cli.framework.command import RootGroup
+from booking_cli.framework.context import resume_collections
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode
 from booking_cli.main import main
 from booking_cli.operator import storage
@@ -33,8 +33,7 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Yield every command."""
-    root = RootGroup(MODULES, SECTIONS)
-    return (leaf.words for leaf in command_tree.leaves(root, typer.Context(root, info_name="booking")))
+    return (leaf.words for leaf in leaves())
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
@@ -48,7 +47,9 @@ def test_every_command_has_help_with_an_example(booking: Booking, words: tuple[s
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    here = Path(__file__).parent
+    files = [*here.rglob("test_*.py"), here.parent / "support" / "every_command.py"]
+    tests = "".join(path.read_text() for path in files)
     for words in commands():
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
 
@@ -109,7 +110,7 @@ def test_what_is_new_is_collected_once_the_command_is_loaded(argv: str, monkeypa
 
 def test_a_collector_that_was_not_paused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("frozen"))
-    gc_tuning.resume()
+    resume_collections()
     assert gc.isenabled()
 
 

@@ -4,11 +4,9 @@ import re
 from typing import Any
 
 import pytest
-from typer import Context
+from support.commands import leaves
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
+from booking_cli.commands.registry import MODULES
 from booking_core.upkeep import doctor
 
 OPERATORS = {"departures", "refunds", "secrets"}
@@ -24,8 +22,7 @@ def commands() -> list[str]:
 
 def found(words: list[str]) -> Any:
     """Return the command that the words begin with."""
-    root = RootGroup(MODULES, SECTIONS)
-    for leaf in command_tree.leaves(root, Context(root)):
+    for leaf in leaves():
         if tuple(words[: len(leaf.words)]) == leaf.words:
             return leaf.command
     return None

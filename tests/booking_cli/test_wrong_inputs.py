@@ -3,7 +3,6 @@
 Each value is given to each option and argument of every command, one at a time, beside arguments that work.
 """
 
-import importlib.util
 import io
 import os
 import subprocess
@@ -12,21 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import leaves
+from support.every_command import ENDLESS, HOW, Everything
 from support.world import World
-from typer import Context
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
+from booking_cli.framework.command import Leaf
 from booking_cli.framework.exit_codes import ExitCode
-
-_SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
-assert _SPEC
-assert _SPEC.loader
-_EVERY = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_EVERY)
-ENDLESS, HOW, Everything = _EVERY.ENDLESS, _EVERY.HOW, _EVERY.Everything
-"""Arguments with which each command works."""
 
 Booking = Callable[..., Any]
 Process = Callable[..., subprocess.Popen[str]]
@@ -39,12 +29,11 @@ WRONG = (
 """Nothing, blanks, numbers that are none or too large, control characters, bytes that are no UTF-8, paths, halves."""
 
 
-def _leaves() -> list[command_tree.Leaf]:
-    root = RootGroup(MODULES, SECTIONS)
-    return [leaf for leaf in command_tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
+def _leaves() -> list[Leaf]:
+    return [leaf for leaf in leaves() if leaf.words not in ENDLESS]
 
 
-def _wrong(leaf: command_tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
+def _wrong(leaf: Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
     """Yield the command lines in which that value stands somewhere."""
     for param in leaf.command.own_params:
         if param.param_type_name == "argument":
@@ -55,7 +44,7 @@ def _wrong(leaf: command_tree.Leaf, sound: tuple[str, ...], value: str) -> Itera
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_wrong_value_is_a_line_and_an_exit_code(
-    booking: Booking, shop: World, tmp_path: Path, leaf: command_tree.Leaf, monkeypatch: pytest.MonkeyPatch
+    booking: Booking, shop: World, tmp_path: Path, leaf: Leaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
@@ -72,12 +61,13 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_command_without_its_arguments_or_with_too_many_is_misused(
-    booking: Booking, environment: Callable[[str, str], None], leaf: command_tree.Leaf
+    booking: Booking, environment: Callable[[str, str], None], leaf: Leaf
 ) -> None:
     required = [param for param in leaf.command.own_params if param.required]
     if required:
         assert booking(*leaf.words, "-o", "json").error["code"] == "usage"
-    assert booking(*leaf.words, *["x"] * 9, "--nosuch", "-o", "json").code == ExitCode.USAGE
+    refused = booking(*leaf.words, *["x"] * 9, "--nosuch", "-o", "json")
+    assert (refused.code, refused.out, refused.error["code"]) == (ExitCode.USAGE, "", "usage")
 
 
 def _is_explained(done: Any) -> bool:
@@ -116,14 +106,19 @@ def test_a_config_folder_that_is_a_file_is_named(booking: Booking, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "config", [b"\xff\xfe", b"[profiles", b"profiles = 3", b"current = 7", b"[profiles.a]\nbase_url = 3"]
+    "config",
+    [
+        *(b"\xff\xfe", b"\x00", b"[profiles", b"profiles = 3", b'profiles = "x"', b"current = 7"),
+        *(b'[profiles."a b"]\n', b"[profiles.a]\nbase_url = 3"),
+    ],
 )
 def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, config: bytes) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_bytes(config)
+    code = "bad_profile" if b"a b" in config else "bad_config"
     for argv in (("config", "show"), ("config", "list"), ("whoami",)):
         refused = booking(*argv, "-o", "json")
-        assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_config"), argv
+        assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, code), argv
 
 
 def test_a_database_whose_name_is_too_long_is_one_line(

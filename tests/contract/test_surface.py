@@ -7,14 +7,11 @@ their cases from the document itself.
 
 import pytest
 from support.api import Api
+from support.commands import leaves
 from support.endpoints import DOCUMENT, OPERATIONS, Operation
 from support.resources import LISTINGS, Listing
 from support.world import NOON
-from typer import Context
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
 from booking_sdk import BookingClient, NotFoundError
 
 COMMANDS = {
@@ -65,8 +62,7 @@ def command_of(operation: Operation) -> str:
 
 @pytest.fixture(scope="module")
 def commands() -> set[str]:
-    root = RootGroup(MODULES, SECTIONS)
-    return {" ".join(leaf.words) for leaf in command_tree.leaves(root, Context(root))}
+    return {" ".join(leaf.words) for leaf in leaves()}
 
 
 @each_operation

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer import Context
+from support.commands import leaves
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
 from booking_core.base.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -56,9 +53,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("place", "words"), list(commands()))
 def test_a_command_exists_with_its_options(place: str, words: list[str]) -> None:
-    root = RootGroup(MODULES, SECTIONS)
-    leaves = command_tree.leaves(root, Context(root, info_name="booking"))
-    (leaf,) = [leaf for leaf in leaves if tuple(words[: len(leaf.words)]) == leaf.words]
+    (leaf,) = [leaf for leaf in leaves() if tuple(words[: len(leaf.words)]) == leaf.words]
     known = {name for parameter in leaf.command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known, place
 

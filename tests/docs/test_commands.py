@@ -1,6 +1,6 @@
 """Commands of the pages that no test can run exist, and name units and services that exist.
 
-`tests/booking_cli/test_guides.py` and `test_readme.py` run the other commands as printed.
+`tests/booking_cli/test_guides.py` runs the other commands as printed.
 """
 
 import re
@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from support import databases, pages
-from typer import Context
+from support.commands import leaves
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
 from booking_core.base.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +56,9 @@ def commands_of(page: str) -> Iterator[tuple[str, list[str]]]:
 @cache
 def tree() -> dict[tuple[str, ...], set[str]]:
     """Return the options of each command, by its words."""
-    root = RootGroup(MODULES, SECTIONS)
     return {
         leaf.words: {name for parameter in leaf.command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-        for leaf in command_tree.leaves(root, Context(root, info_name="booking"))
+        for leaf in leaves()
     }
 
 

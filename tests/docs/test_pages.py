@@ -36,7 +36,7 @@ SHELL_PAGES = {
     "operations/failover.md",
     "operations/alerts.md",
 }
-"""Pages whose shell blocks the tests of the command line run (test_guides.py, test_readme.py)."""
+"""Pages whose shell blocks the tests of the command line run (test_guides.py)."""
 SQL_PAGE = "design/sql.md"
 """The page whose Python is run on the databases (test_sql_page.py)."""
 

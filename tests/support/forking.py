@@ -30,7 +30,6 @@ _TESTS = Path(__file__).parents[1]
 _LOADED = (
     "booking_cli.commands.serve",
     "booking_cli.commands.webhooks",
-    "booking_cli.commands.worker",
     "booking_cli.main",
     "booking_core.db.postgres",
     "booking_core.base.settings",

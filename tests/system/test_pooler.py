@@ -17,7 +17,7 @@ from support.pooler import pgbouncer
 from support.world import SECRET, FixedClock, make_world
 
 from booking_cli.framework.errors import CliError
-from booking_cli.operator import schema
+from booking_cli.operator import storage
 from booking_core.base import database_urls
 from booking_core.base.settings import CellAddress, Settings
 from booking_core.db import tables
@@ -246,7 +246,7 @@ def test_a_schema_is_upgraded_past_the_pooler(new_database_url: Callable[[str], 
     with pgbouncer(direct) as pooled:
         settings = Settings(database_url=pooled)
         with pytest.raises(CliError, match="through a pooler") as refused:
-            schema.upgrade(settings)
+            storage.upgrade(settings)
         assert refused.value.hint is not None
         assert "BOOKING_DATABASE_DIRECT_URL" in refused.value.hint
-        schema.upgrade(replace(settings, database_direct_url=direct))
+        storage.upgrade(replace(settings, database_direct_url=direct))

@@ -17,7 +17,7 @@ _SUMMARIES = (
     ("rotate-secret", "endpoints", "Create a new secret for an endpoint. It is shown only once."),
     ("test", "endpoints", "Send a ping event to an endpoint."),
     ("recover", "endpoints", "Queue failed and dead deliveries of an endpoint again."),
-    ("redeliver", "redelivery", "Queue any event for an endpoint again."),
+    ("redeliver", "endpoints", "Queue any event for an endpoint again."),
     ("listen", "listen", "Forward events to an application on this machine."),
     ("trigger", "trigger", "Send a sample event, a past event or your own body to a receiver."),
     ("sign", "signing", "Sign a body, and print the headers of its delivery."),

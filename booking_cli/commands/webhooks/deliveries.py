@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import event_type as parse_event_type
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, argument, choice, option
-from booking_cli.framework.pages import merge
+from booking_cli.framework.options import FIRST_PAGE, Paging, argument, choice, option
+from booking_cli.framework.output import merge
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
@@ -30,8 +28,6 @@ ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration
 ATTEMPT_TRUNCATED = {"response_excerpt": 40}
 WATCH_S = 2.0
 EMPTY = "No delivery found."
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
-_DELIVERY = "0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44"
 
 EndpointId = Annotated[str, argument("ID", "The endpoint's id; see `booking webhooks list`.", parser=identifier)]
 DeliveryId = Annotated[
@@ -46,56 +42,42 @@ EventId = Annotated[str | None, option("--event-id ID", "Filter by event.")]
 Watch = Annotated[bool, option("--watch", "Show changes as they happen, until Ctrl-C.")]
 
 
-@command(
-    app,
-    "list",
-    f"booking webhooks deliveries list {_ID} --status dead",
-    f"booking webhooks deliveries list {_ID} --event-type booking.created --watch",
-    shape="delivery",
-)
+@command(app, "list", shape="delivery")
 def list_(
-    ctx: typer.Context,
+    cli: Cli,
     endpoint_id: EndpointId,
     status: Status = None,
     event_type: EventType = None,
     event_id: EventId = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    paging: Paging = FIRST_PAGE,
     watch: Watch = False,
 ) -> None:
-    """List the deliveries of an endpoint, newest first."""
-    cli: Cli = ctx.obj
-    path = api_client.path("webhooks", endpoint_id, "deliveries")
-    params = {"status": status, "event_id": event_id, "order": order}
+    """List the deliveries of an endpoint, newest first.
+
+    Examples:
+        booking webhooks deliveries list 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --status dead
+        booking webhooks deliveries list 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --event-type booking.created --watch
+    """
+    path = f"webhooks/{endpoint_id}/deliveries"
+    params = {"status": status, "event_id": event_id, "order": paging.order}
     types = event_types.expanded([event_type] if event_type else [])
     if len(types) == 1:
         params["event_type"] = types[0]
     if watch:
         with api_client.connect(cli) as client:
-            _watch(cli, lambda: _fetch(client, path, params, types, limit)[0])
+            _watch(cli, lambda: _fetch(client, path, params, types, paging.limit)[0])
     if len(types) > 1:
-        _write_several_types(cli, path, params, types, None if all_pages else limit, starting_after)
+        _write_several_types(cli, paging, path, params, types)
         return
-    pagination.write_list(
-        ctx,
-        path,
-        COLUMNS,
-        params=params,
-        truncated=TRUNCATED,
-        empty=EMPTY,
-    )
+    api_client.write_list(cli, paging, path, COLUMNS, params=params, truncated=TRUNCATED, empty=EMPTY)
 
 
-def _write_several_types(
-    cli: Cli, path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None, after: str | None
-) -> None:
+def _write_several_types(cli: Cli, paging: Paging, path: str, params: Mapping[str, Any], types: Sequence[str]) -> None:
     """Write the deliveries of several event types as one list, since the service filters by one type only."""
-    if after:
+    if paging.starting_after:
         raise CliError("--starting-after needs a single event type.", hint="pass one type, or use --limit or --all")
     with api_client.connect(cli) as client:
-        found, has_more = _fetch(client, path, params, types, limit)
+        found, has_more = _fetch(client, path, params, types, paging.most)
     cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
     if has_more and cli.render.format == "table":
         cli.render.note("There are more: use --limit N or --all.")
@@ -106,7 +88,7 @@ def _fetch(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the first deliveries of the types in the chosen order, and whether there are more."""
     queries = [{**params, "event_type": each} for each in types] if len(types) > 1 else [params]
-    pages = [merge(pagination.iter_pages(client, path, query, limit)) for query in queries]
+    pages = [merge(api_client.iter_pages(client, path, query, limit)) for query in queries]
     found = [delivery for page in pages for delivery in page["data"]]
     found.sort(key=_creation, reverse=params.get("order") != "asc")
     has_more = any(page["has_more"] for page in pages) or (limit is not None and len(found) > limit)
@@ -117,12 +99,15 @@ def _creation(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
     return datetime.fromisoformat(delivery["created_at"]), delivery["id"]
 
 
-@command(app, "show", f"booking webhooks deliveries show {_ID} {_DELIVERY} -o json", shape="delivery")
-def show(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
-    """Show a delivery with its attempts."""
-    cli: Cli = ctx.obj
+@command(app, "show", shape="delivery")
+def show(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
+    """Show a delivery with its attempts.
+
+    Examples:
+        booking webhooks deliveries show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44 -o json
+    """  # noqa: E501
     with api_client.connect(cli) as client:
-        delivery = api_client.get(client, "webhooks", endpoint_id, "deliveries", delivery_id)
+        delivery = api_client.get(client, f"webhooks/{endpoint_id}/deliveries/{delivery_id}")
     if not cli.render.is_default_table:
         cli.render.one(delivery)
         return
@@ -132,16 +117,18 @@ def show(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -
     cli.render.many(attempts, ATTEMPT_COLUMNS, truncated=ATTEMPT_TRUNCATED, empty="No attempt yet.")
 
 
-@command(app, "retry", f"booking webhooks deliveries retry {_ID} {_DELIVERY}", shape="delivery", changes=True)
-def retry(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
+@command(app, "retry", shape="delivery", changes=True)
+def retry(cli: Cli, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
     """Queue another attempt of a dead delivery.
 
     To queue many deliveries, use `booking webhooks recover`.
+
+    Examples:
+        booking webhooks deliveries retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44
     """
-    cli: Cli = ctx.obj
     with api_client.connect(cli) as client:
-        path = api_client.path("webhooks", endpoint_id, "deliveries", delivery_id, "retry")
-        cli.render.one(api_client.request(client, "POST", path).body)
+        retried = api_client.request(client, "POST", f"webhooks/{endpoint_id}/deliveries/{delivery_id}/retry")
+    cli.render.one(retried.body)
 
 
 def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:

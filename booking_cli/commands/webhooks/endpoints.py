@@ -5,21 +5,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from booking_cli.client import api_client, pagination
+from booking_cli.client import api_client
 from booking_cli.commands.webhooks.deliveries import EndpointId
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import aware_datetime, duration_us, event_type, one_of, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import DryRun, option
+from booking_cli.framework.options import DryRun, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_core.models import limits
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
+
 
 app = command_app()
 
@@ -27,9 +26,7 @@ COLUMNS = tuple("id status consecutive_failures url last_failure_at last_success
 """Columns by importance: a narrow terminal shows the first ones."""
 TRUNCATED = {"url": 32}
 LOST = ("dead", "failed")
-_PATH = "/api/v1/webhooks"
 _SECOND_US = 1_000_000
-_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 NewSecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the secret to this new file (mode 0600).")]
 HeadersFile = Annotated[
@@ -63,18 +60,9 @@ def _headers(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-@command(
-    app,
-    "create",
-    "booking webhooks create --url https://hooks.example.com/booking --event booking.created",
-    "booking webhooks create --url https://hooks.example.com/booking --event booking.created \\",
-    "    --event booking.cancelled --description 'The calendar' --secret-file hook.secret",
-    "booking webhooks create --url https://hooks.example.com/booking --event 'booking.*'",
-    shape="new_endpoint",
-    changes=True,
-)
+@command(app, "create", shape="new_endpoint", changes=True)
 def create(
-    ctx: typer.Context,
+    cli: Cli,
     url: Annotated[str, option("--url URL", "The public https URL that events are sent to.")],
     event: Annotated[
         list[str], option("--event TYPE", "An event type, or a prefix: booking.*; repeatable.", parser=event_type)
@@ -87,43 +75,49 @@ def create(
     """Create an endpoint. Its secret is shown only once.
 
     Deliveries are signed with the secret. The API key needs webhooks:manage and the read scope of every event type.
+
+    Examples:
+        booking webhooks create --url https://hooks.example.com/booking --event booking.created
+        booking webhooks create --url https://hooks.example.com/booking --event booking.created \\
+            --event booking.cancelled --description 'The calendar' --secret-file hook.secret
+        booking webhooks create --url https://hooks.example.com/booking --event 'booking.*'
     """
-    cli: Cli = ctx.obj
     body: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event), "description": description}
     body |= {"headers": _headers(headers_file)} if headers_file else {}
     body |= {"max_per_second": max_per_second} if max_per_second else {}
     require_secret_in_output(cli, secret_file, "secret")
     with api_client.connect(cli) as client, secret_output(secret_file) as output:
-        created = api_client.request(client, "POST", _PATH, body=body).body
+        created = api_client.request(client, "POST", "webhooks", body=body).body
         _write_with_secret(cli, created, output)
 
 
-@command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url", shape="endpoint")
-def list_(ctx: typer.Context) -> None:
-    """List endpoints, newest first."""
-    cli: Cli = ctx.obj
+@command(app, "list", shape="endpoint")
+def list_(cli: Cli) -> None:
+    """List endpoints, newest first.
+
+    Examples:
+        booking webhooks list
+        booking webhooks list --fields id,status,url
+    """
     with api_client.connect(cli) as client:
         endpoints = api_client.get(client, "webhooks")["data"]
     empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
     cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
 
 
-@command(app, "show", f"booking webhooks show {_ID}", shape="endpoint")
-def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Show an endpoint, without its secret."""
-    api_client.write_resource(ctx.obj, "webhooks", endpoint_id)
+@command(app, "show", shape="endpoint")
+def show(cli: Cli, endpoint_id: EndpointId) -> None:
+    """Show an endpoint, without its secret.
+
+    Examples:
+        booking webhooks show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
+    api_client.write_resource(cli, f"webhooks/{endpoint_id}")
 
 
-@command(
-    app,
-    "update",
-    f"booking webhooks update {_ID} --event booking.created --event booking.confirmed",
-    f"booking webhooks update {_ID} --disable",
-    shape="endpoint",
-    changes=True,
-)
+@command(app, "update", shape="endpoint", changes=True)
 def update(
-    ctx: typer.Context,
+    cli: Cli,
     endpoint_id: EndpointId,
     url: Annotated[str | None, option("--url URL", "The new URL.")] = None,
     event: Annotated[
@@ -137,8 +131,11 @@ def update(
     """Update an endpoint.
 
     Options that are left out stay unchanged. An empty description removes it, and an empty file all headers.
+
+    Examples:
+        booking webhooks update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --event booking.created --event booking.confirmed
+        booking webhooks update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --disable
     """
-    cli: Cli = ctx.obj
     changes: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event) or None}
     changes |= {"status": "disabled"} if disable else {}
     changes |= {"headers": _headers(headers_file)} if headers_file else {}
@@ -153,43 +150,40 @@ def update(
         cli.render.one(_patch(client, endpoint_id, changes))
 
 
-@command(app, "delete", f"booking webhooks delete {_ID} --yes", shape="deleted", changes=True)
-def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+@command(app, "delete", shape="deleted", changes=True)
+def delete(cli: Cli, endpoint_id: EndpointId) -> None:
     """Delete an endpoint and its delivery log permanently.
 
     Queued deliveries are not sent.
+
+    Examples:
+        booking webhooks delete 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes
     """
-    cli: Cli = ctx.obj
     with api_client.connect(cli) as client:
-        path = api_client.path("webhooks", endpoint_id)
+        path = f"webhooks/{endpoint_id}"
         endpoint = api_client.request(client, "GET", path).body
         cli.confirm(f"Delete the endpoint {endpoint['url']}? This cannot be undone.")
         api_client.request(client, "DELETE", path)
     cli.render.one({"id": endpoint["id"], "deleted": True})
 
 
-@command(app, "enable", f"booking webhooks enable {_ID}", shape="endpoint", changes=True)
-def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+@command(app, "enable", shape="endpoint", changes=True)
+def enable(cli: Cli, endpoint_id: EndpointId) -> None:
     """Enable a disabled endpoint.
 
     Its failures are counted from zero. Missed deliveries are not sent automatically; use `recover`.
+
+    Examples:
+        booking webhooks enable 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
     """
-    cli: Cli = ctx.obj
     with api_client.connect(cli) as client:
         cli.render.one(_patch(client, endpoint_id, {"status": "enabled"}))
     cli.render.note(f"To send missed deliveries: booking webhooks recover {endpoint_id} --since 2h --dry-run")
 
 
-@command(
-    app,
-    "rotate-secret",
-    f"booking webhooks rotate-secret {_ID}",
-    f"booking webhooks rotate-secret {_ID} --overlap 0 --secret-file new.secret",
-    shape="new_endpoint",
-    changes=True,
-)
+@command(app, "rotate-secret", shape="new_endpoint", changes=True)
 def rotate_secret(
-    ctx: typer.Context,
+    cli: Cli,
     endpoint_id: EndpointId,
     overlap: Annotated[str, option("--overlap 24h", "How long the old secret remains valid; 0 after a leak.")] = "24h",
     secret_file: NewSecretFile = None,
@@ -197,28 +191,34 @@ def rotate_secret(
     """Create a new secret for an endpoint. It is shown only once.
 
     Deliveries are signed with both secrets until the overlap ends.
+
+    Examples:
+        booking webhooks rotate-secret 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+        booking webhooks rotate-secret 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 0 --secret-file new.secret
     """
-    cli: Cli = ctx.obj
     overlap_seconds = duration_us(overlap) // _SECOND_US
     require_secret_in_output(cli, secret_file, "secret")
     with api_client.connect(cli) as client, secret_output(secret_file) as output:
-        path, body = api_client.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
+        path, body = f"webhooks/{endpoint_id}/rotate-secret", {"overlap_seconds": overlap_seconds}
         rotated = api_client.request(client, "POST", path, body=body).body
         _write_with_secret(cli, rotated, output)
 
 
-@command(app, "test", f"booking webhooks test {_ID}", shape="delivery", changes=True)
-def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Send a ping event to an endpoint."""
-    cli: Cli = ctx.obj
+@command(app, "test", shape="delivery", changes=True)
+def test(cli: Cli, endpoint_id: EndpointId) -> None:
+    """Send a ping event to an endpoint.
+
+    Examples:
+        booking webhooks test 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
     with api_client.connect(cli) as client:
-        queued = api_client.request(client, "POST", api_client.path("webhooks", endpoint_id, "test")).body
+        queued = api_client.request(client, "POST", f"webhooks/{endpoint_id}/test").body
         cli.render.one(queued)
     cli.render.note(f"To see the result: booking webhooks deliveries show {endpoint_id} {queued['id']}")
 
 
 def _patch(client: "BookingClient", endpoint_id: str, changes: dict[str, Any]) -> Any:
-    return api_client.request(client, "PATCH", api_client.path("webhooks", endpoint_id), body=changes).body
+    return api_client.request(client, "PATCH", f"webhooks/{endpoint_id}", body=changes).body
 
 
 def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput) -> None:
@@ -232,16 +232,9 @@ def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput)
     )
 
 
-@command(
-    app,
-    "recover",
-    f"booking webhooks recover {_ID} --since 2h --dry-run",
-    f"booking webhooks recover {_ID} --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead",
-    shape="recovered",
-    changes=True,
-)
+@command(app, "recover", shape="recovered", changes=True)
 def recover(
-    ctx: typer.Context,
+    cli: Cli,
     endpoint_id: EndpointId,
     since: Annotated[str, option("--since 2h", "Deliveries since: 2h (ago) or ISO 8601.", parser=timestamp)],
     until: Annotated[
@@ -261,15 +254,18 @@ def recover(
     """Queue failed and dead deliveries of an endpoint again.
 
     Each delivery gets six new attempts. Tests are not sent again. The endpoint must be enabled.
-    """
-    cli: Cli = ctx.obj
+
+    Examples:
+        booking webhooks recover 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --since 2h --dry-run
+        booking webhooks recover 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead
+    """  # noqa: E501
     statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
     with api_client.connect(cli) as client:
         if dry_run:
             cli.render.one(_count_lost(client, endpoint_id, since, until, statuses, types))
             return
         body = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
-        path = api_client.path("webhooks", endpoint_id, "recover")
+        path = f"webhooks/{endpoint_id}/recover"
         recovered = api_client.request(client, "POST", path, body=body).body
         cli.render.one(recovered)
     if recovered["matched"]:
@@ -286,12 +282,31 @@ def _count_lost(
     """Return the number of deliveries of each status that `recover` would queue."""
     timezone = client.me().organization.timezone
     begin, end = aware_datetime(since, timezone), None if until is None else aware_datetime(until, timezone)
-    path, counts = api_client.path("webhooks", endpoint_id, "deliveries"), dict.fromkeys(statuses, 0)
+    path, counts = f"webhooks/{endpoint_id}/deliveries", dict.fromkeys(statuses, 0)
     for status in statuses:
-        for delivery in pagination.iter_items(client, path, {"status": status}):
+        for delivery in api_client.iter_items(client, path, {"status": status}):
             created_at = datetime.fromisoformat(delivery["created_at"])
             if created_at < begin - _SKEW:
                 break
             is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
             counts[status] += is_wanted and created_at >= begin and (end is None or created_at < end)
     return {"matched": sum(counts.values()), **counts, "dry_run": True}
+
+
+@command(app, "redeliver", shape="delivery", changes=True)
+def redeliver(
+    cli: Cli,
+    endpoint_id: EndpointId,
+    event_id: Annotated[str, argument("EVENT_ID", "ID of the event.", show_default=False)],
+) -> None:
+    """Queue any event for an endpoint again.
+
+    Also an event that was delivered before, or that the endpoint does not subscribe to. `booking events list` shows the
+    events of 90 days. To queue what failed, use `booking webhooks recover`.
+
+    Examples:
+        booking webhooks redeliver 9c3b1d70-52f4-4a58-8d4c-64f0f3a7e1b2 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
+    """
+    with api_client.connect(cli) as client:
+        path = f"webhooks/{endpoint_id}/redeliver"
+        cli.render.one(api_client.request(client, "POST", path, body={"event_id": event_id}).body)

@@ -5,29 +5,35 @@ of its own. The position in the feed is saved after each event, so that a new li
 stopped. Events keep their order; while the application or the service is down, they wait.
 """
 
+import hashlib
+import json
+import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from booking_cli.client import api_client, profiles, webhook_secrets
 from booking_cli.client.event_feed import Feed, Position, newest
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
-from booking_cli.commands.webhooks.checkpoints import Checkpoint
-from booking_cli.commands.webhooks.forwarder import Forwarder
 from booking_cli.commands.webhooks.listen_view import View
-from booking_cli.commands.webhooks.receiver import Target
+from booking_cli.commands.webhooks.receiver import Forwarder, Target
 from booking_cli.framework import event_types
 from booking_cli.framework.arguments import aware_datetime, event_type, timestamp
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.errors import CliError, bad_file
 from booking_cli.framework.options import option
+from booking_core.base import private_files
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
+
 
 app = command_app()
 
@@ -50,18 +56,74 @@ ShowBody = Annotated[bool, option("--show-body", "Show the receiver's responses.
 PrintSecret = Annotated[bool, option("--print-secret", "Print the signing secret and exit.")]
 
 
-@command(
-    app,
-    "listen",
-    "booking webhooks listen --forward-to http://localhost:8000/webhooks",
-    "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
-    "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
-    "booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'",
-    "booking webhooks listen --print-secret",
-    "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
-)
+class Checkpoint:
+    """The saved position of a listener. The file is replaced atomically."""
+
+    def __init__(self, folder: Path, *, profile: str, organization_id: str, target: str) -> None:
+        self._owner = {"profile": profile, "organization_id": organization_id, "target": target}
+        name = hashlib.sha256(json.dumps(self._owner, sort_keys=True).encode()).hexdigest()[:20]
+        self.path = folder / f"{name}.json"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold a lock against a second listener; the lock ends with the process.
+
+        Two listeners would overwrite each other's position.
+
+        Raises:
+            CliError: another listener has the lock.
+        """
+        if sys.platform == "win32":
+            yield
+            return
+        import fcntl
+
+        with os.fdopen(self._open_lock()) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CliError(
+                    f"Another listener forwards to {self._owner['target']} already.",
+                    code="already_listening",
+                    hint="stop it, or forward to another path",
+                ) from None
+            yield
+
+    def load(self) -> Position | None:
+        """Return the saved position, or None.
+
+        Raises:
+            CliError: the file cannot be read.
+        """
+        try:
+            saved = json.loads(self.path.read_text(encoding="utf-8"))["position"]
+            return Position(**(saved | {"types": tuple(saved["types"])}))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            hint = "begin with new events: --no-resume"
+            raise bad_file(self.path, "holds no valid position", hint=hint) from error
+
+    def save(self, position: Position) -> None:
+        """Save the position.
+
+        Raises:
+            CliError: it cannot be written. A restart would forward all events again.
+        """
+        profiles.write_private(self.path, json.dumps(self._owner | {"position": asdict(position)}) + "\n")
+
+    def _open_lock(self) -> int:
+        path = self.path.with_suffix(".lock")
+        try:
+            private_files.make_folder(path.parent)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise bad_file(path, f"cannot be written: {error.strerror}") from None
+
+
+@command(app, "listen")
 def listen(
-    ctx: typer.Context,
+    cli: Cli,
     forward_to: ForwardTo = None,
     event: EventTypes = None,
     since: Since = None,
@@ -80,8 +142,15 @@ def listen(
     skipped events are listed at the end.
 
     The API key must be able to read the events. No endpoint is needed.
+
+    Examples:
+        booking webhooks listen --forward-to http://localhost:8000/webhooks
+        booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled
+        booking webhooks listen --forward-to localhost:8000/webhooks --since 10m
+        booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'
+        booking webhooks listen --print-secret
+        booking webhooks listen --forward-to 8000 -o jsonl | jq .status
     """
-    cli: Cli = ctx.obj
     secrets = webhook_secrets.load(cli, secret_file)
     if print_secret:
         webhook_secrets.write(cli, secrets)

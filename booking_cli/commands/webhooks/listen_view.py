@@ -3,34 +3,15 @@
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from booking_cli.commands.webhooks.forwarder import Attempt
+from booking_cli.commands.webhooks.receiver import Attempt
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
 
 COLUMNS = ("at", "outcome", "status", "duration_ms", "type", "id", "attempt", "error", "delivery_id")
 _GREEN = "\x1b[32m"
 _COLORS: Mapping[str, str] = {"accepted": _GREEN, "given_up": RED}
-
-
-class View(Protocol):
-    """Shows the progress of `listen`."""
-
-    def attempt(self, attempt: Attempt) -> None: ...
-
-    def idle(self, accepted: int, given_up: int) -> None: ...
-
-    def outage(self, reason: str | None) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def create_view(cli: Cli, *, show_body: bool = False) -> View:
-    """Return the view for the output format. Records always have the receiver's response."""
-    if cli.render.format == "table" and sys.stdout.isatty():
-        return Screen(cli, show_body=show_body)
-    return Records(cli, show_body=show_body)
 
 
 def record(attempt: Attempt) -> dict[str, Any]:
@@ -133,6 +114,16 @@ class Screen:
 
     def _painted(self, text: str, color: str) -> str:
         return f"{color}{text}{PLAIN}" if self._colored else text
+
+
+View = Records | Screen
+
+
+def create_view(cli: Cli, *, show_body: bool = False) -> View:
+    """Return the view for the output format. Records always have the receiver's response."""
+    if cli.render.format == "table" and sys.stdout.isatty():
+        return Screen(cli, show_body=show_body)
+    return Records(cli, show_body=show_body)
 
 
 def _line(attempt: Attempt, painted: Any) -> str:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from booking_cli.client import webhook_secrets
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
 from booking_cli.framework.arguments import read_bytes
@@ -26,14 +24,9 @@ app = command_app()
 Body = Annotated[str, argument("[BODY]", "A file with the raw body; - is stdin.", show_default=False)]
 
 
-@command(
-    app,
-    "sign",
-    "booking webhooks sign body.json --secret-file hook.secret",
-    "booking webhooks sign body.json | curl -H @- --data-binary @body.json http://localhost:8000/webhooks",
-)
+@command(app, "sign")
 def sign(
-    ctx: typer.Context,
+    cli: Cli,
     body: Body = "-",
     secret_file: SecretFile = None,
     timestamp: Annotated[int | None, option("--timestamp T", "Unix time of the signature; default: now.")] = None,
@@ -42,10 +35,13 @@ def sign(
 
     The body is signed byte for byte: send it unchanged. In the json modes the output has headers and body, as for
     `verify --delivery`.
+
+    Examples:
+        booking webhooks sign body.json --secret-file hook.secret
+        booking webhooks sign body.json | curl -H @- --data-binary @body.json http://localhost:8000/webhooks
     """
     from webhook_verify.testing import signed_request
 
-    cli: Cli = ctx.obj
     raw = _read(body)
     secrets = webhook_secrets.load(cli, secret_file)
     try:
@@ -59,14 +55,9 @@ def sign(
         cli.render.text("\n".join(f"{name}: {value}" for name, value in headers.items()))
 
 
-@command(
-    app,
-    "verify",
-    "booking webhooks verify body.json --header 'Svc-Signature: t=1780300000,v1=5f…' --secret-file hook.secret",
-    "booking webhooks verify --delivery saved.json --tolerance inf",
-)
+@command(app, "verify")
 def verify(
-    ctx: typer.Context,
+    cli: Cli,
     body: Body = "",
     header: Annotated[
         list[str] | None, option("--header H", "A header as 'Name: value', or the value of Svc-Signature; repeatable.")
@@ -86,10 +77,13 @@ def verify(
 
     Exit code 11 if it is not authentic, with the reason. If possible, the hint tells how the body or the secret was
     changed.
+
+    Examples:
+        booking webhooks verify body.json --header 'Svc-Signature: t=1780300000,v1=5f…' --secret-file hook.secret
+        booking webhooks verify --delivery saved.json --tolerance inf
     """
     from webhook_verify import Verifier, WebhookVerificationError
 
-    cli: Cli = ctx.obj
     saved_delivery = _delivery(body, header or [], headers_file, delivery)
     secrets = webhook_secrets.load(cli, secret_file)
     try:

@@ -22,10 +22,9 @@ from booking_cli.framework import event_types
 from booking_cli.framework.arguments import identifier, offers, read_bytes
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.errors import CliError, invalid_choice
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import argument, option
-from booking_cli.framework.suggestions import invalid_choice
 
 app = command_app()
 
@@ -100,19 +99,9 @@ class Sent:
     result: Result
 
 
-@command(
-    app,
-    "trigger",
-    "booking webhooks trigger booking.created --to http://localhost:8000/webhooks",
-    "booking webhooks trigger booking.cancelled --to 8000 --set data.reason=min_participants",
-    "booking webhooks trigger ping --to localhost:8000/webhooks --stale",
-    "booking webhooks trigger 'booking.*' --to 8000",
-    "booking webhooks trigger --from-event 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --to 8000",
-    "booking webhooks trigger --body @body.json --to 8000 --header 'X-Tenant: fjord'",
-    "booking webhooks trigger booking.created -o json > saved.json",
-)
+@command(app, "trigger")
 def trigger(
-    ctx: typer.Context,
+    cli: Cli,
     kind: Kind = None,
     to: To = None,
     changes: Changes = None,
@@ -133,8 +122,16 @@ def trigger(
     The request is signed as by the service. Only --from-event calls the service, and needs a key that can read the
     event. Exit code 0 if the receiver accepted it with a 2xx, or refused a faulty one with a 4xx; otherwise 1. Without
     --to nothing is sent, and the delivery is printed.
+
+    Examples:
+        booking webhooks trigger booking.created --to http://localhost:8000/webhooks
+        booking webhooks trigger booking.cancelled --to 8000 --set data.reason=min_participants
+        booking webhooks trigger ping --to localhost:8000/webhooks --stale
+        booking webhooks trigger 'booking.*' --to 8000
+        booking webhooks trigger --from-event 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --to 8000
+        booking webhooks trigger --body @body.json --to 8000 --header 'X-Tenant: fjord'
+        booking webhooks trigger booking.created -o json > saved.json
     """
-    cli: Cli = ctx.obj
     flags = {"stale": stale, "future": future, "invalid-signature": invalid_signature}
     flags |= {"tampered": tampered, "no-signature": no_signature}
     fault = _single_fault([name for name, is_set in flags.items() if is_set])
@@ -193,7 +190,7 @@ def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None
 def _past_event(cli: Cli, event_id: str) -> dict[str, Any]:
     """Return an event of the service as its delivery's body."""
     with api_client.connect(cli) as client:
-        item = api_client.get(client, "events", event_id)
+        item = api_client.get(client, f"events/{event_id}")
     event: dict[str, Any] = json.loads(event_feed.parse_event(item).body)
     return event
 

@@ -158,11 +158,6 @@ def test_a_file_that_is_no_json_exits_8(booking: Booking, tmp_path: Path) -> Non
     assert "line 1" in refused.error["details"][0]["message"]
 
 
-def test_an_import_into_no_organization_exits_6(stored: Booking, file: Callable[[Any], str]) -> None:
-    assert stored("catalog", "import", "--org", "nobody", file(CATALOGUE)).code == 6
-    assert stored("catalog", "export", "--org", "nobody").code == 6
-
-
 def test_an_import_without_a_secret_key_says_so(
     fjord: Booking, file: Callable[[Any], str], environment: Callable[[str, str], None]
 ) -> None:
@@ -199,10 +194,6 @@ def test_a_file_of_another_currency_or_zone_is_refused_unless_it_is_meant(
     for command in ("validate", "import"):
         assert fjord_on_both("catalog", command, *org, option, path).code == 0
     assert len(fjord_on_both("catalog", "export", *org).json["experiences"]) == 1
-
-
-def test_validate_for_an_organization_that_does_not_exist_exits_6(stored: Booking, file: Callable[[Any], str]) -> None:
-    assert stored("catalog", "validate", "--org", "nobody", file(CATALOGUE)).code == 6
 
 
 # Interrupted -----------------------------------------------------------------------------------------------------

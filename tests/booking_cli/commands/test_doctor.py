@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.databases import run
 
+from booking_cli.commands import doctor
 from booking_cli.framework.output import Renderer
-from booking_cli.operator import findings
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, system_clock
 from booking_core.db import tables
@@ -136,10 +136,6 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tupl
     assert "No problems found." in screen
 
 
-def test_an_unknown_organization_is_refused(fjord_on_both: Callable[..., Any]) -> None:
-    assert fjord_on_both("doctor", "--org", "nowhere").code == 6
-
-
 # What waits for a person -----------------------------------------------------------------------------------------
 
 
@@ -228,7 +224,7 @@ WAITING = Finding(
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *found: Finding) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    findings.write(Renderer(output="table"), found)
+    doctor.write_findings(Renderer(output="table"), found)
     return capsys.readouterr().out
 
 
@@ -250,7 +246,7 @@ def test_a_remedy_of_several_findings_is_shown_once_and_not_all_of_many_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = shown(monkeypatch, capsys, 80, *[BROKEN] * 25)
-    assert screen.count("total 3 of subtotal 2") == findings.SHOWN_MAX
+    assert screen.count("total 3 of subtotal 2") == doctor.SHOWN_MAX
     assert screen.count(">  Look.") == 1
     assert "and 15 more: -o json lists all of them" in screen
 
@@ -265,9 +261,9 @@ def test_names_in_the_database_do_not_move_the_cursor(
 
 
 def test_the_sentence_below_says_how_many_of_each(fjord: Callable[..., Any]) -> None:
-    assert findings.summary([BROKEN]) == "1 finding is about broken data (exit code 1)."
-    assert findings.summary([BROKEN, WAITING]) == "1 finding is about broken data (exit code 1); 1 waits for a person."
-    assert findings.summary([WAITING, WAITING]) == "2 wait for a person (exit code 13)."
+    assert doctor.summary([BROKEN]) == "1 finding is about broken data (exit code 1)."
+    assert doctor.summary([BROKEN, WAITING]) == "1 finding is about broken data (exit code 1); 1 waits for a person."
+    assert doctor.summary([WAITING, WAITING]) == "2 wait for a person (exit code 13)."
 
 
 def test_on_a_terminal_findings_are_shown_in_sections(

@@ -1,25 +1,17 @@
 """The pages about the command itself, and that they tell the truth."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from typer import Context
+from support.commands import leaves
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree
-from booking_cli.framework.command import RootGroup
 from booking_cli.framework.exit_codes import MEANINGS, ExitCode
 
 Booking = Callable[..., Any]
 
 README = (Path(__file__).parents[3] / "booking_cli/README.md").read_text()
-
-
-def leaves() -> Iterator[command_tree.Leaf]:
-    root = RootGroup(MODULES, SECTIONS)
-    return command_tree.leaves(root, Context(root, info_name="booking"))
 
 
 def test_every_exit_code_has_its_line(booking: Booking) -> None:

@@ -2,7 +2,6 @@
 
 import stat
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,18 +65,6 @@ def no_ring() -> Iterator[None]:
     keyring.set_keyring(fail.Keyring())
     yield
     keyring.set_keyring(before)
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that sets the content of stdin."""
-
-    def hold(text: str) -> None:
-        lines = iter(text.splitlines(keepends=True))
-        stdin = types.SimpleNamespace(isatty=lambda: False, readline=lambda: next(lines, ""))
-        monkeypatch.setattr(sys, "stdin", stdin)
-
-    return hold
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`booking mails` shows what became of every mail, and queues those that failed once more."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from support import due
 from support.databases import connect, run
+from support.kayaks import DEPARTURE, import_kayaks
 from support.world import SECRET
 
 from booking_core import notifications
@@ -18,21 +18,7 @@ from booking_core.base.tokens import SecretKeys
 from booking_core.db.engine import Database
 from booking_core.notifications import MailOutcome, MailResult
 
-DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-PRICE = {"amount_minor": 89000, "currency": "NOK"}
-CATALOGUE = {
-    "experiences": [
-        {
-            "slug": "fjord-kayak",
-            "title": "Fjord kayak",
-            "is_published": True,
-            "duration_minutes": 150,
-            "price_tiers": [{"id": "adult", "name": "Adult", "price": PRICE, "seats_per_unit": 1}],
-            "departures": [{"id": DEPARTURE, "starts_at": "2099-06-01T10:00:00", "seats_total": 40}],
-        }
-    ]
-}
 FIELDS = {
     *("id", "organization", "kind", "booking_id", "recipient", "status", "attempt_count", "last_error"),
     *("created_at", "sent_at", "next_attempt_at", "effect_key", "message_id"),
@@ -78,9 +64,7 @@ class Office:
 
 @pytest.fixture
 def office(fjord_on_both: Booking, tmp_path: Path) -> Iterator[Office]:
-    file = tmp_path / "catalogue.json"
-    file.write_text(json.dumps(CATALOGUE))
-    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", str(file)).code == 0
+    import_kayaks(fjord_on_both, tmp_path)
     assert fjord_on_both("orgs", "set", "fjord-tours", "notify_staff=off").code == 0
     office = Office(fjord_on_both)
     yield office
@@ -109,21 +93,6 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     assert lines[-1] == f"{failed}\t550 no such user"
 
 
-def test_an_empty_list_and_an_unknown_organization_or_status(fjord_on_both: Booking, office: Office) -> None:
-    assert office.mails("list").json["data"] == []
-    assert office.mails("list", "--org", "nobody").code == 6
-    assert office.mails("list", "--status", "lost").code == 2
-    assert office.mails("show", UNKNOWN).error["hint"] == "booking mails list lists the mails"
-
-
-def test_a_terminal_gets_a_table_of_what_fits(office: Office, terminal: Callable[..., tuple[int, str]]) -> None:
-    office.failed()
-    code, screen = terminal("mails", "list", "-q", "--color", "never")
-    assert code == 0
-    assert screen.split("\n")[0].split()[:3] == ["id", "status", "recipient"]
-    assert "booking_confirmation_mail" in screen
-
-
 def test_a_mail_is_shown_without_its_text(fjord_on_both: Booking, office: Office) -> None:
     mail_id = office.failed()
     shown = office.mails("show", mail_id)
@@ -134,31 +103,6 @@ def test_a_mail_is_shown_without_its_text(fjord_on_both: Booking, office: Office
     for written in (shown.out, fjord_on_both("mails", "show", mail_id).out):
         assert "/manage/" not in written
         assert stored not in written
-
-
-def test_a_mail_that_failed_is_queued_again_and_sent(office: Office) -> None:
-    mail_id = office.failed()
-    (again,) = office.mails("retry", mail_id).json["data"]
-    assert (again["status"], again["attempt_count"], again["last_error"]) == ("queued", 0, None)
-    assert office.mails("show", again["id"]).json == again
-    office.write()
-    office.settle(MailOutcome.SENT)
-    (mail,) = office.mails("list").json["data"]
-    assert mail["status"] == "sent"
-
-
-@pytest.mark.parametrize("outcome", [MailOutcome.SENT, MailOutcome.PARKED])
-def test_what_did_not_fail_exits_7_and_says_why(office: Office, outcome: MailOutcome) -> None:
-    failed, booking_id = office.failed(), office.book("Grace")
-    office.write()
-    office.settle(outcome)
-    key = f"booking_confirmation_mail:{booking_id}"
-    refused = office.mails("retry", failed, key)
-    reason = {"sent": "mail_sent", "parked": "mail_queued"}[outcome]
-    assert (refused.code, refused.error["code"]) == (7, "conflict")
-    assert [detail["reason"] for detail in refused.error["details"]] == [reason]
-    assert office.mails("show", failed).json["status"] == "failed", "all of them, or none"
-    assert office.mails("retry", UNKNOWN).code == 6
 
 
 def test_what_is_too_old_exits_7_unless_it_is_wanted_anyway(office: Office) -> None:

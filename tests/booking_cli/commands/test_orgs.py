@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 
@@ -51,12 +49,6 @@ def test_every_bad_field_is_reported_at_once(stored: Booking) -> None:
     assert len(plain.err.splitlines()) == 1
 
 
-def test_an_unknown_organization_exits_6(stored_on_both: Booking) -> None:
-    for argv in (("orgs", "show", "nobody"), ("orgs", "set", "nobody", "name=x"), ("keys", "list", "--org", "nobody")):
-        refused = stored_on_both(*argv, "-o", "json")
-        assert (refused.code, refused.error["code"]) == (6, "not_found")
-
-
 def test_settings_are_set_and_shown(fjord_on_both: Booking) -> None:
     changes = ("add_ons_app=off", "pending_minutes=45", "staff_email=staff@fjord.example", "name=Fjord & Fjell = 1")
     changed = fjord_on_both("orgs", "set", "fjord-tours", *changes, "-o", "json").json
@@ -64,21 +56,6 @@ def test_settings_are_set_and_shown(fjord_on_both: Booking) -> None:
     assert changed["name"] == "Fjord & Fjell = 1"
     assert fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json == changed
     assert fjord_on_both("orgs", "set", "fjord-tours", "pending_minutes=", "--json").json["pending_minutes"] is None
-
-
-@pytest.mark.parametrize("key", ["api_app", "plan_api", "add_ons_app", "notify_staff", "cancel_under_minimum"])
-def test_switches_are_on_or_off(fjord: Booking, key: str) -> None:
-    assert fjord("orgs", "set", "fjord-tours", f"{key}=off", "--json").json[key] is False
-    assert fjord("orgs", "set", "fjord-tours", f"{key}=on", "--json").json[key] is True
-
-
-def test_a_bad_setting_is_named_and_exits_8(fjord_on_both: Booking) -> None:
-    refused = fjord_on_both(
-        "orgs", "set", "fjord-tours", "refund_late_percent=200", "colour=red", "name=New", "-o", "json"
-    )
-    assert refused.code == 8
-    assert [each["field"] for each in refused.error["details"]] == ["refund_late_percent", "colour"]
-    assert fjord_on_both("orgs", "show", "fjord-tours", "--json").json["name"] == "Fjord Tours"
 
 
 def test_a_change_without_an_equals_sign_exits_2(fjord: Booking) -> None:
@@ -107,5 +84,4 @@ def test_a_bad_address_for_staff_changes_nothing(fjord_on_both: Booking) -> None
     refused = fjord_on_both("orgs", "notify-email", "fjord-tours", "nobody", "-o", "json")
     assert (refused.code, refused.error["details"][0]["field"]) == (8, "staff_email")
     assert fjord_on_both("orgs", "notify-email", "fjord-tours", "a@b.example", "--off").code == 2
-    assert fjord_on_both("orgs", "notify-email", "nobody", "-o", "json").code == 6
     assert fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json == before

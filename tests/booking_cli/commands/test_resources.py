@@ -218,12 +218,6 @@ def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, gue
     assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "usage")
 
 
-def test_too_few_seats_are_reported_with_how_many_there_are(booking: Booking, shop: World) -> None:
-    refused = book(booking, shop.departure(shop.experience(), seats=1))
-    assert (refused.code, refused.error["code"]) == (7, "insufficient_capacity")
-    assert refused.error["hint"] == "seats left: 1; find other departures with booking availability"
-
-
 def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departures(
     booking: Booking, shop: World
 ) -> None:
@@ -239,24 +233,6 @@ def test_an_endpoint_of_a_private_network_is_refused_with_the_command_for_it(boo
     assert "booking webhooks listen" in refused.error["hint"]
 
 
-def test_cancelling_needs_a_yes_before_anything_is_asked(
-    booking: Booking, shop: World, environment: Environment
-) -> None:
-    refused = booking("bookings", "cancel", UNKNOWN, "-o", "json")
-    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "confirmation_required", "pass --yes")
-
-
-@pytest.mark.parametrize(("answer", "code", "status"), [("y\n", 0, "cancelled"), ("n\n", 1, "confirmed")])
-def test_a_person_is_asked_about_the_booking_as_it_is(
-    booking: Booking, shop: World, departure: str, terminal: Terminal, answer: str, code: int, status: str
-) -> None:
-    booked = book(booking, departure).json
-    ended, screen = terminal("bookings", "cancel", booked["id"], answer=answer)
-    assert ended == code
-    assert "Cancel booking 1 of Ada Lovelace (Fjord kayak, " in screen
-    assert booking("bookings", "get", booked["id"], "--fields", "status").out == f"{status}\n"
-
-
 def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, departure: str) -> None:
     other = shop.departure(shop.experience(), starts_at=shop.clock() + 9 * DAY)
     pending = Operations(shop).check_out(departure)["id"]
@@ -267,9 +243,6 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
     assert moved.json["departure"]["id"] == other
     events = booking("events", "list", "--resource-id", pending, "--order", "asc", "--fields", "type").out.split()
     assert events == ["booking.created", "booking.confirmed", "booking.rescheduled"]
-    for argv in (("confirm", UNKNOWN), ("reschedule", UNKNOWN, "--departure", other)):
-        refused = booking("bookings", *argv, "-o", "json")
-        assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -281,21 +254,6 @@ def test_a_departure_that_is_not_there_is_distinguished_from_a_booking_that_is_n
     pending = Operations(shop).check_out(departure)["id"]
     refused = booking("bookings", "reschedule", pending, "--departure", wanted, "-o", "json")
     assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, message)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("customers", "update", "nobody", "--name", "Ada"),
-        ("gift-cards", "deactivate", "nothing"),
-        ("gift-cards", "reactivate", "nothing"),
-    ],
-)
-def test_what_cannot_be_an_id_names_nothing_on_either_database(
-    booking: Booking, shop: World, argv: tuple[str, ...]
-) -> None:
-    refused = booking(*argv, "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
 
 
 def test_a_cancelled_booking_is_confirmed_no_more(booking: Booking, shop: World, departure: str) -> None:
@@ -323,7 +281,6 @@ def test_the_operator_changes_contact_details(booking: Booking, shop: World) -> 
     assert (changed.json["email"], changed.json["phone"]) == ("ada@new.example.com", None)
     assert booking("customers", "get", made["id"], "-o", "json").json == changed.json
     assert booking("customers", "update", made["id"], "--email", "nobody", "-o", "json").code == ExitCode.INVALID
-    assert booking("customers", "update", UNKNOWN, "--name", "Ada", "-o", "json").error["code"] == "not_found"
     assert booking("customers", "update", made["id"]).code == ExitCode.USAGE
 
 
@@ -346,27 +303,10 @@ def test_a_gift_card_is_issued_and_its_code_shown_to_who_asks(booking: Booking, 
     assert booking("gift-cards", "get", made["id"], "--include-code", "--fields", "code").out == f"{code}\n"
 
 
-def test_a_code_can_be_kept_in_a_file(booking: Booking, shop: World, tmp_path: Any) -> None:
-    made = issue(booking, shop, "--code", "GIFT-ABCD-1234", "--secret-file", str(tmp_path / "code"))
-    assert "code" not in made.json
-    assert (tmp_path / "code").stat().st_mode & 0o777 == 0o600
-    again = issue(booking, shop, "--code", "GIFT-ABCD-1234", "--secret-file", str(tmp_path / "other"))
-    assert again.code == ExitCode.CONFLICT
-    assert not (tmp_path / "other").exists()
+def test_a_code_is_taken_once_and_an_end_is_an_instant(booking: Booking, shop: World) -> None:
+    assert issue(booking, shop, "--code", "GIFT-ABCD-1234").code == ExitCode.OK
+    assert issue(booking, shop, "--code", "GIFT-ABCD-1234").code == ExitCode.CONFLICT
     assert issue(booking, shop, "--expires-at", "never").code == ExitCode.USAGE
-
-
-def test_a_code_that_cannot_be_shown_is_reported_with_its_card(booking: Booking, shop: World, process: Process) -> None:
-    started = process("gift-cards", "issue", "--org", shop.organization.slug, "--amount", "50000", "-o", "json")
-    assert started.stdout is not None
-    started.stdout.close()
-    assert started.stderr is not None
-    error = json.loads(started.stderr.read())["error"]
-    assert (started.wait(), error["code"]) == (ExitCode.FAILED, "secret_lost")
-    started.stderr.close()
-    (card,) = booking("gift-cards", "list", "-o", "json").json["data"]
-    assert card["id"] in error["message"]
-    assert booking(*error["hint"].split()[1:], "--fields", "code").out.strip()[-4:] == card["code_last4"]
 
 
 def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> None:
@@ -374,7 +314,6 @@ def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> No
     assert booking("gift-cards", "deactivate", made["id"], "-o", "json").json["status"] == "inactive"
     assert booking("gift-cards", "list", "--status", "inactive", "--fields", "id").out == f"{made['id']}\n"
     assert booking("gift-cards", "reactivate", made["id"], "-o", "json").json["status"] == "active"
-    assert booking("gift-cards", "deactivate", UNKNOWN).code == ExitCode.NOT_FOUND
 
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -459,7 +398,10 @@ def following(process: Process, *argv: str, **settings: Any) -> Iterator[IO[str]
 
 def test_a_reader_that_goes_away_is_no_error(booking: Booking, shop: World, departure: str, process: Process) -> None:
     book(booking, departure)
-    for argv in (("events", "list", "-o", "jsonl"), ("bookings", "list"), ("whoami",), ("api", "GET", "me")):
+    for argv in (
+        *(("events", "list", "-o", "jsonl"), ("bookings", "list"), ("whoami",), ("api", "GET", "me")),
+        *(("webhooks", "trigger", "ping"), ("webhooks", "sign", __file__)),
+    ):
         started = process(*argv)
         assert started.stdout is not None
         started.stdout.close()

@@ -21,7 +21,7 @@ from support.receivers import wait_until
 from support.serving import serving
 from support.world import SECRET
 
-from booking_cli.operator import schema
+from booking_cli.operator import storage
 from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
@@ -69,7 +69,7 @@ def test_it_ends_without_finalizing_the_interpreter(environment: Callable[[str, 
 def test_no_thread_of_the_service_outlives_it(environment: Callable[[str, str], None], tmp_path: Path) -> None:
     before = {*threading.enumerate()}
     settings = Settings(database_url=f"sqlite:///{tmp_path / 'booking.db'}", secret_key=SECRET)
-    schema.upgrade(settings)
+    storage.upgrade(settings)
     with TestClient(create_app(settings, worker=True)) as client:
         assert client.get("/api/v1/me").status_code == 401
     assert {*threading.enumerate()} <= before
@@ -196,15 +196,6 @@ def test_a_port_that_is_taken_is_reported(booking: Booking, tmp_path: Path) -> N
         refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
     assert (refused.code, refused.error["code"]) == (2, "bad_address")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_postgresql_without_the_schema_is_refused_with_a_hint(
-    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
-) -> None:
-    environment("BOOKING_DATABASE_URL", postgres_server)
-    environment("BOOKING_SECRET_KEY", SECRET)
-    refused = booking("serve", "--port", "0", "-o", "json")
-    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
 
 
 def test_postgresql_without_a_secret_key_is_refused(

@@ -96,13 +96,14 @@ def test_what_is_wrong_for_good_ends_at_once(
     assert SAYS not in said
 
 
-def test_an_older_schema_ends_at_once(
-    booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+@pytest.mark.parametrize("argv", [("serve", "--port", "0"), ("worker",)], ids=["serve", "worker"])
+def test_a_database_without_the_schema_is_refused_at_once(
+    argv: tuple[str, ...], booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
 ) -> None:
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_DATABASE_URL", postgres_server)
-    ended = booking("serve")
-    assert ended.code == 2
+    ended = booking(*argv, "-o", "json")
+    assert (ended.code, ended.error["code"], ended.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
     assert SAYS not in ended.err
 
 

@@ -13,7 +13,6 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 from support.servers import free_port
-from support.world import SECRET
 
 
 def test_it_works_until_it_is_stopped(
@@ -46,14 +45,6 @@ def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(
     assert refused.error["code"] == "already_served"
 
 
-def test_a_database_that_is_not_upgraded_is_refused_where_it_is_shared(
-    booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
-) -> None:
-    environment("BOOKING_DATABASE_URL", postgres_server)
-    environment("BOOKING_SECRET_KEY", SECRET)
-    assert booking("worker").code == 2
-
-
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
     from booking_cli.operator import logs
@@ -64,9 +55,3 @@ def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytes
         logs.log_settings(logging.getLogger(f"booking.{command}"), Settings())
     (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set" in warning.getMessage()
-
-
-def test_the_doctor_finds_it_too(stored_on_both: Callable[..., Any], fresh_database_url: str) -> None:
-    findings = stored_on_both("doctor").out
-    assert ("no mail is sent" in findings) is fresh_database_url.startswith("postgresql")
-    assert stored_on_both("doctor", "-o", "json").err == ""

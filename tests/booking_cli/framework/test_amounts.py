@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer
 
-from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.arguments import amount_text, parse_amount
 
 Booking = Callable[..., Any]
 

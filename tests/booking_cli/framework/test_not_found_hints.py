@@ -1,18 +1,16 @@
 """What is not found has a hint that fits it: the list in which the thing would stand."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import leaves
 from support.resources import LISTINGS
 from support.world import World
-from typer import Context
 
-from booking_cli.commands.registry import MODULES, SECTIONS
-from booking_cli.framework import command_tree, not_found_hints
-from booking_cli.framework.command import RootGroup
+from booking_cli.framework.errors import LISTS
 
 Booking = Callable[..., Any]
 
@@ -48,7 +46,6 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("customer", ("customers", "anonymize", UNKNOWN, "--yes")),
     ("gift card", ("gift-cards", "deactivate", UNKNOWN)),
     ("gift card", ("gift-cards", "reactivate", UNKNOWN)),
-    ("gift card", ("gift-cards", "deactivate", "no-id", "--org", SLUG)),
     ("organization", ("gift-cards", "issue", "--org", "nobody", "--amount", "500")),
     ("endpoint", ("webhooks", "show", UNKNOWN)),
     ("endpoint", ("webhooks", "update", UNKNOWN, "--disable")),
@@ -114,17 +111,26 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mail", ("mails", "retry", UNKNOWN)),
     ("organization", ("mails", "list", "--org", "nobody")),
     ("organization", ("doctor", "--org", "nobody")),
+    ("organization", ("audit", "list", "--org", "nobody")),
+    ("organization", ("storefront", "hold", "--org", "nobody", "--departure", UNKNOWN, "--seats", "1")),
 )
+IN_THE_DATABASE = {
+    *("keys", "payments", "refunds", "mails", "storefront"),
+    *("customers update", "gift-cards deactivate", "gift-cards reactivate", "bookings confirm"),
+    *(f"departures {verb}" for verb in ("show", "manifest", "close", "reopen", "seats", "cancel")),
+}
+"""Commands that look an id up in the database, where a text that is no UUID has to be as unknown."""
+NO_IDS = tuple(
+    (noun, tuple(word.replace(UNKNOWN, "no-id") for word in argv))
+    for noun, argv in CASES
+    if UNKNOWN in argv and "--api" not in argv and {argv[0], " ".join(argv[:2])} & IN_THE_DATABASE
+)
+ALL = [*CASES, *NO_IDS]
 NAMES_NOTHING_THERE = {("orgs", "create"), ("sandbox", "pay")}
 """They name what is to be made, or need several cells of PostgreSQL (see test_cells) or a sandbox (test_sandbox.py)."""
 
 
-def leaves() -> Iterator[command_tree.Leaf]:
-    root = RootGroup(MODULES, SECTIONS)
-    return command_tree.leaves(root, Context(root, info_name="booking"))
-
-
-@pytest.mark.parametrize(("noun", "argv"), CASES, ids=lambda value: value if isinstance(value, str) else None)
+@pytest.mark.parametrize(("noun", "argv"), ALL, ids=lambda value: value if isinstance(value, str) else None)
 def test_the_hint_fits_what_was_not_found(
     booking: Booking, shop: World, tmp_path: Path, noun: str, argv: tuple[str, ...]
 ) -> None:
@@ -134,8 +140,8 @@ def test_the_hint_fits_what_was_not_found(
         hook = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
         known[HOOK] = booking("webhooks", "create", *hook, "-o", "json").json["id"]
     failed = booking(*(known.get(word, word) for word in argv), "-o", "json")
-    assert (failed.code, failed.error["code"]) == (6, "not_found")
-    assert failed.error["hint"].startswith(not_found_hints.LISTS.get(noun, f"booking {noun}s list lists the {noun}s"))
+    assert (failed.code, failed.error["code"], failed.out) == (6, "not_found", "")
+    assert failed.error["hint"].startswith(LISTS.get(noun, f"booking {noun}s list lists the {noun}s"))
 
 
 def test_every_command_that_takes_an_id_is_among_them() -> None:
@@ -149,6 +155,6 @@ def test_every_command_that_takes_an_id_is_among_them() -> None:
 
 def test_every_hint_names_a_command_that_there_is() -> None:
     known = {" ".join(("booking", *leaf.words)) for leaf in leaves()}
-    for hint in not_found_hints.LISTS.values():
+    for hint in LISTS.values():
         (named,) = re.findall(r"booking(?: [a-z-]+)+?(?= lists| creates| [A-Z-])", hint)
         assert named in known

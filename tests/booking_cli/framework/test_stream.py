@@ -1,11 +1,11 @@
 """A list without an end: lines that come one by one, on a terminal above a line that says what is waited for."""
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.commands import Terminal
 
 from booking_cli.commands import events
 from booking_cli.framework.context import Cli
@@ -17,11 +17,6 @@ Booking = Callable[..., Any]
 COLUMNS = {"at": 16, "type": 10, "id": 36}
 ITEM = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}
 CLEAR = "\r\x1b[2K"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Every table of the command line at 80 and at 120 columns, with the long and the foreign names that real data has."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from support.commands import Terminal
 from support.world import World
 
 from booking_cli.client import api_departures
@@ -160,11 +160,6 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         "id status recipient kind error",
     ),
 }
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def drawn(

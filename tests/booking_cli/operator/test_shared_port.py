@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from booking_cli.operator.shared_port import bound
+from booking_cli.operator.server_app import bound
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the last one gets all")
 

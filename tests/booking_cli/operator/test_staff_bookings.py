@@ -1,18 +1,15 @@
 """`booking bookings` in the database, for staff, agencies and assistants; and what both modes share."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.operations import Operations, guest
 from support.refusals import nothing_changes
-from support.world import DAY, FixedClock, World, make_world
+from support.world import DAY, World
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.base.clock import system_clock
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.models.bookings import Booking as WireBooking
 from booking_core.models.bookings import PaymentMode
 
@@ -20,24 +17,6 @@ Booking = Callable[..., Any]
 
 ORG = ("--org", "fjord-tours")
 ADA = ("--guest", "adult=2", "--name", "Ada Lovelace", "--email", "ada@example.com")
-
-
-@pytest.fixture
-def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
-    """Return an organization in the command's database, at the time of this machine."""
-    clock = FixedClock(system_clock())
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        yield make_world(database, clock, slug="fjord-tours", refund_late_percent=50)
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=50)
 
 
 @pytest.fixture
@@ -229,13 +208,6 @@ def test_a_dry_run_writes_nothing_and_shows_the_booking_as_it_would_be(staff: Bo
         "queued",
         {"amount_minor": 89000, "currency": "NOK"},
     )
-
-
-def test_nobody_to_ask_cancels_nothing(staff: Booking, ops: Operations, departure: str) -> None:
-    ops.book(departure)
-    with nothing_changes(ops.world):
-        refused = staff("cancel", "1", *ORG)
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "confirmation_required")
 
 
 def test_a_number_alone_names_no_booking_of_any_organization(staff: Booking, ops: Operations, departure: str) -> None:

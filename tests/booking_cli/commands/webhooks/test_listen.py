@@ -20,15 +20,13 @@ import pytest
 from support import servers
 from support.hooks import Hooks
 from support.receivers import Receivers, hang, plain, wait_until
-from support.servers import Service
 from support.shell import logged_in, running
 
 from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
-from booking_cli.commands.webhooks.forwarder import Attempt, Forwarder
 from booking_cli.commands.webhooks.listen_view import Screen, View
-from booking_cli.commands.webhooks.receiver import Result
+from booking_cli.commands.webhooks.receiver import Attempt, Forwarder, Result
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_core.base import tokens
@@ -115,20 +113,6 @@ def application() -> Iterator[Application]:
 
 
 # The service and the listener ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def service(
-    backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    with running(new_database_url(backend), tmp_path_factory.mktemp("service")) as started:
-        yield started
-
-
-@pytest.fixture
-def hooks(service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
-    with logged_in(service, environment, tmp_path) as made:
-        yield made
 
 
 class Listener:

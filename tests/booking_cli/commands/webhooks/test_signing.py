@@ -292,15 +292,6 @@ print("loaded:", *(name for name in {unneeded!r} if name in sys.modules))
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-def test_a_closed_pipe_is_no_error(body: bytes, process: Callable[..., subprocess.Popen[str]]) -> None:
-    with process("webhooks", "sign", "body.json") as started:
-        assert started.stdout is not None
-        started.stdout.close()
-        assert started.stderr is not None
-        assert started.stderr.read() == ""
-        assert started.wait() == 0
-
-
 def test_on_a_terminal_the_headers_stand_as_they_are_sent(
     body: bytes, terminal: Callable[..., tuple[int, str]]
 ) -> None:

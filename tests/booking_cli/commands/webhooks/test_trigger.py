@@ -1,7 +1,6 @@
 """`booking webhooks trigger`: events of every type, well formed, and sent well or ill."""
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import count
@@ -266,12 +265,6 @@ def test_a_receiver_that_hangs_up_or_talks_nonsense_exits_1(
         assert (sent.code, sent.json["error"]) == (1, "protocol_error")
 
 
-@pytest.mark.parametrize("to", ["nonsense://x", "http://", "http://user@localhost/", "http://localhost:0/", "a b", ""])
-def test_an_address_that_is_none_exits_2(booking: Booking, secret: str, to: str) -> None:
-    refused = booking("webhooks", "trigger", "ping", "--to", to, "--json")
-    assert (refused.code, refused.error["code"]) == (2, "bad_url")
-
-
 def test_a_proxy_of_the_environment_is_not_asked(
     booking: Booking, receivers: Receivers, secret: str, environment: Callable[[str, str], None]
 ) -> None:
@@ -294,8 +287,6 @@ def test_a_field_can_be_set(booking: Booking, secret: str) -> None:
         "fixed",
     )
     assert Verifier(secret).verify(printed["body"], printed["headers"]).event_id == "fixed"
-    for wrong in ("data.nowhere.at=1", "data.reason", "type.x=1"):
-        assert booking("webhooks", "trigger", "booking.cancelled", "--set", wrong).code == 2
 
 
 def test_without_a_receiver_the_delivery_is_printed_and_verifies(booking: Booking, secret: str) -> None:
@@ -319,14 +310,27 @@ def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, s
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        *((("ping", "--to", to), "is not the URL of a receiver") for to in ("x://y", "http://", "a b", "")),
+        *(
+            (("ping", "--to", f"http://{to}/"), "is not the URL of a receiver")
+            for to in ("user@localhost", "localhost:0")
+        ),
         (("booking.praised",), "There is no 'booking.praised'."),
         (("ping", "--stale", "--tampered"), "exclude each other"),
         ((), "Pass one of TYPE, --from-event and --body."),
+        (("ping", "--body", "@x"), "Pass one of TYPE, --from-event and --body."),
+        (("ping", "--from-event", "e1"), "Pass one of TYPE, --from-event and --body."),
+        (("--body", "@nowhere"), "nowhere cannot be read"),
+        (("--body", "@body", "--set", "a=b"), "--set cannot be used with --body"),
+        (("ping", "--header", "Svc-Event-Id: x"), "A delivery has its own Svc-Event-Id header."),
+        *((("ping", "--set", path), "there is no such field") for path in ("data.no.at=1", "data.reason", "type.x=1")),
     ],
+    ids=str,
 )
 def test_misuse_exits_2(booking: Booking, secret: str, argv: tuple[str, ...], message: str) -> None:
+    Path("body").write_text("{}")
     refused = booking("webhooks", "trigger", *argv, "--json")
-    assert refused.code == 2
+    assert (refused.code, refused.out) == (2, "")
     assert message in refused.error["message"]
 
 
@@ -335,18 +339,6 @@ def test_what_the_receiver_says_cannot_move_the_cursor(booking: Booking, receive
     sent = booking("webhooks", "trigger", "ping", "--to", rude.url, "-o", "table")
     assert sent.code == 0
     assert "\x1b" not in sent.out
-
-
-def test_a_closed_pipe_is_no_error(
-    receivers: Receivers, secret: str, process: Callable[..., subprocess.Popen[str]]
-) -> None:
-    receiver = receivers.open()
-    with process("webhooks", "trigger", "ping", "--to", receiver.url) as started:
-        assert started.stdout is not None
-        started.stdout.close()
-        assert started.stderr is not None
-        assert started.stderr.read() == ""
-        assert started.wait() == 0
 
 
 # Other bodies ----------------------------------------------------------------------------------------------------
@@ -373,23 +365,6 @@ def test_a_body_of_ones_own_is_sent_byte_for_byte(
     assert (sent.code, sent.json["id"], sent.json["type"]) == (0, "e1", "booking.created")
     (receipt,) = receiver.receipts
     assert (receipt.body, receipt.headers["x-tenant"]) == (body, "fjord")
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        (),
-        ("ping", "--body", "@x"),
-        ("ping", "--from-event", "e1"),
-        ("--body", "@nowhere"),
-        ("--body", "@body", "--set", "a=b"),
-        ("ping", "--header", "Svc-Event-Id: x"),
-    ],
-)
-def test_one_source_of_the_event_is_named(booking: Booking, secret: str, tmp_path: Path, argv: tuple[str, ...]) -> None:
-    (tmp_path / "body").write_text("{}")
-    refused = booking("webhooks", "trigger", *argv, "-o", "json")
-    assert (refused.code, refused.out) == (2, "")
 
 
 def test_a_past_event_is_sent_as_it_was_delivered(booking: Booking, shop: World, receivers: Receivers) -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.operations import Operations, guest
 from support.world import World
 
-from booking_cli.client import booking_search
+from booking_cli.client import api_bookings
 from booking_cli.framework.exit_codes import ExitCode
 
 Booking = Callable[..., Any]
@@ -22,7 +22,7 @@ def ops(shop: World) -> Operations:
 def booked(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return seven bookings in pages of two: even numbers are Ada's, the others Eve's; the fourth has another
     departure."""
-    monkeypatch.setattr(booking_search, "PAGE", 2)
+    monkeypatch.setattr(api_bookings, "PAGE", 2)
     here, there = (ops.world.departure(ops.world.experience()) for _ in range(2))
     made = []
     for number in range(1, 8):
@@ -67,7 +67,7 @@ def test_a_search_by_name_says_that_it_reads_the_list(booking: Booking, booked: 
 def test_the_walk_ends_at_its_bound_and_says_how_to_go_on(
     booking: Booking, booked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(booking_search, "PAGES", 2)
+    monkeypatch.setattr(api_bookings, "PAGES", 2)
     found = find(booking, "--name", "ada")
     assert (found.code, numbers(found)) == (ExitCode.PARTIAL, [6, 4])
     assert found.error["message"] == "Searched 4 bookings, and there are more."

@@ -1,0 +1,107 @@
+"""Commands that ask before they change something: a person on a terminal, and nobody without one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import World
+
+from booking_core.models.bookings import PaymentMode
+
+Booking = Callable[..., Any]
+Terminal = Callable[..., tuple[int, str]]
+
+HOOK = "https://127.0.0.1:8443/hook"
+
+
+def _cancel(it: "Asking") -> tuple[str, ...]:
+    return "bookings", "cancel", it.booked()
+
+
+def _cancel_for_staff(it: "Asking") -> tuple[str, ...]:
+    it.booked()
+    return "bookings", "cancel", "1", *it.org
+
+
+def _cancel_departure(it: "Asking") -> tuple[str, ...]:
+    departure = it.ops.world.departure(it.ops.world.experience())
+    it.ops.book(departure)
+    it.ops.pay(it.ops.check_out(departure)["id"])
+    return "departures", "cancel", departure
+
+
+def _anonymize(it: "Asking") -> tuple[str, ...]:
+    return "customers", "anonymize", it.made("customers", "create", "--name", "Ada", "--email", "ada@example.com")
+
+
+def _revoke(it: "Asking") -> tuple[str, ...]:
+    return "keys", "revoke", it.made("keys", "create", *it.org, "--name", "Website")
+
+
+def _delete(it: "Asking") -> tuple[str, ...]:
+    return "webhooks", "delete", it.made("webhooks", "create", "--url", HOOK, "--event", "booking.created")
+
+
+def _remove(it: "Asking") -> tuple[str, ...]:
+    for name, secret in (("api", "sk_test_of_a_question"), ("hook", "whsec_of_a_question")):
+        Path(name).write_text(secret)
+    it.made("stripe", "set", *it.org, "--api-key-file", "api", "--webhook-secret-file", "hook")
+    return "stripe", "remove", *it.org
+
+
+def _reseal(it: "Asking") -> tuple[str, ...]:
+    return "secrets", "reseal", "--new-links"
+
+
+QUESTIONS: dict[str, tuple[Callable[["Asking"], tuple[str, ...]], str]] = {
+    "bookings cancel": (_cancel, "Cancel booking 1 of Ada Lovelace (Fjord kayak, "),
+    "bookings cancel --org": (_cancel_for_staff, "Cancel booking 1 of Ada Lovelace (Fjord kayak, "),
+    "departures cancel": (_cancel_departure, " and its 2 bookings, and refund 890.00 NOK? This cannot be undone."),
+    "customers anonymize": (_anonymize, "Anonymize Ada <ada@example.com> with 0 bookings? This cannot be undone."),
+    "keys revoke": (_revoke, " (Website) of "),
+    "webhooks delete": (_delete, f"Delete the endpoint {HOOK}? This cannot be undone."),
+    "stripe remove": (_remove, "Remove the Stripe account of "),
+    "secrets reseal": (_reseal, "Guests' links made with an earlier key will stop working. Continue?"),
+}
+"""By the words of a command: a function that returns its command line, and a part of its question on a terminal."""
+
+
+class Asking:
+    """An organization, and the things that the commands change."""
+
+    def __init__(self, booking: Booking, shop: World) -> None:
+        self.ops, self.org, self._booking = Operations(shop), ("--org", shop.organization.slug), booking
+
+    def made(self, *argv: str) -> str:
+        """Return the id of a new resource."""
+        return str(self._booking(*argv, "-o", "json").json["id"])
+
+    def booked(self) -> str:
+        departure = self.ops.world.departure(self.ops.world.experience())
+        return str(self.ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"])
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_without_a_terminal_nothing_is_asked_and_nothing_changed(booking: Booking, shop: World, name: str) -> None:
+    argv = QUESTIONS[name][0](Asking(booking, shop))
+    with nothing_changes(shop):
+        refused = booking(*argv, "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "confirmation_required", "pass --yes")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)], ids=["yes", "no", "nothing"])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_person_is_asked_about_the_thing_as_it_is(
+    booking: Booking, shop: World, terminal: Terminal, name: str, answer: str, code: int
+) -> None:
+    build, question = QUESTIONS[name]
+    argv = build(Asking(booking, shop))
+    if code:
+        with nothing_changes(shop):
+            ended, screen = terminal(*argv, answer=answer)
+    else:
+        ended, screen = terminal(*argv, answer=answer)
+    assert (ended, question in screen, "[y/N]" in screen) == (code, True, True), screen
