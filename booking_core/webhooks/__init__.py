@@ -16,37 +16,3 @@ from booking_core.webhooks.recording import DeliveryResult, record, rescue_expir
 from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.rules import HEADERS_PURPOSE, SECRET_PURPOSE, is_host, is_port_allowed, split_url
 from booking_core.webhooks.upkeep import Step, Upkeep, purge, purge_endpoints
-
-__all__ = [
-    "HEADERS_PURPOSE",
-    "SECRET_PURPOSE",
-    "ClaimedDelivery",
-    "DeliveryResult",
-    "Step",
-    "Upkeep",
-    "change",
-    "check",
-    "claim",
-    "count_deliveries",
-    "create",
-    "delete",
-    "expired_leases",
-    "find_all",
-    "find_deliveries",
-    "get",
-    "get_delivery",
-    "is_host",
-    "is_port_allowed",
-    "lease_s",
-    "park",
-    "purge",
-    "purge_endpoints",
-    "record",
-    "recover",
-    "redeliver",
-    "rescue_expired_leases",
-    "retry",
-    "rotate_secret",
-    "send_test",
-    "split_url",
-]

@@ -337,12 +337,14 @@ def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) 
 
 RETRYING = "retrying"
 _since = bindparam("since", type_=BigInteger)
+_QUEUED = literal_column(f"'{DeliveryStatus.QUEUED}'", Text)
+"""Not a parameter: the indexes are for rows of this status, or of the others."""
 
 
 def _first() -> Any:
     """Select the first sequence since an instant. Sequences follow the instants to within a transaction's length."""
     v = events.c
-    since = (v.organization_id == _organization_id, v.created_at >= bindparam("at", type_=BigInteger))
+    since = (v.organization_id == ORGANIZATION_ID, v.created_at >= bindparam("at", type_=BigInteger))
     begin = select(func.min(v.created_at)).where(*since).scalar_subquery()
     return select(func.min(v.sequence)).where(*since, v.created_at < begin + MINUTE)
 
@@ -353,15 +355,15 @@ _FIRST = Statement(_first())
 def _row_counts() -> Any:
     """Return the statement that counts rows: those that have ended by an index alone, and the few that are queued."""
     d, e = deliveries.c, webhook_endpoints.c
-    ours = (d.organization_id == _organization_id, d.event_sequence >= _since)
-    counted = select(d.endpoint_id, d.status, func.count()).where(*ours, d.status != store.QUEUED)
+    ours = (d.organization_id == ORGANIZATION_ID, d.event_sequence >= _since)
+    counted = select(d.endpoint_id, d.status, func.count()).where(*ours, d.status != _QUEUED)
     state = case(
         (d.generation < e.generation, literal(DeliveryStatus.FAILED.value)),
         (d.attempt_count > 0, literal(RETRYING)),
         else_=literal(DeliveryStatus.QUEUED.value),
     )
     queued = select(d.endpoint_id, state.label("state"), func.count()).where(
-        *ours, d.status == store.QUEUED, e.organization_id == d.organization_id, e.id == d.endpoint_id
+        *ours, d.status == _QUEUED, e.organization_id == d.organization_id, e.id == d.endpoint_id
     )
     return union_all(counted.group_by(d.endpoint_id, d.status), queued.group_by(d.endpoint_id, "state"))
 
@@ -371,11 +373,11 @@ def _event_counts(dialect: Dialect) -> Any:
     return (
         select(of.number, func.count())
         .where(
-            v.organization_id == _organization_id,
+            v.organization_id == ORGANIZATION_ID,
             v.sequence > of.after,
             v.sequence <= of.until,
             v.type == of.event_type,
-            v.resource_id.is_distinct_from(_endpoint_id),
+            v.resource_id.is_distinct_from(ENDPOINT_ID),
         )
         .group_by(of.number)
     )

@@ -12,19 +12,3 @@ from booking_core.catalogue.catalog.service import (
     import_plan,
     validate,
 )
-
-__all__ = [
-    "Counts",
-    "InvalidCatalogue",
-    "Note",
-    "Plan",
-    "Problem",
-    "Summary",
-    "Tally",
-    "export",
-    "import_document",
-    "import_in_batches",
-    "import_plan",
-    "parse",
-    "validate",
-]

@@ -18,25 +18,3 @@ from booking_core.catalogue.departures.service import (
     set_seats,
 )
 from booking_core.catalogue.departures.store import SEATS_HELD, hold_is_live, select_seats_held
-
-__all__ = [
-    "SEATS_HELD",
-    "TOUCHED",
-    "DepartureRow",
-    "announce",
-    "close",
-    "closes_at",
-    "ends_at",
-    "find_available",
-    "get",
-    "hold_is_live",
-    "lock",
-    "organizations_of",
-    "render",
-    "reopen",
-    "seats_available",
-    "select_seats_held",
-    "set_seats",
-    "status",
-    "window",
-]

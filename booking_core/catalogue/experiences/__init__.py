@@ -9,5 +9,3 @@ from booking_core.catalogue.experiences.rules import (
     unknown_names,
 )
 from booking_core.catalogue.experiences.service import find, get
-
-__all__ = ["Tier", "advertised_minor", "find", "get", "price_tiers", "texts_for", "tiers", "unknown_names"]

@@ -7,5 +7,3 @@ anything.
 
 from booking_core.upkeep.backups.errors import BackupError
 from booking_core.upkeep.backups.service import Backup, create, restore
-
-__all__ = ["Backup", "BackupError", "create", "restore"]

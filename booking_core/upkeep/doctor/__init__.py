@@ -21,19 +21,6 @@ from booking_core.upkeep.doctor import checks
 from booking_core.upkeep.doctor.checks import Check, CheckContext, CheckOptions, Finding, FindingKind, Opener, RowScan
 from booking_core.upkeep.doctor.sealed_values import SEALED_VALUES, SealedValueScan, openers
 
-__all__ = [
-    "CHECKS",
-    "Check",
-    "CheckOptions",
-    "Finding",
-    "FindingKind",
-    "Opener",
-    "RowScan",
-    "SealedValueScan",
-    "examine",
-    "openers",
-]
-
 FILES = ("bookings", "money", "events", "deliveries", "records", "needs_person")
 """The `.sql` files that declare checks."""
 CHECKS: tuple[Check | RowScan | SealedValueScan, ...] = (

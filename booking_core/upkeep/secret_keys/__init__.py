@@ -19,20 +19,3 @@ from booking_core.upkeep.secret_keys.service import (
     with_link_keys,
 )
 from booking_core.upkeep.secret_keys.store import KINDS, Kind
-
-__all__ = [
-    "KINDS",
-    "Count",
-    "Kind",
-    "Problem",
-    "State",
-    "count_to_reseal",
-    "find_problem",
-    "find_problem_of_key_ids",
-    "holds_anything",
-    "make_new_links",
-    "reseal",
-    "status",
-    "unopened",
-    "with_link_keys",
-]
