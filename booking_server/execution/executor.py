@@ -443,8 +443,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
         now_s = self._clock()
         self._waited_s, earliest_s = now_s - taken[0].submitted_s, now_s - self._wait_max_s
         on_time = [job for job in taken if job.submitted_s >= earliest_s]
-        results, late = iter(self._run_batch(on_time) if on_time else ()), busy(self._wait_max_s)
-        return [next(results) if job.submitted_s >= earliest_s else late for job in taken]
+        results = iter(self._run_batch(on_time) if on_time else ())
+        return [next(results) if job.submitted_s >= earliest_s else busy(self._wait_max_s) for job in taken]
 
     def _run_batch(self, jobs: Sequence[QueuedJob]) -> Sequence[Any]:
         """Run a batch, in a span if one of its requests is recorded, and return the result of each job."""
