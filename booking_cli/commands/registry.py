@@ -47,8 +47,13 @@ MODULES: Mapping[str, tuple[str, str]] = {
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Start here": ("demo", "serve", "login", "whoami"),
     "Sell": (
-        *("experiences", "availability", "departures", "bookings", "gift-cards"),
-        *("catalog", "report"),
+        "experiences",
+        "availability",
+        "departures",
+        "bookings",
+        "gift-cards",
+        "catalog",
+        "report",
     ),
     "Webhooks": ("webhooks", "events", "sandbox"),
     "People and money": ("customers", "payments", "refunds", "mails"),

@@ -112,6 +112,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("organization", ("mails", "list", "--org", "nobody")),
     ("organization", ("doctor", "--org", "nobody")),
     ("organization", ("audit", "list", "--org", "nobody")),
+    ("organization", ("report", "--org", "nobody")),
     ("organization", ("storefront", "hold", "--org", "nobody", "--departure", UNKNOWN, "--seats", "1")),
 )
 IN_THE_DATABASE = {
