@@ -19,8 +19,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import idna
-
 from booking_core import webhooks
 from booking_core.base.errors import Malformed
 from booking_core.base.settings import Settings
@@ -165,9 +163,11 @@ def parse_target(url: str, *, allow_http: bool = False) -> Target:
 def _in_ascii(host: str) -> str:
     """Return the host in ASCII. Full-width digits and dots are mapped as browsers do, before any check."""
     if not host.isascii():
+        import idna  # its tables take 50 ms to load, which a start without such a host does not need
+
         try:
             host = idna.encode(host, uts46=True).decode()
-        except (idna.IDNAError, UnicodeError):
+        except UnicodeError:
             raise BlockedAddress from None
     return host.lower().removesuffix(".")
 
