@@ -128,7 +128,7 @@ def describe(
     )
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, stripe_webhooks, reference, monitoring):
-        app.include_router(router)
+        app.router.routes += router.routes  # `include_router` would analyze each path operation again
     table = RouteTable(app.routes)
     app.router.routes.insert(0, table)
     app.add_middleware(RouteTableMiddleware, table=table)
