@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("booking.serve")
 
 HOPS = 32
-"""Threads beside those of the executors: for the worker and its periodic jobs, and a limiter that is called over a
-network. A machine with two processors would have six, and a database that is silent would hold all of them."""
+"""Threads in addition to the executors' threads: for the worker, its periodic jobs, and a limiter that is called over a
+network. The default on two processors would be six, and a silent database would hold all of them."""
 
 
 # The application -----------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def create_app(
         tracer_provider: makes the spans of this application, instead of the provider that the settings name.
 
     Raises:
-        SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
-            do not open what it holds.
+        SettingError: a setting is invalid, the database is not at this release's schema, or the secret keys do not open
+            its values.
     """
     if settings is None:
         settings = Settings.from_environment()
@@ -259,13 +259,13 @@ async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> As
 
 
 def _takes_cards(service: Service) -> bool:
-    """Return whether calls of Stripe are to be expected. Their library is imported before the first request: later its
-    modules would take the interpreter from the requests of all organizations."""
+    """Return whether calls of Stripe are to be expected. If so, the library is imported before the first request: a
+    later import would block the requests of all organizations."""
     if service.settings.stripe_api_key:
         return True
     try:
         return service.database.read(stripe_accounts.has_any)
-    except BookingError:  # the database is away, and the first call will import it
+    except BookingError:  # the database is unavailable; the first call will import it
         return False
 
 

@@ -1,9 +1,9 @@
 """Protects against server-side request forgery: resolves a webhook's URL to addresses that may be called.
 
-Customers choose the URLs, and this service runs inside a private network: a URL must not lead to that network, to the
-machine itself or to a cloud's metadata service, however it is written and whatever DNS answers. The tables are our own,
-because the standard library's `is_global` allows a third of the addresses that must be refused; the library only parses
-here. Connections go to the checked addresses: no name is resolved a second time.
+Customers choose the URLs, and this service runs inside a private network. No spelling of a URL and no answer of DNS may
+lead to that network, to the machine itself or to a cloud's metadata service. The module has its own tables, because the
+standard library's `is_global` allows a third of the addresses that must be refused. Connections go to the checked
+addresses: no name is resolved a second time.
 """
 
 import asyncio
@@ -185,8 +185,8 @@ _REGISTRATION_LOOKUP_S = 2.0
 class SystemResolver:
     """The operating system's resolver, hosts file included. An empty result means that a name has no address.
 
-    A lookup cannot be cancelled and may hang for half a minute. Each has a daemon thread of its own, so that it blocks
-    neither another name nor the end of the process. Concurrent lookups of one name share a thread.
+    A lookup cannot be cancelled and may hang for half a minute. Each has a separate daemon thread, so it blocks neither
+    other names nor the end of the process. Concurrent lookups of one name share a thread.
     """
 
     def __init__(self) -> None:

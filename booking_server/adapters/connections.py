@@ -267,9 +267,8 @@ def _is_readable(opened: socket.socket) -> bool:
 class ConnectionPool:
     """Idle connections.
 
-    A connection is reused only for the same origin, only while its address is among those that were just resolved and
-    checked, so that it is dropped when the name moves, and only while it is fresh: used a moment ago, with nothing
-    received since.
+    A connection is reused only for the same origin, while its address is among the addresses that were just resolved
+        and checked, and while it is fresh: used a moment ago, with nothing received since.
     """
 
     def __init__(self) -> None:
@@ -373,7 +372,7 @@ async def _socket_to(address: str, port: int) -> socket.socket:
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Create a context that trusts the system's certificate authorities and those of the file."""
+    """Create a context that trusts the certificate authorities of the system and of the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

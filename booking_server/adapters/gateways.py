@@ -1,4 +1,4 @@
-"""Payment gateways: Stripe accounts of live organizations, and the gateway of sandboxes, which asks no Stripe."""
+"""Payment gateways: Stripe accounts of live organizations, and the gateway of sandboxes, which does not call Stripe."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ class StripeAccounts:
     """The gateways of all organizations. Its calls block, and several threads may share it.
 
     Args:
-        default_key: of the installation's account, for organizations without one of their own, and for payments from
-            before they had one.
+        default_key: of the installation's account, for organizations without their own account, and for payments that
+            are older than their account.
     """
 
     def __init__(
@@ -60,8 +60,7 @@ class StripeAccounts:
 
 
 class SandboxGateway:
-    """Makes the refunds of sandboxes by itself, as the test cards of their payments say. Several threads may share
-    it."""
+    """Simulates the refunds of sandboxes, as the test cards of their payments specify. Several threads may share it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
-"""Mailers: send finished messages through an SMTP server, or keep them: as files, or in the database of a sandbox.
+"""Mailers: send finished messages through an SMTP server, or keep them as files or in the database of a sandbox.
 
-They know nothing of bookings. They report a result for each message, whatever the mail server does.
+They know nothing of bookings. They report a result for each message, also when the mail server fails.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class SmtpMailer:
         """Send mails one after the other over one connection.
 
         A mail is reported before the next one starts: if the process dies, at most one mail was accepted without a
-        record of it. When the connection cannot be made, the rest does not try to connect again.
+        record of it. If the connection fails, the other mails do not try to connect again.
         """
         until = asyncio.get_running_loop().time() + BATCH_S
         client = self._client()
@@ -129,7 +129,7 @@ class SmtpMailer:
             use_tls=server.tls,
             username=server.username,
             password=server.password,
-            # Without it the library would ask DNS, and wait.
+            # Without it the library would query DNS, and wait.
             local_hostname=self._sender.rpartition("@")[2],
             timeout=CONNECT_S,
             tls_context=self._tls,
@@ -234,7 +234,7 @@ class SandboxMailer:
     delivers = True
 
     async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
-        """Report every mail as sent: its text is kept when that is recorded."""
+        """Report every mail as sent. Its text is kept when the result is recorded."""
         await report([MailResult(mail, MailOutcome.SENT) for mail in mails])
 
 
@@ -264,10 +264,10 @@ class FileMailer:
 
 
 def _write(folder: Path, mail: ClaimedMail) -> None:
-    """Write a mail to a file of its own, whose name sorts by time.
+    """Write a mail to a separate file, whose name sorts by time.
 
-    The file replaces a draft, so that readers never see half a mail and a second write makes no second file. It is
-    private, because it holds the guest's secret link.
+    The file replaces a draft: readers never see half a mail, and a second write makes no second file. It is private,
+        because it holds the guest's secret link.
     """
     private_files.make_folder(folder)
     name = f"{to_datetime(mail.created_at):%Y%m%dT%H%M%S.%fZ}-{mail.kind}-{mail.id}.eml"

@@ -1,8 +1,8 @@
 """Refunds through Stripe.
 
-However often a refund is sent, Stripe makes it once: it has its own idempotency key, and its own metadata, by which it
-is found after Stripe has forgotten the key. Stripe's response is classified here. Only a clear refusal counts as
-refused: after any other failure Stripe may have made the refund.
+However often a refund is sent, Stripe makes it once: it has its own idempotency key. Its own metadata identify it after
+Stripe has forgotten the key. Stripe's response is classified here. Only a clear refusal counts as refused: after any
+other failure Stripe may have made the refund.
 """
 
 import logging
@@ -21,7 +21,7 @@ _NOTHING_LEFT = "charge_already_refunded"
 _GIVEN_UP = frozenset({"failed", "canceled"})
 
 _REFUND_ID, _REOPENED = "refund_id", "reopened"
-"""The metadata by which a refund of this service is known at Stripe."""
+"""The metadata that identify a refund of this service at Stripe."""
 _OUTCOMES = {
     "succeeded": RefundOutcome.REFUNDED,
     "pending": RefundOutcome.ACCEPTED,
@@ -87,9 +87,9 @@ class StripeGateway:
     def _find_existing(self, claimed: ClaimedRefund, *, nothing_left: bool) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
-        A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one, unless
-        it is recorded as another. Only if that is smaller, staff must decide about the difference. The same holds when
-        nothing is left to refund. Other refunds of this service were for other bookings with the same payment.
+        For a refund that staff reopened, a refund from the dashboard counts as this one unless it is recorded as
+        another. If it is smaller, staff must decide about the difference. The same holds when the whole payment has
+        been refunded. Other refunds of this service were for other bookings with the same payment.
         """
         listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
         made = list(listed.auto_paging_iter())
@@ -108,7 +108,7 @@ class StripeGateway:
 def _amount(claimed: ClaimedRefund) -> int:
     """Return the amount in Stripe's unit of the currency.
 
-    It was rounded to this unit when it became owed; an amount from an older release is rounded half up here.
+    It was rounded to this unit when the refund was created; an amount from an older release is rounded half up here.
     """
     return to_gateway(claimed.amount_minor, claimed.currency)
 

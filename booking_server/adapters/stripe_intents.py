@@ -1,7 +1,7 @@
 """PaymentIntents at Stripe: made, looked up and canceled, on the event loop and within a bounded time; and its events.
 
-The key belongs to the organization, so it comes with each call. The library is imported when it is opened, or with the
-first call: an installation without card payments should not pay for it.
+Each call takes the key of its organization. The library is imported by `open` or by the first call, because an
+installation without card payments should not pay for it.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ T = TypeVar("T")
 log = logging.getLogger("booking.stripe")
 
 TIMEOUT_S = 8.0
-"""Seconds for a whole call. httpx bounds single steps only, so that a server which drips could hold a call for ever."""
+"""Seconds for a whole call. httpx bounds single steps only: a server that sends slowly could hold a call
+indefinitely."""
 _RETRY_AFTER_S = 5
 TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
-"""Error codes of requests that had no effect, whatever their HTTP status."""
+"""Error codes of requests that had no effect, with any HTTP status."""
 _REFUSED = frozenset({400, 402})
 CARD_ONLY = ["card"]
-"""Cards and wallets, which settle at once. What takes days does not fit a booking that expires in half an hour."""
+"""Cards and wallets, which settle at once. Methods that take days do not fit a booking that expires in half an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class IntentRequest:
     amount_minor: int
     currency: str
     api_key: str | None = field(repr=False)
-    """None in a sandbox, which asks no Stripe."""
+    """None in a sandbox, which does not call Stripe."""
 
     @property
     def idempotency_key(self) -> str:
@@ -88,7 +89,7 @@ class StripeIntents:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def create(self, request: IntentRequest) -> Intent:
-        """Make the intent of a booking, or return the one that was made for it.
+        """Make the intent of a booking, or return its existing intent.
 
         Raises:
             IntentRefused: Stripe will never make it.
@@ -169,11 +170,11 @@ class StripeIntents:
 
 
 class SandboxIntents:
-    """Makes the PaymentIntents of sandboxes by itself, in the shape of Stripe's. What pays for them is an operation of
-    the API, which records it at once: a look-up finds an intent that is not paid."""
+    """Makes the PaymentIntents of sandboxes, in the shape of Stripe's. An operation of the API pays for them and
+    records the payment at once, so a look-up finds an unpaid intent."""
 
     async def create(self, request: IntentRequest) -> Intent:
-        """Return the intent of a booking. The first one that is stored stays."""
+        """Return the intent of a booking. The first stored intent stays."""
         intent_id = new_sandbox_checkout_intent(request.booking_id)
         return Intent(intent_id, f"{intent_id}_secret_{tokens.new_id().replace('-', '')}")
 
@@ -222,15 +223,15 @@ def _classified(error: "stripe.StripeError") -> Exception:
 
 
 def unavailable(code: str) -> BookingError:
-    """Return the refusal of a request for which Stripe is needed; it is safe to repeat."""
+    """Return the refusal of a request that needs Stripe; the request is safe to repeat."""
     message = f"Stripe cannot be asked at the moment ({code}); send the same request again."
     return Unavailable(message, retry_after_s=_RETRY_AFTER_S, reason="payment_gateway")
 
 
 # Stripe's objects as updates of the core ------------------------------------------------------------------------------
 
-# Pure functions of the JSON that Stripe sends. Only what a booking depends on is read. An object of another shape is
-# refused, and an event of another type has no update.
+# Pure functions of the JSON that Stripe sends. Only the fields that a booking depends on are read. An object of another
+# shape is refused, and an event of another type has no update.
 
 _CLOSED_DISPUTES = frozenset({"won", "lost", "warning_closed", "prevented"})
 _TEXT_MAX = 200
@@ -285,7 +286,7 @@ def _error(intent: Mapping[str, Any]) -> str | None:
 
 
 def _failed(intent: Mapping[str, Any]) -> IntentUpdate:
-    """Return the update of a failed attempt, whatever the intent's present status is."""
+    """Return the update of a failed attempt, with any present status of the intent."""
     update = intent_update(intent)
     return update if update.error else intent_update({**intent, "last_payment_error": {"code": "payment_failed"}})
 

@@ -1,8 +1,8 @@
-"""An HTTP/1.1 client for webhooks: one POST to one receiver, behind the address guard and within one deadline.
+"""An HTTP/1.1 client for webhooks: one POST to one receiver, after the address guard's check and within one deadline.
 
-It is a small client of our own (decisions 0031 and 0024). It knows nothing of deliveries, retries or signatures: the
-worker passes headers and body, and gets a result whatever the receiver does. One call of `send` sends at most one
-request: a request that may have reached a receiver is never sent again under the same delivery id.
+It is a small purpose-built client (decisions 0031 and 0024). It knows nothing of deliveries, retries or signatures: the
+worker passes headers and body, and always gets a result. One call of `send` sends at most one request: a request that
+may have reached a receiver is never sent again under the same delivery id.
 """
 
 import asyncio

@@ -68,7 +68,7 @@ class KeyedRequest:
         return Once(self.key, idempotency.fingerprint(self.request.method, self.request.scope["path"], value))
 
     def creation(self, caller: Caller, body: BookingCreate) -> CreateRequest:
-        """Return the request to create a booking, for the batch of those that wait."""
+        """Return the request to create a booking, for the batch of waiting requests."""
         assert self.request.received is not None
         once = self.once(self.request.received)
         assert once is not None
@@ -100,7 +100,7 @@ class Command:
 
         Args:
             action: the package and the verb, such as `webhooks.change`.
-            objects: ids by what they are; by default that of the result.
+            objects: ids by the kind of object; by default the id of the result.
         """
         written: list[audit.Entry] = []
 
@@ -176,7 +176,7 @@ _ORDER_KEY = Header(
 
 
 def order_key(key: Annotated[str | None, _ORDER_KEY] = None) -> str | None:
-    """Return the Idempotency-Key of the order that a request asks about, if it carries one."""
+    """Return the Idempotency-Key of the order that a request concerns, if it carries one."""
     return _checked_key(key)
 
 

@@ -43,7 +43,7 @@ from booking_server.fastapi_ext.routes import Operate, Operation
 
 def service_of(request: Request) -> Service:
     """Return the executors and the settings of this process."""
-    service: Service = request.app.state["service"]  # as an attribute it is looked up in two other places before
+    service: Service = request.app.state["service"]  # an attribute would be looked up in two other places first
     return service
 
 
@@ -56,7 +56,7 @@ ServiceDep = Annotated[Service, Depends(get_service)]
 
 
 def get_read_tx(service: ServiceDep) -> Iterator[Tx]:
-    """Return the connection of this request for reads, on which each statement sees the newest commit."""
+    """Return the connection of this request for reads. Each of its statements sees the newest commit."""
     with service.database.reading() as tx:
         yield tx
 
@@ -82,7 +82,7 @@ def credentials_of(request: Request) -> Credentials:
 
 
 def mark_of(request: Request) -> Mark:
-    """Return what marks an idempotency key as in use in this process: the API key and the idempotency key as sent."""
+    """Return the mark of an idempotency key in use in this process: the API key and the idempotency key as sent."""
     found = dict(request.scope["headers"])
     return found.get(b"authorization"), found.get(b"idempotency-key")
 
@@ -129,7 +129,8 @@ FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.va
 
 
 class Read(Operation):
-    """An operation among the reads of the service. It is a list where it may cost more than the look-up of a row."""
+    """An operation among the reads of the service. An operation that may cost more than the look-up of a row is a
+    list."""
 
     given = (api_key, get_read_tx)
     given_late = (get_read_tx,)
@@ -191,7 +192,7 @@ class ApiRoute(routes.ApiRoute):
 
 
 class ApiRouter(APIRouter):
-    """A router of the API. The id of an operation, by which clients know it, is the name of its function."""
+    """A router of the API. Each operation's id, which clients use, is the name of its function."""
 
     def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
         super().__init__(

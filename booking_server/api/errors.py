@@ -1,4 +1,4 @@
-"""Error responses: the status of every error stands here, once (API v1 section 7, decisions R2 to R4)."""
+"""Error responses. The status of every error is defined here (API v1 section 7, decisions R2 to R4)."""
 
 import asyncio
 import contextlib
@@ -116,12 +116,12 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Respond to a request in which FastAPI found invalid parameters or an invalid body."""
+    """Respond to a request with invalid parameters or an invalid body, as found by FastAPI."""
     return respond_with(_malformed(error.errors()), request_id(request))
 
 
 def _malformed(problems: Iterable[Any]) -> errors.Malformed:
-    """Return the refusal of the first invalid query parameter, or of all that is wrong in the body."""
+    """Return the refusal of the first invalid query parameter, or of all invalid fields of the body."""
     first = next(iter(problems))
     place, *path = first["loc"]
     if place == "body":
@@ -135,8 +135,8 @@ async def _unrouted(request: Request, error: Any) -> Response:
     """Respond to a path that does not exist, or to a method that the path does not take. A browser gets a page outside
     of the API.
 
-    It counts against the address and is never refused for that: the path is checked before the limit (decision R1).
-    An HTTPException that a path operation raises is answered as FastAPI answers it.
+    It counts against the address but is never rate-limited: the path is checked before the limit (decision R1). An
+    HTTPException that a path operation raises is answered as FastAPI answers it.
     """
     is_raised_by_operation = "endpoint" in request.scope and error.status_code != 405
     if is_raised_by_operation or error.status_code not in (404, 405):
@@ -156,13 +156,13 @@ def _is_browser(request: Request) -> bool:
 
 async def _count_address(request: Request) -> None:
     with contextlib.suppress(errors.RateLimited):
-        # In a thread, since a shared store of the limiter is asked over a socket.
+        # In a thread, since a shared store of the limiter is called over a socket.
         await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request))
 
 
 async def _failed(request: Request, _: Any) -> Response:
     failed = internal(request_id(request))
-    # The error goes on to uvicorn, which closes the connection: a client has to be told, or its next request is lost.
+    # The error goes on to uvicorn, which closes the connection. Without the header the client's next request is lost.
     response = Response(failed.body, failed.status, {"connection": "close"}, "application/json")
     # Starlette sends this response from outside the middleware that adds them to all others.
     response.raw_headers.extend(context_headers(request.scope))

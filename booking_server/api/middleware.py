@@ -54,7 +54,7 @@ _LINE = "%s %s: status %s, code %s, reason %s, %.1f ms, request %s, organization
 
 
 class RequestLog:
-    """Writes a line for a share of the requests, and for each one that fails or is refused with 503.
+    """Writes a line for a share of the requests, and for each request that fails or is refused with 503.
 
     A line has the operation, its result and its caller, and nothing that the request sent. `takes` decides which
     requests have one, and costs the others a comparison.
@@ -152,7 +152,7 @@ class RequestObserver:
         self.tracer = tracer
 
     def begin(self, scope: Scope) -> float:
-        """Return the time at which a request began, for `end`."""
+        """Return the start time of a request, for `end`."""
         if self.tracer is not None:
             self.tracer.begin_request(scope)
         return time.perf_counter()
@@ -185,7 +185,7 @@ def _code_of(message: Message) -> str | None:
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's own id when it is a plain one, else a new one (decision R8)."""
+    """Return the client's own id if it is well-formed, else a new one (decision R8)."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
@@ -234,7 +234,7 @@ class RequestContextMiddleware:
 
 
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every response to the request; one that says how it may be cached keeps that."""
+    """Return the headers of every response to the request. A response with its own `Cache-Control` keeps it."""
     credentials: Credentials | None = scope.get(CREDENTIALS)
     reading = credentials.reading if credentials else None
     added = [

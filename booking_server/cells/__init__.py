@@ -1,7 +1,7 @@
 """The composition of a process that serves several cells (decision 0005).
 
-Each cell has a service of its own: database, executors, worker, health and metrics. A router finds the cell of a
-request before anything of the request is looked up.
+Each cell has a separate service: database, executors, worker, health and metrics. A router finds the cell of a request
+before anything of the request is looked up.
 """
 
 from booking_server.cells.app import create_app, create_app_with_worker, serve_forever

@@ -46,11 +46,11 @@ def create_app(settings: Settings | None = None, *, worker: bool = False, flush_
         flush_s: seconds between two writes of the last uses of keys.
 
     Raises:
-        SettingError: a setting cannot be understood. What is wrong with a cell is raised when the application starts,
-            if it is so with every cell.
+        SettingError: a setting is invalid. An error of a cell is raised when the application starts, if every cell
+            fails.
     """
     settings = settings or Settings.from_environment()
-    limiter = open_limiter(settings.rate_limit_store)  # one for all, so that an address counts once
+    limiter = open_limiter(settings.rate_limit_store)  # shared by all cells: an address counts once
     open_slot = partial(open_cell, limiter=limiter, worker=worker, flush_s=flush_s)
     return CellsApp(settings, [Slot(cell, open_slot) for cell in cells.every(settings)])
 
@@ -76,9 +76,8 @@ class CellsApp:
             await self._dispatch(self._slot_of(scope), scope, receive, send)
 
     def _slot_of(self, scope: Scope) -> Slot:
-        """Return the cell that the request names; without a name the first one that is open.
-
-        Without a name there is no key, or one of the first cell: only for a request without a key any cell will do.
+        """Return the cell that the request names, or else the first open cell. A request that names no cell has no key,
+        or a key of the first cell.
         """
         path = path_of(scope)
         named = self.slots.get(cell_named_by(path, scope["headers"]))
@@ -112,10 +111,10 @@ async def open_cell(cell: Cell, *, limiter: Limiter, worker: bool, flush_s: floa
     """Serve a cell while the body runs.
 
     Raises:
-        SettingError, CellError: the database is not at this release's schema, or not that of the cell.
+        SettingError, CellError: the database is not at this release's schema, or belongs to another cell.
         Unavailable: it cannot be reached.
     """
-    # The metrics and the shutdown of the process are those of the application.
+    # The application has the metrics and the shutdown of the process.
     settings = replace(cell.settings, metrics_address=None, metrics_token=None, shutdown_delay_s=0.0)
     parts = await asyncio.to_thread(open_parts, settings, limiter=limiter, check=partial(cells.require_own, cell))
     async with running_parts(parts, worker=worker, flush_s=flush_s):
@@ -176,7 +175,7 @@ async def open_worker(cell: Cell) -> AsyncIterator[Opened]:
     """Run the worker of a cell while the body runs.
 
     Raises:
-        CellError: the database is not that of the cell.
+        CellError: the database belongs to another cell.
         Unavailable: it cannot be reached.
     """
     async with working(cell.settings, check=partial(cells.require_own, cell)) as (monitor, _):

@@ -1,6 +1,6 @@
-"""The cells of a process: each is opened, tried again while it cannot be, and closed with the process.
+"""The cells of a process: each is opened, with retries while that fails, and closed with the process.
 
-A cell that is away delays no other: it has separate threads, connections and periodic jobs, and a separate pool for the
+An unavailable cell delays no other: it has separate threads, connections and periodic jobs, and a separate pool for the
 functions that it runs in threads of the event loop.
 """
 
@@ -66,7 +66,7 @@ class Slot:
         self._failures = RepeatedLog(log)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Open the cell, again and again while that fails, and close it when `stop` is set."""
+        """Open the cell, with retries until that succeeds, and close it when `stop` is set."""
         _current.set(self.name)
         while not stop.is_set():
             try:
@@ -88,7 +88,7 @@ class Slot:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Run the functions that the body leaves to threads in the pool of this cell."""
+        """Run the functions that the body sends to threads in the pool of this cell."""
         token = _current.set(self.name)
         try:
             yield
@@ -144,8 +144,7 @@ _OF_PROCESS = ("process_", "python_")
 class CellsHealth:
     """The health of a process by cell and part: `c2.database` is the database of the cell c2.
 
-    A cell that has failed leaves the process ready while another one works: a process that is taken out of service
-    answers for none.
+    The process is ready while at least one cell works: out of service it would answer for none.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -157,7 +156,7 @@ class CellsHealth:
         self._is_stopping = True
 
     def liveness(self) -> Report:
-        """Report whether the process works. The state of a cell does not tell."""
+        """Report whether the process works, independently of the state of its cells."""
         reports = {name: monitor.health.liveness() for name, monitor in _opened(self._slots)}
         return Report({"process": OK} | _named(reports))
 
@@ -178,7 +177,7 @@ def _opened(slots: Iterable[Slot]) -> list[tuple[str, Monitor]]:
 
 
 def _named(reports: dict[str, Report]) -> dict[str, Part]:
-    """Return the parts of all cells, except those of the process."""
+    """Return the parts of all cells, without the parts of the process."""
     return {
         f"{cell}.{name}": part
         for cell, report in reports.items()

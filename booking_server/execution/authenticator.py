@@ -111,10 +111,10 @@ def unmapped(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def network_of(text: str) -> str:
-    """Return what counts as one client (decision K5): an IPv4 address, or the /64 of an IPv6 address.
+    """Return the network that counts as one client (decision K5): an IPv4 address, or the /64 of an IPv6 address.
 
-    A provider gives each customer at least a /64, which has 2^64 addresses. All texts that are no address, as a proxy
-    may pass on, count as one client.
+    A provider gives each customer at least a /64, which has 2^64 addresses. All texts that are not addresses, which a
+    proxy may pass on, count as one client.
     """
     address = _parsed(text)
     if address is None:
@@ -130,8 +130,8 @@ def network_of(text: str) -> str:
 class SeenKeys:
     """The latest API keys that were valid when this process last looked, as numbers that do not show them.
 
-    The database decides for each request whether its key is valid. This only tells whether a look-up is worth a
-    statement, and in which queue the request waits.
+    The database decides for each request whether its key is valid. This only decides whether a look-up is worth a
+    statement, and selects the request's queue.
     """
 
     def __init__(self, size: int = _KEYS_MAX) -> None:
@@ -160,10 +160,10 @@ class SeenKeys:
 
 
 class Authenticator:
-    """Finds the caller behind an API key, counts the request, and checks the organization's access to the API.
+    """Finds the caller of an API key, counts the request, and checks the organization's access to the API.
 
-    The order is that of decision R1: key, rate limit, access. A request without a valid key counts against its address
-    (decision K5); an address that is over its limit costs no statement.
+    The order follows decision R1: key, rate limit, access. A request without a valid key counts against its address
+        (decision K5); an address above its limit costs no statement.
     """
 
     def __init__(
@@ -259,8 +259,8 @@ class Authenticator:
         return caller
 
     def _may_look_up(self, credentials: Credentials) -> bool:
-        """Return whether a key from an address over its limit is looked up all the same: strangers behind the same
-        address must not shut a valid key out."""
+        """Return whether a key from an address over its limit is looked up all the same: strangers at the same address
+        must not shut a valid key out."""
         key, name = credentials.key(), credentials.bucket()
         if not tokens.is_api_key(key):
             return False
@@ -298,7 +298,7 @@ class KeyUsage:
         """Write the remembered uses to the database; keep them when that fails.
 
         Raises:
-            Unavailable: the database is away or too busy.
+            Unavailable: the database is unavailable or too busy.
         """
         with self._lock:
             uses, self._unwritten = self._unwritten, {}

@@ -1,10 +1,10 @@
 """The lanes of bookings: a batch that waits for no lock, and threads that may wait.
 
-One thread books all waiting requests in one transaction, for all organizations, and so it waits for nothing. While one
+One thread books all waiting requests of all organizations in one transaction, so it must not wait. While one
 organization rushes, a second thread books for the others. Requests whose departure or numbers another transaction has
 locked go to the lane that may wait. A batch there has requests of one organization that wait for the same lock, and an
-organization has a part of the threads. A lock that is not free after three seconds is refused (decision R4), with
-nothing done.
+organization has only a part of the threads. A request whose lock is not free after three seconds is refused (decision
+R4) and changes nothing.
 """
 
 import logging
@@ -26,13 +26,13 @@ log = logging.getLogger("booking.http")
 
 BATCH = 32
 BATCH_BYTES_MAX = 32 * 1024
-"""No other booking joins a batch whose bodies have more bytes together. A long text is checked, and stored and
-compressed in several rows, and every booking of its batch, and of the next one, waits for that."""
+"""The size of all bodies above which no other booking joins a batch. A long text is checked, compressed and stored in
+several rows, and every booking of its batch and of the next one waits for that."""
 LOCK_WAIT_S = 3.0
 """The longest wait for locks, from the time when they were found locked."""
 BATCH_LOCK_TIMEOUT_MS = 50
-"""The longest wait for a lock that the batch does not look for, such as the row of a customer whose address another
-transaction is changing. The batch fails then, and is done in the lane that may wait."""
+"""The longest wait for a lock that the batch does not check in advance, such as the row of a customer whose address
+another transaction is changing. After it, the batch fails and is repeated in the lane that may wait."""
 WAITING_THREADS = 8
 WAITING_THREADS_PER_ORGANIZATION = 2
 _TRIES = 3
@@ -62,10 +62,10 @@ class Creation:
     """The prepared booking; None before its first batch."""
     tries: int = 0
     locked_since_s: float = 0.0
-    """The time of its handing over to the lane that may wait."""
+    """The time when it was handed over to the lane that may wait."""
 
     def make(self) -> Exception | None:
-        """Prepare the booking of the caller; return the refusal of a request that becomes none."""
+        """Prepare the booking of the caller; return the refusal of a request that becomes no booking."""
         if not isinstance(self.caller, Caller):
             return self.caller
         try:
@@ -90,9 +90,9 @@ class Creations:
         self._authenticator = authenticator
         self._clock = clock
         threads = 1 if database.is_sqlite else WAITING_THREADS
-        # Apart from other reads, of which one that is slow would hold all bookings.
+        # Separate from other reads: a slow one would hold all bookings.
         self._key_readers = database.open_readers(1, name="booking_keys")
-        # The second connection is for bookings beside a rush.
+        # The second connection is for bookings of others during a rush.
         self._batch_lane = database.open_lane(2, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads, name="locked_bookings")
         self.locked = OwnerQueue(WAITING_THREADS_PER_ORGANIZATION)
@@ -106,16 +106,17 @@ class Creations:
             wait_max_s=LOCK_WAIT_S,
             clock=clock,
         )
-        # One thread: what waits while it commits is the next batch, and a booking in a batch of sixteen costs half of
-        # what it costs in one of four. A second thread would only split what there is to do on the same processor.
+        # One thread: requests that wait during the commit form the next batch, and a booking in a batch of sixteen
+        # costs half as much as in a batch of four. A second thread would only split the same work on the same
+        # processor.
         self.batches: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
         )
         self.beside_rush: BatchExecutor[Creation, Answer] = BatchExecutor(
             "book-beside", self._create_batch, threads=1, batch=BATCH, overflow=self.waiting, clock=clock
         )
-        """Books for other organizations while one of them rushes: they would wait for its batch in hand and the next.
-        SQLite has one writer, for which they would wait all the same."""
+        """Books for other organizations while one of them rushes: they would wait for its current batch and the next.
+        SQLite has only one writer, so they would wait anyway."""
 
     async def create(
         self,
@@ -132,7 +133,7 @@ class Creations:
         Args:
             size: the bytes of the request's body.
             organization_id: whose turn it is.
-            caller: when it was looked up already; else its key is looked up with those of the batch.
+            caller: if it was looked up already; else its key is looked up with the batch.
             traceparent: the trace context (W3C) of the request.
         """
         creation = Creation(credentials, prepare, size, traceparent, caller)
@@ -166,7 +167,8 @@ class Creations:
             creation.caller = caller
 
     def _decided(self, creation: Creation) -> Exception | HandOver | None:
-        """Return the refusal of a request that becomes no booking, or the place of one whose lock others wait for."""
+        """Return the refusal of a request that becomes no booking, or the hand-over of a request whose lock others wait
+        for."""
         refusal = creation.make() if creation.create is None else None
         create = creation.create
         if create is None:
@@ -178,7 +180,7 @@ class Creations:
 
     def _create_all(self, creations: Sequence[Creation]) -> list[Result]:
         """Create all bookings in one transaction. When it fails, they are tried again in the lane that may wait, where
-        those of an organization can fail only together."""
+        a failure affects only one organization."""
         try:
             creates = _requests(creations)
             outcomes = self._database.write(lambda tx: bookings.create_many(tx, creates), lane=self._batch_lane)
@@ -194,7 +196,7 @@ class Creations:
         ]
 
     def _deferred(self, creation: Creation, outcome: Deferred, has_progressed: bool) -> Unresolved:
-        """Try a request whose lock is taken again with the next batch, unless it was tried before or was alone."""
+        """Retry a request whose lock is taken with the next batch, unless it was tried before or was alone."""
         creation.tries += 1
         if has_progressed and creation.tries < _TRIES:
             return RETRY
@@ -225,7 +227,7 @@ class Creations:
         return [RETRY if isinstance(outcome, Deferred) else outcome for outcome in outcomes]
 
     def _timed_out(self, creation: Creation, error: Exception) -> Exception | Unresolved:
-        """Refuse a request whose time is over; one that came later waits on."""
+        """Refuse a request whose wait has ended; a later request continues to wait."""
         left_s = creation.locked_since_s + LOCK_WAIT_S - self._clock()
         return error if left_s < _ALMOST_S else RETRY
 

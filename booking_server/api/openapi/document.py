@@ -31,7 +31,7 @@ _API = "/api/v1/"
 
 
 def generator(app: FastAPI) -> Callable[[], Json]:
-    """Return the function that takes the place of `app.openapi`, as FastAPI's "Extending OpenAPI" describes it."""
+    """Return the function that replaces `app.openapi`, as in FastAPI's "Extending OpenAPI"."""
 
     def openapi() -> Json:
         if not app.openapi_schema:
@@ -59,7 +59,7 @@ def rendered(document: Json) -> bytes:
 
 
 def complete(document: Json) -> Json:
-    """Return the document with everything that holds for all operations of the API; others stay as FastAPI has them."""
+    """Return the document with the facts that hold for all operations of the API; other operations stay unchanged."""
     document = _with_page_names(document)
     document["info"]["x-changelog"] = data.CHANGES
     document["security"] = [{"bearer": []}]
@@ -124,7 +124,7 @@ def _complete_parameters(operation: Json, common: Json) -> bool:
     """Name the shared parameters by reference, and return whether the operation takes an Idempotency-Key.
 
     Args:
-        common: the shared parameters by name, to which that key is added.
+        common: the shared parameters by name; the Idempotency-Key is added to them.
     """
     shown, takes_key = [], False
     for parameter in operation.get("parameters", ()):
@@ -220,7 +220,7 @@ def _complete_responses(operation: Json, common: Iterable[Refusal], schemas: Jso
     for status, response in responses.items():
         if int(status) < 400:
             shown[status] = _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
-        else:  # what the operation declares replaces the common example of the same code
+        else:  # the operation's declaration replaces the common example of the same code
             examples[int(status)] = examples.get(int(status), {}) | examples_of(response)
     for number, of_status in examples.items():
         name = _SHARED.get(number, ("", ()))[0]
@@ -237,7 +237,7 @@ _HEADERS_OF: Mapping[type[BookingError], Mapping[str, str]] = {
     kinds.RateLimited: {"Retry-After": "RetryAfter"},
     kinds.Unavailable: {"Retry-After": "RetryAfter"},
 }
-"""Headers of a response beside those of every response, by their component."""
+"""Additional headers of a response, by their component."""
 
 
 def _refused(status: int, examples: Json, *, is_stored: bool = False) -> Json:
@@ -253,7 +253,7 @@ def _refused(status: int, examples: Json, *, is_stored: bool = False) -> Json:
 def _error_response(lines: Sequence[str], headers: Json, examples: Json) -> Json:
     """Return a response with the error body as its schema, and the codes that it can have there.
 
-    The codes stand beside the reference and not in `allOf`, so that generated clients have one class of errors, and its
+    The codes are next to the reference and not in `allOf`. So generated clients have one class of errors, and its
     `code` stays open for later codes.
     """
     for example in examples.values():
@@ -326,7 +326,7 @@ _SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
 def _complete_webhook(operation: Json, kind: str) -> None:
     operation["security"] = []
     if kind in data.examples()["event_data"]:
-        # Not declared beside the body: FastAPI drops what is null in an example.
+        # Not declared with the body: FastAPI drops null fields of an example.
         operation["requestBody"]["content"]["application/json"]["example"] = data.envelope(kind)
     operation["parameters"] = [_parameter(each) for each in operation["parameters"]]
     operation["responses"] = {
@@ -413,8 +413,8 @@ async def get_openapi(request: Request, service: ServiceDep) -> Answer:
         service.authenticator.count_address(credentials_of(request))
         return Answer(200, _rendered(request.app))
 
-    # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes about
-    # a second, in which no other request would be answered.
+    # In a thread: a shared store of the limiter is called over a socket, and the first rendering would block the event
+    # loop for about a second.
     return await asyncio.to_thread(run)
 
 
