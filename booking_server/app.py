@@ -260,7 +260,7 @@ async def running(parts: Parts, *, worker: bool, flush_s: float = FLUSH_S) -> As
 
 def _takes_cards(service: Service) -> bool:
     """Return whether calls of Stripe are to be expected. If so, the library is imported before the first request: a
-    later import would block the requests of all organizations."""
+    later import would slow the requests of all organizations."""
     if service.settings.stripe_api_key:
         return True
     try:

@@ -268,7 +268,7 @@ class ConnectionPool:
     """Idle connections.
 
     A connection is reused only for the same origin, while its address is among the addresses that were just resolved
-        and checked, and while it is fresh: used a moment ago, with nothing received since.
+    and checked, and while it is fresh: used a moment ago, with nothing received since.
     """
 
     def __init__(self) -> None:

@@ -267,7 +267,7 @@ def _write(folder: Path, mail: ClaimedMail) -> None:
     """Write a mail to a separate file, whose name sorts by time.
 
     The file replaces a draft: readers never see half a mail, and a second write makes no second file. It is private,
-        because it holds the guest's secret link.
+    because it holds the guest's secret link.
     """
     private_files.make_folder(folder)
     name = f"{to_datetime(mail.created_at):%Y%m%dT%H%M%S.%fZ}-{mail.kind}-{mail.id}.eml"

@@ -87,9 +87,9 @@ class StripeGateway:
     def _find_existing(self, claimed: ClaimedRefund, *, nothing_left: bool) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
-        For a refund that staff reopened, a refund from the dashboard counts as this one unless it is recorded as
-        another. If it is smaller, staff must decide about the difference. The same holds when the whole payment has
-        been refunded. Other refunds of this service were for other bookings with the same payment.
+        If staff reopened this refund, or if nothing is left of the payment, a refund from the dashboard counts as this
+        one unless it is recorded as another. If it is smaller and something is left, staff must decide about the
+        difference. Other refunds of this service were for other bookings with the same payment.
         """
         listed = self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE})
         made = list(listed.auto_paging_iter())

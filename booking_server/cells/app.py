@@ -76,8 +76,10 @@ class CellsApp:
             await self._dispatch(self._slot_of(scope), scope, receive, send)
 
     def _slot_of(self, scope: Scope) -> Slot:
-        """Return the cell that the request names, or else the first open cell. A request that names no cell has no key,
-        or a key of the first cell.
+        """Return the cell that the request names.
+
+        A key, or a path that would name another cell, belongs to the first cell if it names none. Any other request is
+        served by the first open cell.
         """
         path = path_of(scope)
         named = self.slots.get(cell_named_by(path, scope["headers"]))

@@ -163,7 +163,7 @@ class Authenticator:
     """Finds the caller of an API key, counts the request, and checks the organization's access to the API.
 
     The order follows decision R1: key, rate limit, access. A request without a valid key counts against its address
-        (decision K5); an address above its limit costs no statement.
+    (decision K5); an address above its limit costs no statement.
     """
 
     def __init__(
