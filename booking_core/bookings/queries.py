@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core import payments
+from booking_core import organizations, payments
 from booking_core.base.clock import Zone
 from booking_core.base.context import Actor, Caller, Organization
 from booking_core.base.errors import Conflict, NotFound
@@ -23,9 +23,10 @@ from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.bookings.store import ShownBooking, lists
 from booking_core.catalogue import departures
+from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.models.base import email_key, is_id
+from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import COUNT_MAX, MANIFEST_BOOKINGS_MAX, WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
@@ -117,10 +118,7 @@ def organization_of(tx: Tx, booking_id: str) -> Organization:
     Raises:
         NotFound: there is no such booking.
     """
-    found = store.organization_of(tx, booking_id.lower()) if is_id(booking_id) else None
-    if found is None:
-        raise NotFound(f"There is no booking {booking_id!r}.")
-    return found
+    return organizations.owner(tx, tables.bookings, booking_id, "booking")
 
 
 # Presented -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id
 from booking_core.db.unit_of_work import Update
-from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingSource, PaymentMethod
 from booking_core.models.limits import COUNT_MAX, HOLD_S_DEFAULT, LIVE_HOLDS_PER_ORGANIZATION
 from booking_core.records import departure_touches
@@ -74,10 +73,7 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
     Raises:
         NotFound: there is no such hold.
     """
-    row = tx.first(_OWNER_OF_HOLD, id=hold_id.lower()) if is_id(hold_id) else None
-    if row is None:
-        raise NotFound(f"There is no hold {hold_id!r}.")
-    return organizations.from_row(row)
+    return organizations.owner(tx, tables.holds, hold_id, "hold")
 
 
 def _present(actor: Actor, held: Hold) -> dict[str, Any]:
@@ -154,12 +150,6 @@ def _found(held: Hold | None) -> Hold:
 # Statements ----------------------------------------------------------------------------------------------------------
 
 _END = Update("end_hold", tables.holds, sets=("ended_at",))
-_HAS_IT = (
-    select(tables.holds.c.id)
-    .where(tables.holds.c.organization_id == tables.organizations.c.id, tables.holds.c.id == bindparam("id", type_=Id))
-    .correlate(tables.organizations)
-)
-_OWNER_OF_HOLD = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
 OLD_HOLDS = DueRows(
     tables.holds, tables.holds.c.created_at, tables.holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND
 )

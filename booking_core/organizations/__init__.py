@@ -13,6 +13,8 @@ from booking_core.organizations.service import (
     from_row,
     get,
     now,
+    owner,
+    owners,
     present,
     present_settings,
     set_settings,

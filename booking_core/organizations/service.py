@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Boolean, bindparam, or_, select
+from sqlalchemy import Boolean, Table, bindparam, or_, select
 
 from booking_core.base import tokens
 from booking_core.base.context import Organization
@@ -14,6 +14,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.unit_of_work import Update
+from booking_core.models.base import is_id
 from booking_core.organizations import rules
 
 _TABLE = tables.organizations
@@ -102,6 +103,40 @@ def by_id(tx: Tx, organization_id: str) -> Organization:
     if row is None:
         raise NotFound(f"There is no organization {organization_id!r}.")
     return from_row(row)
+
+
+@lru_cache
+def _owners_of_row(table: Table) -> Statement:
+    has_row = (
+        select(table.c.id)
+        .where(table.c.organization_id == _TABLE.c.id, table.c.id == bindparam("id"))
+        .correlate(_TABLE)
+    )
+    return Statement(_SELECT.where(has_row.exists()).order_by(_TABLE.c.slug))
+
+
+def owners(tx: Tx, table: Table, row_id: str) -> list[Organization]:
+    """Return the organizations that have a row of the table with that id; none for a text that is no id.
+
+    Costs one look-up for each organization, because no index begins with the id of a row.
+    """
+    found = tx.all(_owners_of_row(table), id=row_id.lower()) if is_id(row_id) else ()
+    return [from_row(row) for row in found]
+
+
+def owner(tx: Tx, table: Table, row_id: str, noun: str) -> Organization:
+    """Return the organization that a row belongs to, for operator commands that take only its id.
+
+    Args:
+        noun: names a row of the table in the refusal.
+
+    Raises:
+        NotFound: there is no such row.
+    """
+    found = owners(tx, table, row_id)
+    if not found:
+        raise NotFound(f"There is no {noun} {row_id!r}.")
+    return found[0]
 
 
 def find(tx: Tx) -> list[Organization]:

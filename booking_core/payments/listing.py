@@ -254,11 +254,6 @@ _RECORD_BY_ID = Statement(
         payment_records.c.organization_id == _ORGANIZATION, payment_records.c.id == bindparam("id", type_=Id)
     )
 )
-_RECORD_OWNER = Statement(
-    select(*organizations.COLUMNS)
-    .join_from(organization_table, payment_records, payment_records.c.organization_id == organization_table.c.id)
-    .where(payment_records.c.id == bindparam("id", type_=Id))
-)
 
 
 def find_records(tx: Tx, organization: Organization, booking_id: str) -> list[Record]:
@@ -278,10 +273,7 @@ def organization_of_record(tx: Tx, record_id: str) -> Organization:
     Raises:
         NotFound: there is no such record.
     """
-    row = tx.first(_RECORD_OWNER, id=record_id.lower()) if is_id(record_id) else None
-    if row is None:
-        raise NotFound(f"There is no recorded payment {record_id!r}.")
-    return organizations.from_row(row)
+    return organizations.owner(tx, payment_records, record_id, "recorded payment")
 
 
 def present_record(found: Record, organization: Organization) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from booking_core import organizations, payments
+from booking_core import payments
 from booking_core.base.context import Organization
 from booking_core.bookings.rules import BookingRow, LockedDeparture, Reference
 from booking_core.catalogue.departures import select_seats_held
@@ -139,23 +139,6 @@ def get_details(tx: Tx, organization_id: str, booking_id: str, *, lock: bool) ->
     """Return the details of a booking, and lock it until the transaction ends if that is wanted."""
     row = tx.first(_LOCK if lock else _GET_DETAILS, organization_id=organization_id, id=booking_id)
     return BookingDetails._make(row) if row else None
-
-
-_HAS_BOOKING = (
-    select(bookings.c.id)
-    .where(bookings.c.organization_id == tables.organizations.c.id, bookings.c.id == _ID)
-    .correlate(tables.organizations)
-)
-_ORGANIZATION_OF = Statement(select(*organizations.COLUMNS).where(_HAS_BOOKING.exists()))
-
-
-def organization_of(tx: Tx, booking_id: str) -> Organization | None:
-    """Return the organization that a booking belongs to.
-
-    Costs one look-up for each organization, because no index begins with the id of a booking.
-    """
-    row = tx.first(_ORGANIZATION_OF, id=booking_id)
-    return organizations.from_row(row) if row else None
 
 
 def _many(dialect: Dialect) -> FromClause:

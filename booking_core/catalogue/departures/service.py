@@ -5,10 +5,12 @@ from typing import Any
 
 import orjson
 
+from booking_core import organizations
 from booking_core.base.context import Actor, Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.catalogue.departures import rules, store
 from booking_core.catalogue.departures.rules import DepartureRow
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.models.departures import DepartureStatus
@@ -52,7 +54,7 @@ def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
 
     A catalogue that was imported into two organizations gives both the same ids.
     """
-    return store.organizations_of(tx, departure_id)
+    return organizations.owners(tx, tables.departures, departure_id)
 
 
 def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:

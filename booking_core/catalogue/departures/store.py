@@ -4,10 +4,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
 
-from booking_core import organizations
-from booking_core.base.context import Organization
 from booking_core.catalogue.departures.rules import DepartureRow
-from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
@@ -138,21 +135,6 @@ def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRo
     """Return the departure, with the seats that are held at `at`."""
     row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
     return DepartureRow._make(row) if row else None
-
-
-_HAS_DEPARTURE = (
-    select(departures.c.id)
-    .where(departures.c.organization_id == tables.organizations.c.id, departures.c.id == bindparam("id", type_=Id))
-    .correlate(tables.organizations)
-)
-_ORGANIZATIONS_OF = Statement(
-    select(*organizations.COLUMNS).where(_HAS_DEPARTURE.exists()).order_by(tables.organizations.c.slug)
-)
-
-
-def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
-    """Return the organizations that have a departure with that id. Costs one look-up for each organization."""
-    return [organizations.from_row(row) for row in tx.all(_ORGANIZATIONS_OF, id=departure_id)]
 
 
 def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:

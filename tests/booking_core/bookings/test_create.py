@@ -100,7 +100,7 @@ def test_one_address_in_a_batch_is_one_customer_in_any_case(world: World, depart
 
 
 def test_a_new_guest_may_stand_behind_a_known_one(world: World, departure: str) -> None:
-    """Where tables are written one after the other, the new customer must come before both bookings."""
+    """Write the new customer before both bookings: on SQLite the tables are written one after the other."""
     created(world.database, [create(world, departure, "known-guest-0")])
     creates = [create(world, departure, f"known-guest-{n}", customer=guest(n)) for n in (1, 2)]
     batch = [create(world, departure, "known-guest-3"), *creates]

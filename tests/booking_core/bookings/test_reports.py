@@ -27,7 +27,8 @@ def book_at(world: World, ops: Operations, *instants: int) -> None:
     now = world.clock.at
     world.clock.at = instants[0]
     departure = world.departure(world.experience(), starts_at=now + 24 * HOUR)
-    for world.clock.at in instants:
+    for instant in instants:
+        world.clock.at = instant
         ops.book(departure)
     world.clock.at = now
 
