@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import option
@@ -56,16 +54,9 @@ class DemoPage(NamedTuple):
     variables: dict[str, str]
 
 
-@command(
-    app,
-    "demo",
-    "booking demo",
-    "booking demo --once",
-    "booking demo --port 9000",
-    "booking demo --catalog my-catalogue.json",
-)
+@command(app, "demo")
 def demo(
-    ctx: typer.Context,
+    cli: Cli,
     port: Annotated[int, option("--port PORT", "Port to listen on.")] = 8000,
     catalog: Annotated[Path | None, option("--catalog FILE", "Catalogue to serve instead of the examples.")] = None,
     once: Annotated[bool, option("--once", "Run the self-test on a free port, print its steps and exit.")] = False,
@@ -79,8 +70,13 @@ def demo(
     a booking over HTTP, verifies every webhook, and prints each step. Exit code 1 when a step fails. If
     BOOKING_DATABASE_URL names PostgreSQL, the self-test runs there in a new organization, which stays. Use a database
     without other organizations, since webhooks may be sent to this machine meanwhile.
+
+    Examples:
+        booking demo
+        booking demo --once
+        booking demo --port 9000
+        booking demo --catalog my-catalogue.json
     """
-    cli: Cli = ctx.obj
     if once:
         from booking_cli.operator import self_test
 

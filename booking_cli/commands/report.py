@@ -5,8 +5,6 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from booking_cli.framework.arguments import day
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
@@ -35,15 +33,9 @@ _TITLE = 28
 _TEMPLATE = Path(__file__).parents[1] / "operator" / "report.html"
 
 
-@command(
-    app,
-    "report",
-    "booking report --org fjord-tours",
-    "booking report --org fjord-tours --from 2026-11-01 --to 2026-11-30 -o json",
-    "booking report --org fjord-tours --html report.html     (for printing)",
-)
+@command(app, "report")
 def report(
-    ctx: typer.Context,
+    cli: Cli,
     org: Org,
     first: Annotated[
         str | None, option("--from DAY", "The first day; by default 28 days before today.", parser=day)
@@ -58,6 +50,11 @@ def report(
 
     Days are in the organization's time zone. A sale is a confirmed booking, on the day of its creation; amounts are
     prices after discounts, however they are paid. With -o tsv, a line has a section, a name and its numbers.
+
+    Examples:
+        booking report --org fjord-tours
+        booking report --org fjord-tours --from 2026-11-01 --to 2026-11-30 -o json
+        booking report --org fjord-tours --html report.html     (for printing)
     """
     from booking_core import bookings, webhooks
 
@@ -69,7 +66,6 @@ def report(
         found = bookings.get_report(tx, actor, date_from=begin, date_to=end)
         return found | {"webhooks": webhooks.count_deliveries(tx, actor, since=zone.day_start(begin))}
 
-    cli: Cli = ctx.obj
     found = transactions.read(cli, by_slug(org), query)
     if html:
         try:

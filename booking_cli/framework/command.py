@@ -280,9 +280,7 @@ def command_app() -> typer.Typer:
     return typer.Typer(**_PLAIN)
 
 
-def command(
-    app: typer.Typer, name: str, *examples: str, shape: str | None = None, changes: bool = False
-) -> Callable[[F], F]:
+def command(app: typer.Typer, name: str, *, shape: str | None = None, changes: bool = False) -> Callable[[F], F]:
     """Declare a command, as Typer's `app.command` does. Its docstring is the help, and may end in `Examples:`.
 
     Args:
@@ -292,10 +290,9 @@ def command(
 
     def declare(function: F) -> F:
         text, _, listed = inspect.cleandoc(function.__doc__ or "").partition(_EXAMPLES)
-        epilog = "\n".join(examples) or textwrap.dedent(listed)
         run = _with_context(function)
         setattr(run, OUTPUT_SPEC, OutputSpec(shape, changes))
-        app.command(name, cls=Command, help=text, epilog=epilog)(run)
+        app.command(name, cls=Command, help=text, epilog=textwrap.dedent(listed))(run)
         return function
 
     return declare
