@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from booking_cli.framework.command import command, command_app
-from booking_cli.framework.context import Cli
+from booking_cli.framework.context import Cli, pause_collections
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import option
@@ -56,6 +56,8 @@ def serve(
         service.check_address(*settings.metrics_address)
 
     def start() -> int:
+        if workers == 1 and not reload:  # this process makes the application, which ends the pause
+            pause_collections()
         service.prepare_cells(settings)
         cli.is_service = True
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

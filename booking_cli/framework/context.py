@@ -148,7 +148,7 @@ def pause_collections() -> None:
     """Disable the garbage collector while a command is loaded.
 
     Imported code stays for the whole process, so a collection during the imports finds nothing. Several of them would
-    take a tenth of the time of a short command.
+    take a tenth of the time of a short command, and a fourteenth of the start of the service.
     """
     gc.disable()
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
+from booking_cli.framework.context import resume_collections
 from booking_cli.operator import logs
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
     def create() -> Any:
         logs.log_crashes()
         end_with_parent()
-        return getattr(importlib.import_module(module), name)()
+        try:
+            return getattr(importlib.import_module(module), name)()
+        finally:
+            resume_collections()
 
     return create
 

@@ -15,15 +15,16 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
-from booking_core.models import limits
+from booking_core.models import docstrings, limits
 from booking_core.models.suggestions import missing_attribute
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
@@ -89,16 +90,29 @@ def _hashable(value: Any) -> Any:
     return frozenset((key, _hashable(one)) for key, one in value.items()) if isinstance(value, dict) else value
 
 
-class Resource(BaseModel):
+class _Model(BaseModel):
+    """A model whose schema describes the fields by their docstrings."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler(schema)
+        properties = handler.resolve_ref_schema(found).get("properties", {})
+        for name, text in docstrings.of_fields(cls).items():
+            alias = cls.model_fields[name].validation_alias or name
+            shown = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+            if shown in properties:  # a field can be left out of the schema
+                properties[shown]["description"] = text
+        return found
+
+
+class Resource(_Model):
     """Something the service answers: frozen, and open, so that a field added later is kept and not lost.
 
     Its repr is a line with the fields that tell what it is, and shows neither personal data nor what came later: it
     appears in logs and error reports.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, hide_input_in_errors=True)
 
     repr_paths: ClassVar[Sequence[str]] = ()
     """The fields of the repr, also of nested models; by default all of its own."""
@@ -154,17 +168,10 @@ def always_sent(*names: str) -> Callable[[dict[str, Any]], None]:
     return extend
 
 
-class Request(BaseModel):
+class Request(_Model):
     """Something a client sends: strict types, unknown fields ignored (decision R6), null the same as absent."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        strict=True,
-        defer_build=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True, hide_input_in_errors=True)
 
     def __hash__(self) -> int:
         return _hash(self)

@@ -11,7 +11,6 @@ from typing import Final, cast
 
 import httptools
 
-from booking_core.base.settings import SettingError
 from booking_core.models import limits
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.address_guard import Origin, Target
@@ -378,8 +377,5 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.load_default_certs()
     if ca_file:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:
-            raise SettingError(f"BOOKING_WEBHOOK_CA_FILE cannot be read: {error.strerror or error}") from None
+        context.load_verify_locations(ca_file)
     return context

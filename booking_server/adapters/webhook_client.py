@@ -7,9 +7,11 @@ may have reached a receiver is never sent again under the same delivery id.
 
 import asyncio
 import re
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from booking_core.base.settings import Settings
 from booking_core.models.webhooks import AttemptError
@@ -42,8 +44,13 @@ class WebhookSender:
         self._guard = AddressGuard(settings, resolver)
         self._deadline_s = settings.webhook_deadline_s
         self._clock = clock
-        self._tls = tls_context(settings.webhook_ca_file)
+        self._ca_file = settings.webhook_ca_file
         self._pool = ConnectionPool()
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """The TLS context, made for the first connection: the certificates of the system take 30 ms to load."""
+        return tls_context(self._ca_file)
 
     async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
         """POST the body once, within the deadline. Raises for nothing that DNS or a receiver does.

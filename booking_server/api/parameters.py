@@ -107,7 +107,7 @@ EmailText = Annotated[Text, BeforeValidator(lambda text: text.replace(" ", "+"))
 class Query(BaseModel):
     """Query parameters of one operation; parameters that it does not declare are ignored (decision R6)."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     def instant(self, name: str, actor: Actor) -> int | None:
         """Return a timestamp parameter as an instant, or None when it is absent.

@@ -17,6 +17,8 @@ from booking_server.worker.jobs.periodic import Job
 
 log = logging.getLogger("booking.worker")
 
+START_S = 0.5
+"""The time before the first turn of a job without a commit: a process that starts answers its first requests first."""
 PAUSE_S = 0.1
 """The time between a commit and the turn of an idle job: every commit wakes it, and a rush is full of commits."""
 BACKOFF_S = 0.5
@@ -105,6 +107,8 @@ class JobLoop:
     async def run(self, stop: asyncio.Event) -> None:
         """Run the job until `stop` is set."""
         failures = 0
+        self._turns.note(self.job.name)
+        await wait_for_change(self._changed, stop, START_S)
         while not stop.is_set():
             self._changed.clear()
             self._turns.note(self.job.name)

@@ -16,6 +16,7 @@ from fastapi.openapi import utils
 
 from booking_core.base import errors as kinds
 from booking_core.base.errors import BookingError
+from booking_core.models import docstrings
 from booking_core.models.base import Resource
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.scopes import Scope
@@ -23,7 +24,8 @@ from booking_core.records.idempotency import STORED_REFUSALS, Answer
 from booking_server.api import errors
 from booking_server.api.dependencies import ApiRouter, ServiceDep, credentials_of
 from booking_server.api.errors import KEY_REFUSALS, REQUEST_ID, Refusal, examples_of, refusals
-from booking_server.api.openapi import data, webhooks
+from booking_server.api.openapi import data
+from booking_server.api.parameters import Query
 
 Json = dict[str, Any]
 
@@ -34,7 +36,10 @@ def generator(app: FastAPI) -> Callable[[], Json]:
     """Return the function that replaces `app.openapi`, as in FastAPI's "Extending OpenAPI"."""
 
     def openapi() -> Json:
+        from booking_server.api.openapi import webhooks  # its models are for the document only
+
         if not app.openapi_schema:
+            _describe_queries(Query)
             app.openapi_schema = complete(
                 utils.get_openapi(
                     title=app.title,
@@ -51,6 +56,14 @@ def generator(app: FastAPI) -> Callable[[], Json]:
         return app.openapi_schema
 
     return openapi
+
+
+def _describe_queries(model: type[Query]) -> None:
+    """Describe parameters by their docstrings: FastAPI reads the fields of a parameter model, and not its schema."""
+    for name, text in docstrings.of_fields(model).items():
+        model.model_fields[name].description = text
+    for each in model.__subclasses__():
+        _describe_queries(each)
 
 
 def rendered(document: Json) -> bytes:

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from booking_core.base.settings import SettingError, Settings
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters import connections
 from booking_server.adapters.connections import WebhookResponse
@@ -591,14 +590,6 @@ def test_a_receiver_may_refuse_the_client_after_the_handshake(
                 pass
 
     assert outcome(deliver(receive(handle).url(scheme="https"))) == (None, AttemptError.TLS_FAILED)
-
-
-def test_a_ca_file_that_cannot_be_read_stops_the_program(tmp_path: Any) -> None:
-    not_a_bundle = tmp_path / "ca.pem"
-    not_a_bundle.write_text("nothing")
-    for file in (tmp_path / "absent.pem", not_a_bundle):
-        with pytest.raises(SettingError, match=r"^BOOKING_WEBHOOK_CA_FILE .+$"):
-            WebhookSender(Settings(webhook_ca_file=str(file)))
 
 
 # W8: other answers -----------------------------------------------------------------------------------------------
