@@ -5,7 +5,8 @@
     python -m scripts.trace_request --functions        # also lists the functions of each file
 
 The service runs in this process, under uvicorn with its protocol class, without a worker. Each request is sent twice:
-the first call fills caches and is not counted.
+the first call fills caches and is not counted. A function is what `def` defines: comprehensions, generator expressions
+and lambdas are part of the function that contains them.
 """
 
 import argparse
@@ -38,8 +39,10 @@ class Recorder:
         self._prefixes = tuple(f"{ROOT / package}/" for package in PACKAGES)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if self.is_on and event == "call" and frame.f_code.co_filename.startswith(self._prefixes):
-            self.functions.add((frame.f_code.co_filename, frame.f_code.co_qualname))
+        code = frame.f_code
+        is_defined = not code.co_name.startswith("<")
+        if self.is_on and event == "call" and is_defined and code.co_filename.startswith(self._prefixes):
+            self.functions.add((code.co_filename, code.co_qualname))
 
     def files(self) -> dict[str, list[str]]:
         """Return the functions by file, both sorted."""

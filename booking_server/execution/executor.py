@@ -171,16 +171,15 @@ class MixedQueue(JobQueue):
 
     def _take(self, batch: int, threads: int) -> list[QueuedJob]:
         """Return a thread's share of the queue: no thread is idle while another one has all jobs."""
-        return [self._next() for _ in range(min(batch, -(-self._length // threads)))]
-
-    def _next(self) -> QueuedJob:
-        owner, jobs = next(iter(self._jobs.items()))
-        job = jobs.popleft()
-        if jobs:
-            self._jobs.move_to_end(owner)
-        else:
-            del self._jobs[owner]
-        return job
+        taken = []
+        for _ in range(min(batch, -(-self._length // threads))):
+            owner, jobs = next(iter(self._jobs.items()))
+            taken.append(jobs.popleft())
+            if jobs:
+                self._jobs.move_to_end(owner)
+            else:
+                del self._jobs[owner]
+        return taken
 
 
 class OwnerQueue(JobQueue):
