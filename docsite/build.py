@@ -47,7 +47,18 @@ _SWAGGER_UI = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>HTTP API - Booking Service</title>
+<link rel="icon" href="icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="swagger-ui.css">
+<style>
+:root.dark-mode { color-scheme: dark; background: #1c2022; }
+.dark-mode a { color: #8ab4ff; }
+</style>
+<script>
+const dark = matchMedia("(prefers-color-scheme: dark)")
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches)
+dark.addEventListener("change", follow)
+follow()
+</script>
 </head>
 <body>
 <p class="swagger-ui wrapper"><a href="../index.html">Documentation of Booking Service</a></p>
@@ -119,6 +130,7 @@ def _write_api(folder: Path, document: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     for name in ("swagger-ui.css", "swagger-ui-bundle.js"):
         (folder / name).write_bytes((files("fastapi_swagger") / "resources" / name).read_bytes())
+    (folder / "icon.svg").write_bytes((files("booking_server.reference") / "static" / "icon.svg").read_bytes())
     text = json.dumps(document, ensure_ascii=False).replace("<", "\\u003c")
     (folder / "index.html").write_text(_SWAGGER_UI.replace("DOCUMENT", text), encoding="utf-8")
 

@@ -74,7 +74,8 @@ class Reference:
         for words in commands:
             heading = f"## booking {' '.join(words)} {{ #{'-'.join(words)} }}" if words != (name,) else ""
             parts += [heading, fence(_without_shared(printed("help", *words)), "text")]
-        described = f"{MODULES[name][1]} Not shown: [the options of every command](index.md#options-of-every-command)."
+        purpose, options = MODULES[name][1].rstrip("."), "index.md#options-of-every-command"
+        described = f"{purpose}. Not shown: [the options of every command]({options})."
         return page(f"booking {name}", described, *parts, description=f"The help of `booking {name}`.")
 
 

@@ -13,6 +13,7 @@ from booking_core.models import limits
 from booking_core.models.errors import ErrorCode
 from booking_core.models.events import READ_SCOPE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_server.api import errors
 from docsite import cli
 from docsite.markdown import code, fence, page, table
 
@@ -43,7 +44,7 @@ def pages(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the text of every page by its path."""
     return {
         f"{FOLDER}/settings.md": settings(),
-        f"{FOLDER}/error-codes.md": error_codes(document),
+        f"{FOLDER}/error-codes.md": error_codes(),
         f"{FOLDER}/event-types.md": event_types(document),
         f"{FOLDER}/scopes.md": scopes(document),
         f"{FOLDER}/limits.md": numbers(),
@@ -85,25 +86,20 @@ def _sentence(text: str) -> str:
     return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "…")) else ".")
 
 
-def error_codes(document: Mapping[str, Any]) -> str:
-    """Return the page of the error codes with their statuses from the API's document."""
-    statuses: dict[str, set[str]] = {}
-    messages: dict[str, str] = {}
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for status, answer in operation.get("responses", {}).items():
-                for name, example in _examples(document, answer).items():
-                    found = example.get("value", {}).get("code", name)
-                    statuses.setdefault(found, set()).add(status)
-                    messages.setdefault(found, example.get("value", {}).get("error", ""))
-    rows = [
-        (
-            code(each.value),
-            ", ".join(sorted(statuses.get(each.value, ()))),
-            messages.get(each.value, ""),
-        )
-        for each in ErrorCode
+def error_codes() -> str:
+    """Return the page of the error codes with their statuses and a message of each."""
+    internal = (errors.INTERNAL_STATUS, json.loads(errors.internal(errors.REQUEST_ID).body))
+    bodies = [
+        (status, example["value"])
+        for status, response in errors.refusals(*errors.STATUS).items()
+        for example in errors.examples_of(response).values()
     ]
+    statuses: dict[str, list[str]] = {}
+    messages: dict[str, str] = {}
+    for status, body in [*bodies, internal]:
+        statuses.setdefault(body["code"], []).append(str(status))
+        messages.setdefault(body["code"], body["error"])
+    rows = [(code(each.value), ", ".join(statuses[each.value]), messages[each.value]) for each in ErrorCode]
     return page(
         "Error codes",
         'Every refusal has the body `{"error", "code", "details", "request_id"}`. Branch on `code`; the message is'
@@ -112,12 +108,6 @@ def error_codes(document: Mapping[str, Any]) -> str:
         table(("code", "status", "example of a message"), rows),
         description="Every error code of the HTTP API.",
     )
-
-
-def _examples(document: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "$ref" in answer:
-        answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-    return dict(answer.get("content", {}).get("application/json", {}).get("examples", {}))
 
 
 def event_types(document: Mapping[str, Any]) -> str:

@@ -16,9 +16,13 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell on one line; a bar in code is no border."""
+    """Return a cell on one line; a bar in code is no border, and `<` begins no tag but `<br>`."""
     parts = re.split(r"(`+[^`]*`+)", " ".join(text.split()))
-    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"<(?!br>)", "&lt;", text.replace("|", "\\|"))
 
 
 def code(text: str) -> str:

@@ -55,8 +55,10 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
         assert all(f"booking {' '.join(words)}" in page for words in commands)
     for setting in fields(Settings):
         assert variable(setting.name) in text_of(site / "reference/settings.html")
+    error_codes = text_of(site / "reference/error-codes.html")
+    assert "Bearer &lt;API_KEY&gt;" in error_codes
     for code in ErrorCode:
-        assert f"<code>{code.value}</code>" in text_of(site / "reference/error-codes.html")
+        assert f"<code>{code.value}</code>" in error_codes
     for event_type in EventType:
         assert event_type.value in text_of(site / "reference/event-types.html")
     for scope in Scope:
