@@ -29,6 +29,7 @@ COLUMNS = ("section", "name", "state", "count", "seats", "seats_total", "amount"
 _BAR_WIDTH = 16
 _CHART_HEIGHT = 4
 _CHART_WIDTH = 76
+_STRIP_WIDTH = 31
 _TITLE = 28
 _TEMPLATE = Path(__file__).parents[1] / "operator" / "report.html"
 
@@ -158,16 +159,22 @@ def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> Non
 
 
 def _write_occupancy(cli: Cli, found: Json) -> None:
-    """Write a strip of the days for each experience: a space without departures, else a block of the seats sold."""
-    cli.render.heading("\nSeats sold from today on")
+    """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a
+    long window a block has several days, so that the strip fits into 80 columns."""
+    per = -(-len(found["occupancy"]) // _STRIP_WIDTH)
+    cli.render.heading("\nSeats sold from today on" + (f", {per} days in a block" if per > 1 else ""))
     strips = [("all", found["occupancy"]), *((each["title"], each["occupancy"]) for each in found["experiences"])]
     rows = []
     for title, days in strips:
-        sold, total = (sum(each[key] for each in days) for key in ("seats_sold", "seats_total"))
+        sold, total = _seats(days)
         if total:
-            strip = "".join(block(each["seats_sold"], each["seats_total"]) for each in days)
+            strip = "".join(block(*_seats(days[start : start + per])) for start in range(0, len(days), per))
             rows.append({"experience": title, "days": f"|{strip}|", "seats": f"{sold}/{total}"})
     cli.render.many(rows, ("experience", "days", "seats"), empty="No departures.", truncated={"experience": _TITLE})
+
+
+def _seats(days: Sequence[Json]) -> tuple[int, int]:
+    return sum(each["seats_sold"] for each in days), sum(each["seats_total"] for each in days)
 
 
 def _webhook(endpoint: Json) -> Json:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import ipaddress
-import logging
 import socket
 import string
 import threading
@@ -23,8 +22,6 @@ from booking_core import webhooks
 from booking_core.base.errors import Malformed
 from booking_core.base.settings import Settings
 from booking_core.models import limits
-
-log = logging.getLogger("booking.webhooks")
 
 # The tables ------------------------------------------------------------------------------------------------------
 
@@ -239,8 +236,6 @@ class AddressGuard:
         self._own: Target | None = None
         with contextlib.suppress(BlockedAddress):
             self._own = parse_target(settings.public_url, allow_http=True)
-        if self._allowed:
-            log.warning("webhooks may be sent to private addresses: %s", ", ".join(settings.webhook_allow_cidrs))
 
     def is_public_url(self, url: str) -> bool:
         """Return whether an endpoint may be registered with the URL. Waits for DNS, so not to be called in a

@@ -6,6 +6,7 @@ may have reached a receiver is never sent again under the same delivery id.
 """
 
 import asyncio
+import logging
 import re
 import ssl
 import time
@@ -19,6 +20,9 @@ from booking_server.adapters.address_guard import AddressGuard, BlockedAddress, 
 from booking_server.adapters.connections import AttemptFailed, ConnectionPool, WebhookResponse, connect, tls_context
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*")
+
+
+log = logging.getLogger("booking.webhooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class WebhookSender:
         self._clock = clock
         self._ca_file = settings.webhook_ca_file
         self._pool = ConnectionPool()
+        if settings.webhook_allow_cidrs:
+            log.warning("webhooks may be sent to private addresses: %s", ", ".join(settings.webhook_allow_cidrs))
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

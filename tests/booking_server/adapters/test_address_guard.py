@@ -21,6 +21,7 @@ from booking_server.adapters.address_guard import (
     parse_address,
     parse_target,
 )
+from booking_server.adapters.webhook_client import WebhookSender
 
 # Written down a second time, as first and last addresses, from the IANA registries of special-purpose addresses and
 # the well-known addresses of clouds.
@@ -263,6 +264,8 @@ def test_only_the_allowed_ranges_are_allowed(names: Callable[..., Any], caplog: 
     assert guard.is_public_url("https://[fd00::1]/")
     for host in ("near.example", "10.2.0.1", "[::ffff:10.1.2.3]", "[fd00:0:0:1::1]", "127.0.0.1"):
         assert not guard.is_public_url(f"https://{host}/")
+    assert not caplog.text
+    WebhookSender(settings)
     assert "10.1.0.0/16, fd00::/64" in caplog.text
 
 
