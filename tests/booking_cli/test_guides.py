@@ -52,7 +52,7 @@ def _first_five_minutes(booking: Booking) -> None:
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()  # what departs today may have left already
     status, found = call(os.path.expandvars(availability).replace("$(date +%F)", f"{tomorrow}"))
     assert status == 200
-    departure = next(each for each in found["data"] if each["seats_available"] >= 4)
+    departure = next(each for each in found["data"] if each["status"] == "open" and each["seats_available"] >= 4)
     experience = (
         f"-H 'Authorization: Bearer $BOOKING_API_KEY' $BOOKING_BASE_URL/api/v1/experiences/{departure['experience_id']}"
     )
@@ -141,8 +141,9 @@ def test_the_merchants_guide_works_on_what_make_run_serves(
     assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in answers[3].err
     for name, value in demo.items():
         environment(name, value)
-    found = booking("availability", "--from", "tomorrow", "--fields", "id,seats_available").out.splitlines()
-    free = [line.split("\t")[0] for line in found if int(line.split("\t")[1]) >= 4]
+    found = booking("availability", "--from", "tomorrow", "--fields", "id,status,seats_available").out.splitlines()
+    rows = [line.split("\t") for line in found]
+    free = [departure for departure, status, seats in rows if status == "open" and int(seats) >= 4]
     shell.ids = {"DEPARTURE": free[0], "OTHER": free[1]}
     names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}
     for line in (*around, *by_hand):
