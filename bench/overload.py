@@ -1,8 +1,8 @@
 """Bookings above the capacity: an arrival rate of 1, 2, 5 and 10 times the rate of the service with waiting clients.
 
 Above its capacity, a service should keep its throughput and refuse the rest at once. The throughput and the latencies
-are those of the created bookings. The load client uses more CPU the more it sends, and the service cannot use that CPU.
-So the second side measures the service at its capacity while the same client sends as many requests a second to a
+are measured on the created bookings. The load client uses more CPU the more it sends, and the service cannot use that
+CPU. So the second side measures the service at its capacity while the same client sends as many requests a second to a
 minimal server. The ratio to it, round by round, shows the service's loss through refusals.
 """
 
@@ -138,7 +138,7 @@ ENTRIES = (
     ),
     Curve(
         "curve-overload-proxy",
-        "POST /bookings created, all clients behind one proxy",
+        "POST /bookings created, all clients through one proxy",
         "times the capacity",
         TIMES,
         (10,),

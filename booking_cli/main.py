@@ -72,7 +72,7 @@ def _run(cli: Cli, arguments: list[str]) -> int:
 def _end_process(code: int) -> NoReturn:
     """End this process without finalizing the interpreter, after its log is written.
 
-    Threads of libraries outlive the event loop, such as those in which uvloop resolves names. Finalizing frees objects
+    Threads of libraries outlive the event loop, such as uvloop's threads that resolve names. Finalizing frees objects
     that such a thread may still use: the process would crash although its work is done.
     """
     import logging

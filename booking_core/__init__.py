@@ -1,5 +1,5 @@
-"""Booking Service: the models of the API, the domain logic and the storage, on which every other distribution depends.
+"""Booking Service: the models of the API, the domain logic and the storage, for every other distribution.
 
-A domain package is used through its public functions: `from booking_core import bookings`. Nothing is imported here, so
-that a program that needs only the models imports no database driver.
+A domain package is used through its public functions: `from booking_core import bookings`. Nothing is imported here: a
+program that needs only the models imports no database driver.
 """

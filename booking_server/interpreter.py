@@ -23,8 +23,8 @@ def frequent_switches() -> Iterator[None]:
 
 
 _YOUNG_OBJECTS = 20_000
-"""The number of new containers after which Python searches them for cycles; its own default is 700. A batch of bookings
-makes some thousands, all of which are freed by reference counting, and the search took a tenth of the time."""
+"""Python searches for cycles after this many new containers; its default is 700. A batch of bookings makes some
+thousands, and reference counting frees all of them: the search took a tenth of the time."""
 
 
 @contextlib.contextmanager

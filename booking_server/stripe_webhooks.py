@@ -1,8 +1,8 @@
 """`POST /stripe/webhooks/{organization}`: receive the events of an organization's account at Stripe.
 
-The address names the organization, so that the secret and the cell are known before the body is read. An event is
-applied in a transaction of its own, in the lanes of writes: one that is refused with 503 or lost is sent again by
-Stripe, and applying it twice changes nothing (`booking_core.bookings.checkouts.applying`).
+The address names the organization: the secret and the cell are known before the body is read. Each event is applied in
+its own transaction, in the lanes of writes. Stripe repeats an event that was refused with 503 or lost, and applying it
+twice changes nothing (`booking_core.bookings.checkouts.applying`).
 """
 
 import asyncio

@@ -26,6 +26,7 @@ from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api import Api
 from support.cells import installation_of, served_as_cell, settings_of_cells
+from support.operations import Operations
 from support.ordering import slow_first
 from support.world import NOON, SECRET, FixedClock, World, make_world
 
@@ -263,6 +264,12 @@ def new_world(database: Database, clock: FixedClock) -> Callable[..., World]:
 def world(new_world: Callable[..., World]) -> World:
     """An organization for this test alone."""
     return new_world()
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    """Functions of the core for that organization, as staff and guests call them."""
+    return Operations(world)
 
 
 @pytest.fixture

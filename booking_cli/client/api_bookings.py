@@ -214,7 +214,7 @@ def _write_request(cli: Cli, booking: Json, path: str, body: Json) -> None:
 
 
 def _confirm(cli: Cli, client: "BookingClient", path: str) -> None:
-    """Ask for a confirmation; the booking is looked up only if the question is asked."""
+    """Ask for a confirmation; the booking is looked up only if there is a question."""
     description = f"the booking {path.rpartition('/')[2]}"
     if cli.is_interactive and not cli.options.yes:
         description = booking_text(api_client.get(client, path))
@@ -252,11 +252,10 @@ def _payment(booking: Mapping[str, Any], refund: str) -> str:
 
 
 def _rest(payment: Mapping[str, Any], refund: str) -> str:
-    """Return a sentence about the rest of a card payment, a part of which was refunded before the cancellation or by
-    it."""
+    """Return a sentence about the rest of a card payment that was partly refunded before the cancellation or by it."""
     if refund == "none" or (payment["source"], payment["status"]) != ("stripe", "partially_refunded"):
         return ""
-    return " What the organization's policy refunds of the rest is in the guest's mail."
+    return " The guest's mail has the refund of the rest by the organization's policy."
 
 
 def _by_hand(payment: Mapping[str, Any], total: str, refund: str) -> str:

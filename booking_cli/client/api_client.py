@@ -4,8 +4,8 @@
         me = api_client.request(client, "GET", "me").body
 
 Paths begin below /api/v1. Ids in them were checked by `arguments.identifier`.
-The SDK is imported when a client is made. Responses are JSON as the service sent it, so that a field which is newer
-than this command is shown too.
+The SDK is imported when a client is made. Responses are JSON as the service sent it: a field that is newer than this
+command is shown too.
 """
 
 import gc

@@ -16,7 +16,7 @@ COLUMNS = (
     TITLE,
 )
 TABLE = ("id", "starts_at", "seats", TITLE, "price", "tiers", "booking_closes_at")
-"""`tiers` has the ids of the price tiers, with which a booking names its guests."""
+"""`tiers` has the ids of the price tiers, for the guests of a booking."""
 TRUNCATED = {TITLE: 24, "tiers": 24}
 _SINGLE_REQUESTS_MAX = 3
 """Up to so many experiences are requested by their ids; more are read from the list."""

@@ -29,7 +29,7 @@ _BY_FIELD: Mapping[str, str] = {
 }
 """The next step by reason and by field of a detail. A number after the field does not count."""
 
-NOT_THE_API = "check that the base URL is that of the service: booking config show"
+NOT_THE_API = "check that the base URL is the URL of the service: booking config show"
 
 _PATHS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"(bookings|bookings/quote|checkouts|holds)", "departure"),

@@ -154,4 +154,4 @@ def _page(client: "BookingClient", query: dict[str, str]) -> dict[str, Any]:
             return dict(page)
     except (ValueError, TypeError, KeyError):
         pass
-    raise CliError("The base URL is not that of the API.", ExitCode.SERVER, code="bad_answer", hint="booking whoami")
+    raise CliError("The base URL is not the URL of the API.", ExitCode.SERVER, code="bad_answer", hint="booking whoami")

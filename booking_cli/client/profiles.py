@@ -80,7 +80,7 @@ class Choice:
 
 
 def chosen(cli: Cli) -> Choice:
-    """Return the profile of this run: that of --profile, BOOKING_PROFILE, `config use`, or the default."""
+    """Return the profile of this run: from --profile, BOOKING_PROFILE or `config use`, or the default."""
     if cli.options.profile:
         return Choice(checked_name(cli.options.profile), "--profile")
     if named := os.environ.get(VARIABLE):
@@ -195,7 +195,7 @@ _HINT = "store the key in a file with booking login --secret-file FILE, or set B
 
 
 def require_keyring() -> None:
-    """Check that the keyring can store, return and delete a text, before a key is asked for.
+    """Check that the keyring can store, return and delete a text, before the key is entered.
 
     Raises:
         CliError: there is no keyring, or it is locked.

@@ -1,7 +1,7 @@
 """Load the secrets to sign and verify deliveries with.
 
 An endpoint's secret comes from a file or from the environment. Without them, a profile has a secret for development. It
-is made at its first use, stored beside the configuration with mode 0600, and stays the same, so that an application is
+is made at its first use, stored beside the configuration with mode 0600, and stays the same: an application is
 configured once.
 """
 

@@ -78,7 +78,7 @@ def api(
 
 
 def _write(cli: Cli, body: Any) -> None:
-    """Write JSON whatever the output format is, since the shape of the response is not known."""
+    """Write JSON in every output format, since the shape of the response is not known."""
     if body is None:
         cli.render.note("Done; the response is empty.")
     elif cli.render.fields and isinstance(body, Mapping):

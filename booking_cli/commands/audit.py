@@ -35,9 +35,9 @@ def list_(
     operator   a command on a machine of the operator: USER@HOST
     api_key    a request with an API key: the prefix of the key
 
-    A command that changes something, and each change of a webhook endpoint by an API key, has one entry. It has the
-    ids of what was changed, and no value that was entered. Bookings, customers and gift cards that API keys create or
-    change have events instead; see `booking events list`.
+    A command that changes something, and each change of a webhook endpoint by an API key, has one entry. It has the ids
+    of the changed objects, and no entered value. Bookings, customers and gift cards that API keys create or change have
+    events instead; see `booking events list`.
 
     Examples:
         booking audit list --org fjord-tours --since 1d

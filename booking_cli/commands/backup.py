@@ -34,7 +34,7 @@ def backup(
     It can run beside the service. On PostgreSQL it needs pg_dump and pg_restore of the server's version or a newer one.
 
     The secret key is not in the backup, and a backup without its key cannot be used: keep BOOKING_SECRET_KEY, or the
-    .secret file beside an SQLite database, in another place. The command checks that the key opens what it has written.
+    .secret file beside an SQLite database, in another place. The command checks that the key opens the backup.
 
     Examples:
         booking backup booking-$(date +%F).backup
@@ -92,10 +92,11 @@ def restore(
     """Restore the database of BOOKING_DATABASE_URL from a backup, upgrade it to this release, and run the doctor.
 
     Stop serve and worker first. The file and the secret key are checked before anything is changed, and the data is
-    replaced in one transaction: an interrupted command changes nothing. The exit code is that of booking doctor.
+    replaced in one transaction: an interrupted command changes nothing. The exit code is the exit code of booking
+    doctor.
 
-    Deliveries, mails and refunds that were queued at the time of the backup are sent again. The audit trail is that of
-    the backup, with an entry of the restoration.
+    Deliveries, mails and refunds that were queued at the time of the backup are sent again. The audit trail is restored
+    too, with an entry of the restoration.
 
     Examples:
         booking restore booking-2026-11-22.backup

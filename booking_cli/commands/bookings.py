@@ -195,7 +195,7 @@ def quote(
         str | None,
         option(
             "--idempotency-key KEY",
-            "The key of the order; one that is booked is allowed.",
+            "The key of the order, also if it is booked already.",
             parser=arguments.idempotency_key,
         ),
     ] = None,
@@ -345,9 +345,9 @@ def change_party(
 ) -> None:
     """Change the party of a booking: all guests who come, and not only those who join.
 
-    Guests who stay keep their price, and those who join pay today's. What was paid for guests who leave is refunded by
-    the terms of a cancellation. Add-ons stay as they are unless --add-on is given. --dry-run shows the booking as it
-    would be, or why it would not change.
+    Guests who stay keep their price, and additional guests pay today's price. Payments for guests who leave are
+    refunded by the terms of a cancellation. Add-ons are unchanged unless --add-on is given. --dry-run shows the booking
+    as it would be, or why it would not change.
 
     Examples:
         booking bookings change-party 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=3 --dry-run

@@ -46,10 +46,10 @@ def import_(
 ) -> None:
     """Import a catalogue file.
 
-    Existing entries are matched and updated, so that importing the same file again changes nothing. The file is
-    validated first: with an invalid entry nothing is written, and every problem is listed with its JSON pointer. Then
-    it is written in short transactions. An interrupted import reports its progress; run the same command again to
-    complete it.
+    Existing entries are matched and updated: importing the same file again changes nothing. The file is validated
+    first: with an invalid entry nothing is written, and every problem is listed with its JSON pointer. Then it is
+    written in short transactions. An interrupted import reports its progress; run the same command again to complete
+    it.
 
     Imported customers and gift cards create no events, webhooks or mails.
 

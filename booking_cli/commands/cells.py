@@ -33,8 +33,8 @@ def list_(cli: Cli) -> None:
 def create(cli: Cli, name: Annotated[str, argument("NAME", "The cell, as BOOKING_CELLS names it.")]) -> None:
     """Create the schema of a cell and its tables.
 
-    BOOKING_CELLS names the cell first, in the environment of this command. It is added to that of every process of the
-    service before an organization is created there.
+    First add the cell to BOOKING_CELLS in the environment of this command. Add it to the environment of every process
+    of the service before you create an organization there.
 
     Examples:
         booking cells create c2
@@ -51,7 +51,7 @@ def create(cli: Cli, name: Annotated[str, argument("NAME", "The cell, as BOOKING
 
 
 def _shown(cell: "Cell") -> dict[str, Any]:
-    """Return a cell as JSON. One that cannot be reached is shown as such."""
+    """Return a cell as JSON, also a cell that cannot be reached."""
     shown: dict[str, Any] = {"name": cell.name, "state": "unreachable", "organizations": None}
     try:
         with cells.translate_errors():

@@ -119,7 +119,7 @@ def export(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None) -> No
     deliveries           with the excerpts of responses, by attempt
     mails                recipient and status; their text is not kept
 
-    Codes, keys and guests' links are left out. What is deleted after its retention is no longer there.
+    Codes, keys and guests' links are omitted. Rows that were deleted after their retention are missing.
 
     Examples:
         booking customers export 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 > guest.json
@@ -139,7 +139,7 @@ def anonymize(cli: Cli, customer_id: CustomerId, org: options.OrgOfId = None, dr
     A worker then replaces the data in bookings, events, stored answers, mails, the delivery log, the timeline and gift
     cards, usually within minutes. Guests' links end. Run the command again to see how far it is.
 
-    It is refused while the guest has a booking to come, or is owed a refund.
+    It is refused while the guest has a future booking or a pending refund.
 
     Examples:
         booking customers anonymize 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run

@@ -50,7 +50,7 @@ def _upgrade(cli: Cli, settings: "Settings") -> dict[str, Any]:
 
 
 def _upgrade_cells(cli: Cli, settings: "Settings") -> list[dict[str, Any]]:
-    """Upgrade the cells, one after the other. One that cannot be upgraded keeps no other one waiting.
+    """Upgrade the cells, one after the other. A failed upgrade does not stop the others.
 
     Raises:
         CliError: a cell was not upgraded.

@@ -223,7 +223,7 @@ def seats(
 
 
 def _change(cli: Cli, departure_id: str, org: str | None, change: Callable[..., Any]) -> None:
-    """Make a change in a transaction of its own, and write the departure."""
+    """Make a change in a separate transaction, and write the departure."""
     from booking_core import bookings
 
     organization, stored = _find(departure_id, org)

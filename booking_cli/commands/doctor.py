@@ -56,7 +56,7 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
     """Return the findings in the database of the settings, of one organization or of all.
 
     Raises:
-        CliError: the secret keys do not open what the database holds.
+        CliError: the secret keys do not open the sealed values of the database.
     """
     from booking_core.base.errors import NotFound
 
@@ -71,7 +71,7 @@ def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
 
 
 def _examine_cell(cli: Cli, cell: "Cell", org: str | None) -> "list[Finding] | None":
-    """Return the findings of a cell; one that cannot be examined is a finding of its own.
+    """Return the findings of a cell; a cell that cannot be examined is a finding.
 
     None: it has no such organization."""
     from booking_core import organizations
@@ -124,7 +124,7 @@ def _settings_findings(settings: "Settings") -> list["Finding"]:
             None,
             "settings",
             warning,
-            "set what is missing for serve and worker, then booking help environment",
+            "set the missing settings for serve and worker: booking help environment",
             FindingKind.NEEDS_PERSON,
         )
         for warning in settings.warnings()
@@ -212,7 +212,7 @@ def _group(findings: Sequence["Finding"], width: int) -> Iterator[str]:
 
 
 def _remedy(remedy: str, width: int) -> Iterator[str]:
-    """Yield the remedy. A command is on a line of its own, unbroken, so that it can be copied."""
+    """Yield the remedy. A command is on a separate, unbroken line, to be copied."""
     first, *others = _STEP.split(remedy)
     for word, step in (("then", first), *zip(others[::2], others[1::2], strict=True)):
         mark = "    >  " if word == "then" else "    or "

@@ -156,7 +156,7 @@ def issue(
 
 @command(app, "deactivate", shape="gift_card", changes=True)
 def deactivate(cli: Cli, card_id: CardId, org: options.OrgOfId = None) -> None:
-    """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator).
+    """Deactivate a gift card: it cannot be redeemed. `reactivate` undoes it (operator).
 
     Examples:
         booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07

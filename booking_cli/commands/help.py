@@ -32,7 +32,7 @@ contain all values.
 
 Notes, questions and progress go to stderr. Operator commands note the database and the organization. In json and jsonl
 there are no notes. -q suppresses notes, -v prints each request, --debug prints tracebacks. --yes answers every
-question. Without a terminal no question is asked, and a command that needs an answer ends with exit code 2. --color
+question. Without a terminal there are no questions, and a command that needs an answer ends with exit code 2. --color
 always|never overrides NO_COLOR, which overrides FORCE_COLOR and CLICOLOR_FORCE. Closing the pipe early is not an error.
 Data is sent to the service only: there is no telemetry and no update check.
 """.strip()
@@ -84,7 +84,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_METRICS_ADDRESS", "operator", "HOST:PORT of booking serve for /metrics, /healthz and /readyz"),
     ("BOOKING_METRICS_TOKEN", "operator", "bearer token of /metrics; with it they are served beside the API too"),
     ("BOOKING_TRACING", "operator", "send traces by OpenTelemetry, configured by its OTEL_* variables; off"),
-    ("BOOKING_SHUTDOWN_DELAY", "operator", "seconds between SIGTERM, from which on /readyz fails, and the end; 0"),
+    ("BOOKING_SHUTDOWN_DELAY", "operator", "seconds from SIGTERM, when /readyz begins to fail, to the end; 0"),
 )
 
 

@@ -49,7 +49,7 @@ def get(cli: Cli, hold_id: HoldId) -> None:
 
 @command(app, "delete", shape="deleted", changes=True)
 def delete(cli: Cli, hold_id: HoldId) -> None:
-    """Release the seats of a hold. One that is over already stays as it is.
+    """Release the seats of a hold. An ended hold is unchanged.
 
     Examples:
         booking holds delete 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07

@@ -27,7 +27,7 @@ COLUMNS = tuple(
 TRUNCATED = {"recipient": 20, "last_error": 40}
 STATUSES = ("queued", "sent", "failed", "unwritten")
 BATCH_SIZE = 200
-"""The size of a transaction, small enough that on SQLite, which has one writer, a booking waits only briefly."""
+"""The size of a transaction: small, since on SQLite, which has one writer, bookings wait for it."""
 SKIPPED = {
     "mail_too_old": "due more than 72 hours ago; send it anyway with --anyway",
     "departure_started": "the departure has begun",
@@ -107,7 +107,7 @@ def retry(
     Examples:
         booking mails retry 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07
         booking mails retry --failed --org fjord-tours
-        booking mails retry --failed --anyway     (the mail server was away for days)
+        booking mails retry --failed --anyway     (after an outage of days)
     """
     if failed == bool(mail_ids) or (org and not failed):
         raise CliError("Pass the ids of mails, or --failed with or without --org.", hint="booking mails retry --help")

@@ -28,12 +28,10 @@ def create(
     cli: Cli,
     slug: Annotated[str, option("--slug SLUG", "Lower-case words joined by hyphens; it cannot be changed.")],
     name: Annotated[str, option("--name NAME", "The name that guests see.")],
-    timezone: Annotated[str, option("--timezone ZONE", "IANA time zone, in which all times are shown.")],
+    timezone: Annotated[str, option("--timezone ZONE", "IANA time zone of all times.")],
     currency: Annotated[str, option("--currency CODE", "ISO 4217 code of the default currency.")],
     cell: Annotated[str | None, option("--cell NAME", "The cell; see `booking cells list`.")] = None,
-    sandbox: Annotated[
-        bool, option("--sandbox", "Create a sandbox, which never mails or charges for real, for ever.")
-    ] = False,
+    sandbox: Annotated[bool, option("--sandbox", "Create a sandbox, which never sends mail or charges.")] = False,
 ) -> None:
     """Create an organization.
 
@@ -93,7 +91,7 @@ def _refuse_taken(cli: Cli, cell: "Cell", slug: str) -> None:
 def list_(cli: Cli) -> None:
     """List all organizations, sorted by slug.
 
-    With BOOKING_CELLS those of each cell, one cell after the other.
+    With BOOKING_CELLS, the organizations of each cell, one cell after the other.
 
     Examples:
         booking orgs list --fields slug

@@ -88,7 +88,7 @@ def void(
     record_id: Annotated[str, argument("RECORD", "The record's id; see `booking payments list BOOKING`.")],
     note: options.StaffNote = None,
 ) -> None:
-    """Void a recorded payment, so that its amount is unpaid again.
+    """Void a recorded payment: its amount is unpaid again.
 
     Examples:
         booking payments void 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Recorded for the wrong booking'

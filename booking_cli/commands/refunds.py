@@ -35,7 +35,7 @@ RefundId = Annotated[
     str,
     argument(
         "ID",
-        "The id of the refund; or of its booking, which stands for its newest refund that waits for a person. "
+        "The id of the refund; or of a booking, for its newest refund that waits for a person. "
         "See `booking refunds list`.",
     ),
 ]
@@ -159,7 +159,7 @@ def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = No
 def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOfBooking = None) -> None:
     """Record a refund that was paid by hand for a cancelled booking without one.
 
-    Once for a booking, and at most what was paid by card or recorded with `booking payments record`.
+    Once for a booking, and at most the amount paid by card or recorded with `booking payments record`.
 
     Examples:
         booking refunds record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 500.00 --note 'Cash, as a goodwill'

@@ -159,8 +159,8 @@ def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> Non
 
 
 def _write_occupancy(cli: Cli, found: Json) -> None:
-    """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a
-    long window a block has several days, so that the strip fits into 80 columns."""
+    """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a long
+    window a block has several days: the strip fits into 80 columns."""
     per = -(-len(found["occupancy"]) // _STRIP_WIDTH)
     cli.render.heading("\nSeats sold from today on" + (f", {per} days in a block" if per > 1 else ""))
     strips = [("all", found["occupancy"]), *((each["title"], each["occupancy"]) for each in found["experiences"])]

@@ -57,7 +57,7 @@ def serve(cli: Cli, port: Port = 8000, db: File = None) -> int:
 
 @command(app, "clock", shape="sandbox_clock")
 def clock(cli: Cli) -> None:
-    """Show the clock of the sandbox, and what is due at its instant.
+    """Show the clock of the sandbox, and the work that is due.
 
     Examples:
         booking sandbox clock
@@ -77,7 +77,7 @@ def advance(
 ) -> None:
     """Move the clock of the sandbox ahead. It never goes back.
 
-    What has become due is done by the worker; `booking sandbox clock` shows the status `ready` once all of it is done.
+    The worker does the work that has become due; `booking sandbox clock` then shows the status `ready`.
 
     Examples:
         booking sandbox advance 31m

@@ -58,7 +58,7 @@ def reseal(
         bool, option("--new-links", "Also replace guests' links; links in sent mails stop working at once.")
     ] = False,
 ) -> int:
-    """Reseal all values with the first key of BOOKING_SECRET_KEY, so that the other keys can be removed.
+    """Reseal all values with the first key of BOOKING_SECRET_KEY; then the other keys can be removed.
 
     It can run beside the service, and continues where it stopped if it is run again. Every process must have the new
     key in its list first.

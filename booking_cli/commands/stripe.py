@@ -37,7 +37,7 @@ def set_(
 ) -> None:
     """Set the Stripe account of an organization.
 
-    The keys are stored sealed, in the place of former ones. At Stripe, the endpoint `webhook_url` has to receive
+    The keys are stored sealed, and replace former keys. At Stripe, the endpoint `webhook_url` has to receive
     payment_intent.succeeded, payment_intent.payment_failed, payment_intent.canceled, charge.refunded and
     charge.dispute.* events.
 
@@ -80,7 +80,7 @@ def show(cli: Cli, org: Org) -> None:
 def remove(cli: Cli, org: Org) -> None:
     """Remove the Stripe account of an organization.
 
-    Its checkouts are refused from now on, webhooks of Stripe are not found, and refunds are left to the staff.
+    Its checkouts are refused from now on, webhooks of Stripe are not found, and the staff make refunds.
 
     Examples:
         booking stripe remove --org fjord-tours

@@ -5,8 +5,8 @@
     @command(app, "list", shape="key")
     def list_(cli: Cli, org: Org) -> None: ...
 
-Help is plain text, so that Rich is not imported for it. A group's module is imported when the group is used. Neither
-this module nor the top of a group's module imports booking_core, booking_server or booking_sdk.
+Help is plain text: Rich is not imported for it. A group's module is imported when the group is used. Neither this
+module nor the top of a group's module imports booking_core, booking_server or booking_sdk.
 """
 
 import importlib
@@ -285,7 +285,7 @@ def command(app: typer.Typer, name: str, *, shape: str | None = None, changes: b
 
     Args:
         shape: the shape of the output, a name of `output_fields`, against which `--fields` is checked.
-        changes: whether the command changes something, so that `--fields` is checked before it runs.
+        changes: the command changes something, and `--fields` is checked before it runs.
     """
 
     def declare(function: F) -> F:

@@ -116,7 +116,7 @@ class Cli:
         """Yield the key of --idempotency-key, or a new one, for a change that must happen once.
 
         Raises:
-            CliError: Ctrl-C was pressed; the hint holds the key, with which the same command can be run again.
+            CliError: Ctrl-C was pressed; the hint has the key to run the same command again.
         """
         from secrets import token_hex
 

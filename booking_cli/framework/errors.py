@@ -149,7 +149,7 @@ def _hint_of_message(message: str) -> str | None:
 
 
 def closest(word: str, choices: Iterable[str], *, cutoff: float = SIMILAR) -> str | None:
-    """Return the choice that is spelt most like the word, or the only one that begins with it."""
+    """Return the choice that is spelt most like the word, or the only choice that begins with it."""
     from difflib import get_close_matches
 
     by_lower = {choice.lower(): choice for choice in choices}

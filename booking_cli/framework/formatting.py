@@ -121,7 +121,7 @@ def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _texts(item: Item) -> Iterator[str]:
-    """Yield the texts of an object within a list. A number says what it counts, since it stands without a heading."""
+    """Yield the texts of an object within a list. A number says what it counts, since it has no heading."""
     for key, value in item.items():
         if text := text_of(value):
             yield f"{key} {text}" if isinstance(value, int | float) else text

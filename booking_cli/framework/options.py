@@ -35,7 +35,7 @@ def option(usage: str, help: str, **settings: Any) -> Any:  # noqa: A002 - Typer
 
 
 def argument(name: str, help: str, **settings: Any) -> Any:  # noqa: A002 - Typer's name
-    """Return a Typer argument; `settings` are those of `typer.Argument`."""
+    """Return a Typer argument; `settings` are passed to `typer.Argument`."""
     return typer.Argument(metavar=name, help=help, **_completed(settings))
 
 

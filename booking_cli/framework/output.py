@@ -217,7 +217,7 @@ class Renderer:
         return page
 
     def document(self, item: Item) -> None:
-        """Write a JSON document, whatever the output format is."""
+        """Write a JSON document, in every output format."""
         self._json(item, indent=None if self.format == "jsonl" else 2)
 
     def text(self, text: str) -> None:
@@ -229,12 +229,12 @@ class Renderer:
         self._write(self._bold(text) + "\n")
 
     def line(self, item: Item) -> None:
-        """Write one item as a JSON object on a line of its own."""
+        """Write one item as a JSON object on one line."""
         self.check_fields([item])
         self._dump(self._selected(item), None)
 
     def flush(self) -> None:
-        """Write buffered output now, so that a closed pipe is noticed."""
+        """Write buffered output now, to notice a closed pipe."""
         sys.stdout.flush()
 
     @contextlib.contextmanager

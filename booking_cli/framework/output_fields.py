@@ -1,7 +1,7 @@
 """The fields of each command's output, as `--fields` names them.
 
-They are known before a command runs, so that a misspelt field is refused before anything is changed, and also for an
-empty list. A command that reads also accepts a field of the response that is newer than this release.
+They are known before a command runs: a misspelt field is refused before anything is changed, and also for an empty
+list. A command that reads also accepts a field of the response that is newer than this release.
 """
 
 from collections.abc import Mapping

@@ -75,8 +75,8 @@ class SecretOutput:
 def secret_output(path: Path | None) -> Iterator[SecretOutput]:
     """Yield the output for a new secret. With a path it is written to that new file, with mode 0600.
 
-    The file is created before the secret is made, so that a secret which cannot be kept is not made. It is removed
-    again if nothing was written.
+    The file is created before the secret: a secret that cannot be stored is not created. It is removed again if nothing
+    was written.
 
     Raises:
         CliError: the file exists, or cannot be created.

@@ -35,7 +35,7 @@ HEADINGS: Mapping[str, str] = {
     "response_excerpt": "response",
     "next_attempt_at": "next_attempt",
 }
-"""Column headings that are shorter than their fields, so that more columns fit. With --fields they are the fields."""
+"""Column headings that are shorter than their fields: more columns fit. With --fields they are the fields."""
 
 
 def titles_of(paths: Sequence[str]) -> dict[str, str]:

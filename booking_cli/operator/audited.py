@@ -21,7 +21,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class AuditedDatabase(Database):
-    """Writes the entry of a command in the first transaction in which the command changes something.
+    """Writes the entry of a command in the first transaction of the command that changes something.
 
     A command that works in many transactions, such as an import, has one entry, in the first of them. A dry run has
     none, and neither has a change that was refused.
@@ -111,7 +111,7 @@ def _typed_ids(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made_ids(result: Any) -> dict[str, Any]:
-    """Return the id of what a change returned: a resource as JSON or as a dict, a row, or a tuple of those."""
+    """Return the id in the result of a change: a resource as JSON or as a dict, a row, or a tuple of these."""
     if isinstance(result, bytes):
         result = json.loads(result)
     if isinstance(result, dict):

@@ -77,7 +77,7 @@ def cancel_all(
 ) -> list[Json]:
     """Cancel the departure and its bookings, and return the cancelled bookings with their refunds.
 
-    Each batch is a transaction of its own.
+    Each batch is a separate transaction.
 
     Args:
         expected: the number of bookings, for messages.

@@ -69,7 +69,7 @@ def require_created(cli: Cli, cell: "Cell") -> None:
     """Check that a cell was created.
 
     Raises:
-        CliError: it was not, or its database is that of another cell.
+        CliError: it was not, or its database belongs to another cell.
     """
     with open_database(cli, cell):
         pass

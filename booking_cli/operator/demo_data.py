@@ -117,7 +117,7 @@ def fill(
 
 
 def add_bookings(tx: "Tx", actor: "Actor") -> None:
-    """Write what an organization has after some weeks: bookings, a full and a cancelled departure, a gift card."""
+    """Write the data of an organization after some weeks: bookings, a full and a cancelled departure, a gift card."""
     from booking_core import bookings
     from booking_core.catalogue import departures
     from booking_core.models.bookings import CancelReason

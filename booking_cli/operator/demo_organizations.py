@@ -38,7 +38,7 @@ ORGANIZATIONS = (
 
 
 def demo_organizations(catalogue: Path | None) -> tuple[DemoOrganization, ...]:
-    """Return the organization of a catalogue file, or those of the examples.
+    """Return the organization of a catalogue file, or the organizations of the examples.
 
     Raises:
         CliError: the examples are missing.

@@ -1,4 +1,4 @@
-"""The service of `booking sandbox`: a sandbox with a small catalogue, in a database of its own."""
+"""The service of `booking sandbox`: a sandbox with a small catalogue, in a separate database."""
 
 import os
 import shlex
@@ -61,7 +61,7 @@ def _database_file(db: Path | None) -> Iterator[Path]:
 
 
 def _set_environment(path: Path, port: int) -> None:
-    """Set every variable of the service, so that no mail server, gateway or database of the environment is used."""
+    """Set every variable of the service: no mail server, gateway or database of the environment is used."""
     for name in [name for name in os.environ if name.startswith("BOOKING_") and name not in _KEPT]:
         del os.environ[name]
     os.environ |= {

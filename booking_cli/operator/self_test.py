@@ -126,7 +126,7 @@ class _Delivery(BaseHTTPRequestHandler):
 
 def run(cli: Cli, demo: DemoOrganization) -> int:
     """Run the self-test, write its steps, and return the exit code."""
-    # Listening before the service runs, so that the first request waits instead of failing.
+    # Listens before the service runs: the first request waits instead of failing.
     listener = socket.create_server((HOST, 0))
     with _logged(cli), tempfile.TemporaryDirectory(prefix="booking-demo-") as folder, listener:
         settings = _settings(Path(folder), listener.getsockname()[1])
@@ -248,7 +248,7 @@ def _find_seats(client: BookingClient) -> tuple[dict[str, Any], str]:
 
 
 def _settings(folder: Path, port: int) -> Settings:
-    """Return the settings of the environment if they name PostgreSQL, else those of a new SQLite file."""
+    """Return the settings of the environment if they name PostgreSQL, else settings for a new SQLite file."""
     settings = storage.load_settings()
     if settings.is_sqlite:
         settings = Settings(database_url=f"sqlite:///{folder / 'booking.db'}")

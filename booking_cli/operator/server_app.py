@@ -3,8 +3,8 @@
 `booking serve --workers N` and `--reload` start such processes. A killed supervisor stops none of them: they would keep
 running unsupervised, and hold the port and their database connections.
 
-On Linux the processes share the port, each with a connection queue of its own (SO_REUSEPORT). Of processes that accept
-from one socket, the first one takes all waiting connections: if a client's pool opens its connections at once, one
+On Linux the processes share the port, each with its own connection queue (SO_REUSEPORT). If several processes accept
+from one socket, the first one takes all waiting connections: when a client's pool opens its connections at once, one
 process may get all of them. The kernel distributes connections among sockets that share a port.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("booking.serve")
 
 FINISH_S = 0.8
-"""The time for requests in progress after the supervisor is gone."""
+"""The time for requests in progress after the supervisor has died."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -76,7 +76,7 @@ def _request_parent_death_signal() -> None:
 
 def _watch(sentinel: Any) -> None:
     wait([sentinel])
-    log.error("the supervisor is gone: this process finishes its requests and ends")
+    log.error("the supervisor has died: this process finishes its requests and ends")
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(FINISH_S)
     os._exit(1)

@@ -26,8 +26,8 @@ log = logging.getLogger("booking.serve")
 T = TypeVar("T")
 
 _KEEP_ALIVE_S = 75
-"""Longer than the 60 seconds after which most load balancers close an idle connection. The side that may be sending a
-request should be the one that closes."""
+"""Longer than the 60 seconds of most load balancers for an idle connection. The side that may send a request should
+close it."""
 _OPEN_FILES = 65_536
 _PORT_MAX = 65_535
 _SHUTDOWN_S = 30
@@ -98,7 +98,8 @@ def is_of_cells(settings: "Settings") -> bool:
 
 
 WaitForDatabase = Annotated[
-    float, option("--wait-for-database SECONDS", "How long to wait for a database that is away or recovers.", min=0)
+    float,
+    option("--wait-for-database SECONDS", "How long to wait for a database that is unavailable or recovers.", min=0),
 ]
 WAIT_S = 60.0
 
@@ -106,10 +107,10 @@ WAIT_S = 60.0
 def patiently(
     settings: "Settings", wait_s: float, start: Callable[[], T], *, pause: Callable[[float], object] = time.sleep
 ) -> T:
-    """Start something, and again while the databases are away or recover, and return its result.
+    """Start something, repeatedly while the databases are unavailable or recover, and return its result.
 
     Args:
-        pause: as that of `booking_core.db.waiting.patiently`.
+        pause: as in `booking_core.db.waiting.patiently`.
 
     Raises:
         CliError: the start failed for another cause, or after `wait_s`.
@@ -135,7 +136,7 @@ def prepare_cells(settings: "Settings") -> None:
     """Prepare each cell as `prepare` does. A cell that fails is logged, and opened later by the process.
 
     Raises:
-        CliError: that of the first cell, if every one fails.
+        CliError: the error of the first cell, if every cell fails.
     """
     if not is_of_cells(settings):
         prepare(settings)
@@ -252,7 +253,7 @@ def _run_processes(app: str, *, host: str, port: int, **options: Any) -> None:
 
 @contextmanager
 def _processes_folder() -> Iterator[None]:
-    """Give the processes a folder in which they find each other, for their metrics."""
+    """Give the processes a folder to find each other, for their metrics."""
     from booking_server.monitoring.exposition import FOLDER
 
     with tempfile.TemporaryDirectory(prefix="booking-") as folder:

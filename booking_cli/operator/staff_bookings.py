@@ -219,7 +219,7 @@ def cancel(
 
 
 def _description(cli: Cli, session: Session, organization: FindOrganization, reference: str) -> str:
-    """Return the description of a booking for the confirmation; it is looked up only if the question is asked."""
+    """Return the description of a booking for the confirmation; it is looked up only if there is a question."""
     from booking_core import bookings
 
     if cli.options.yes or not cli.is_interactive:

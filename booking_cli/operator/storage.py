@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 UPGRADE_HINT = "booking db upgrade"
 _CONNECTION_ERROR = "OperationalError"
-"""psycopg's error for a server that cannot be reached. An error of the server has a class of its own."""
+"""psycopg's error for a server that cannot be reached. Errors of the server have other classes."""
 _MISSING_SQLSTATES = ("42P01", "42703")
 """PostgreSQL: undefined table, undefined column."""
 
@@ -63,7 +63,7 @@ def open_database(cli: Cli) -> Iterator["Database"]:
 
 @contextmanager
 def open_audited(cli: Cli, settings: "Settings") -> Iterator["Database"]:
-    """Yield the database of these settings, in which the change of the command is audited.
+    """Yield the database of these settings. The change of the command is audited there.
 
     Raises:
         CliError: a statement failed.
@@ -187,7 +187,7 @@ def write_list(
     Args:
         find: returns at most so many items as JSON, of one organization or of all.
         org: the slug of the organization; None: all.
-        settings: as those of `Renderer.many`.
+        settings: as in `Renderer.many`.
     """
     with open_database(cli) as database:
         found = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
@@ -262,7 +262,7 @@ def revision(settings: "Settings") -> str | None:
 
 
 def differences(settings: "Settings") -> list[str]:
-    """Return the differences between the tables of the database and those of this release."""
+    """Return the differences between the tables of the database and the tables of this release."""
     with translate_errors():
         from booking_core.db import migrate
 

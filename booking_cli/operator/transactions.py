@@ -29,7 +29,7 @@ Query = Callable[["Tx", "Actor"], T]
 Change = Callable[["Tx", "Actor"], Any]
 ChangeOfId = Callable[["Tx", "Actor", str], Any]
 Present = Callable[["Tx", "Actor", Any], Any]
-"""Takes the result of a change after it is written, in the same transaction, and returns what the command writes."""
+"""Takes the result of a change after it is written, in the same transaction, and returns the command's output."""
 
 
 def stored_id(text: str, noun: str = "thing") -> str:
@@ -106,7 +106,7 @@ class Session:
         present: Present | None = None,
         dry_run: bool = False,
     ) -> Any:
-        """Make a change for the organization in a transaction of its own, and return its result.
+        """Make a change for the organization in a separate transaction, and return its result.
 
         Args:
             dry_run: make every check, and roll the transaction back.
@@ -182,7 +182,7 @@ def read_by_id(cli: Cli, row_id: str, query: ChangeOfId, *, noun: str, org: str 
 def _in_its_organization(
     tx: "Tx", session: Session, row_id: str, function: ChangeOfId, noun: str, org: str | None
 ) -> Any:
-    """Call the function for each organization, and return the result of the only one that has the id.
+    """Call the function for each organization, and return the result of the only organization that has the id.
 
     A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
     organization.

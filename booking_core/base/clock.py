@@ -79,7 +79,7 @@ def within_years(at: int) -> int:
     """Return the timestamp, if it can be stored and shown in every zone.
 
     Raises:
-        ValueError: it lies before or after YEARS.
+        ValueError: it is before or after YEARS.
     """
     if not _EARLIEST <= at < _LATEST:
         raise ValueError(f"must lie between the years {YEARS[0]} and {YEARS[1]}")
@@ -128,7 +128,7 @@ class Zone:
 
         Availability shows thousands of timestamps in one response. Each quarter is looked up in the zone database once.
 
-        None for a quarter in which the clocks were changed, as St. John's did at one minute past midnight.
+        None for a quarter with a change of the clocks, as in St. John's at one minute past midnight.
         """
         start_s = bucket * _BUCKET_S
         if start_s < _BUCKETS_SINCE_S:
@@ -162,8 +162,8 @@ class Zone:
         before, after = self._offset(midnight, 0), self._offset(midnight, 1)
         if before >= after:
             return _wall(midnight) - before
-        # The clocks were put forward over midnight, and that may have begun before it (Toronto, 1919): the day begins
-        # at the change, which lies somewhere within the gap.
+        # The clocks were put forward over midnight, perhaps from before it (Toronto, 1919): the day begins at the
+        # change, which is somewhere within the gap.
         earliest, latest = (_wall(midnight) - after) // SECOND, (_wall(midnight) - before) // SECOND
         while earliest < latest:
             middle = (earliest + latest) // 2

@@ -1,7 +1,7 @@
 """Opaque, signed list positions (decision L1).
 
-A cursor holds where a page ended. Its signature also covers what it belongs to (organization, endpoint, order,
-filters), so it opens nothing else: any mismatch is one and the same refusal.
+A cursor holds the end of a page. Its signature also covers its list (organization, endpoint, order, filters), so it is
+invalid for any other list: every mismatch gives the same refusal.
 """
 
 import base64

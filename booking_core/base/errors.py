@@ -188,18 +188,18 @@ class RateLimited(BookingError):
 
 
 class Unavailable(BookingError):
-    """The database is away, or busy for longer than a client should wait (503).
+    """The database is unavailable, or busy for longer than a client should wait (503).
 
     Args:
-        for_all: every other request fails now for the same reason, so that those waiting with it need not be tried.
+        for_all: every other request fails now for the same reason, so waiting requests need not be tried.
         fault: the fault of the machine below the database; for the log, not for clients.
         is_locked: another transaction kept a lock for longer than this one may wait.
         retry_after_s: seconds until a retry may succeed, where the queue tells; 1 by default, 10 with a fault.
-        reason: of the refusal, for metrics; by default one that follows from the other arguments.
+        reason: of the refusal, for metrics; by default from the other arguments.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
-    message = "The service is busy or its database is away; try again."
+    message = "The service is busy or its database is unavailable; try again."
 
     def __init__(
         self,
@@ -232,5 +232,5 @@ class Unavailable(BookingError):
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether the database fails for every caller, so that trying other work at once would fail too."""
+    """Return whether the database fails for every caller: other work would fail at once, too."""
     return isinstance(error, Unavailable) and error.for_all

@@ -40,7 +40,7 @@ def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, 
     """Open the code that was sealed for the card.
 
     Raises:
-        ValueError: the secret key that sealed it is gone, or it was sealed for another card.
+        ValueError: its secret key was removed, or it was sealed for another card.
     """
     return secret_keys.open(SEALED_FOR, sealed, organization_id, gift_card_id).decode()
 

@@ -1,8 +1,8 @@
 """The guest's secret link: made from a booking's id whenever it is shown, and never stored (decision B14).
 
-A token holds organization and booking, to find the row by, and 128 bits that only a holder of the secret key can make.
-Nothing of it is stored but which key that was, so a copy of the database opens no link. A key that is taken out of
-BOOKING_SECRET_KEY leaves what makes its links behind, sealed by the key in use (`secret_keys.with_link_keys`).
+A token holds the organization and the booking, to find the row, and 128 bits that need the secret key. Only the id of
+that key is stored, so a copy of the database opens no link. When a key is removed from BOOKING_SECRET_KEY, the derived
+key of its links remains, sealed by the key in use (`secret_keys.with_link_keys`).
 """
 
 import base64
@@ -102,8 +102,8 @@ class Opened:
 def open_token(keys: SecretKeys, token: str, purpose: str = PURPOSE) -> Opened | None:
     """Return the content of a token, or None if no live key signed it for that purpose.
 
-    This takes no statement, and the same time for every text of the right shape, so that guessing tells nothing
-    about the bookings that exist.
+    This takes no statement, and the same time for every text of the right shape: guessing reveals nothing about
+    existing bookings.
     """
     match = _TOKEN.fullmatch(token)
     if match is None:

@@ -1,7 +1,7 @@
 """Make files and folders that only their owner can read, with any umask.
 
-A database, a mail and a key file hold what nobody else on the machine may read. A mode that is given when a file is
-made leaves no moment in which it is open; a file that is there already keeps its mode until `tighten` changes it.
+No other user of the machine may read a database, a mail or a key file. A file that is created with its mode is never
+open to others, not even briefly; an existing file keeps its mode until `tighten` changes it.
 """
 
 import contextlib

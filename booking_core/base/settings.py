@@ -26,13 +26,13 @@ DEFAULT_DATABASE_URL = "sqlite:///booking.db"
 _OFF = frozenset({"off", "0", "false", "no"})
 _ON = frozenset({"on", "1", "true", "yes"})
 _CENTURY_DAYS = 36_525
-"""More than for ever is meant by: an instant is a 64-bit integer, and one so many days off must still be one."""
+"""An upper bound for days: an instant is a 64-bit integer, also after so many days."""
 _CENTURY_MINUTES = _CENTURY_DAYS * 24 * 60
 _CENTURY_S = _CENTURY_MINUTES * 60
 _DAY_S = 86_400
 _PORT_MAX = 65_535
 CELLS_MAX = 64
-"""Cells beside the first one: each has connections and threads of its own in every process."""
+"""Cells beside the first cell: each has separate connections and threads in every process."""
 _CELL_SCHEMA = "booking_"
 
 
@@ -308,7 +308,7 @@ class Settings:
         return settings.of_cell(settings.cell) if settings.cell else settings
 
     def of_cell(self, name: str) -> "Settings":
-        """Return the settings of the cell of that name, with its database in the place of the first one's.
+        """Return the settings of the cell of that name, with its database instead of the first cell's.
 
         Raises:
             SettingError: BOOKING_CELLS has no such cell.
@@ -334,7 +334,7 @@ class Settings:
 
     @property
     def session_url(self) -> str:
-        """The database's URL for work that needs a session of its own: the direct one, if a pooler is passed by it."""
+        """The database's URL for work that needs its own session: the direct URL, if one is set to bypass a pooler."""
         return self.database_direct_url or self.database_url
 
     @property
@@ -352,11 +352,11 @@ class Settings:
         return bool(self.smtp_url or self.mail_dir or self.is_sqlite)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return a sentence for each thing that the settings leave undone; `serve`, `worker` and `doctor` show it."""
+        """Return a sentence for each missing setting; `serve`, `worker` and `doctor` show it."""
         if self.has_mail_transport:
             return ()
         return (
-            "no mail is sent: neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set, so that confirmations and notices "
+            "no mail is sent: neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set; confirmations and notices "
             "stay queued in the database",
         )
 
@@ -364,7 +364,7 @@ class Settings:
         """Return the keys that sign cursors and seal secrets. Beside an SQLite file a missing key is created.
 
         Raises:
-            SettingError: none is set, and the database is shared, so that each process would make its own.
+            SettingError: none is set, and the database is shared: each process would create its own key.
         """
         if self.secret_key:
             return SecretKeys(*_split_keys(self.secret_key))
@@ -380,7 +380,7 @@ class Settings:
 
     @property
     def has_secret_key(self) -> bool:
-        """True if there is a secret key, so that none would be created."""
+        """True if there is a secret key: none would be created."""
         return bool(self.secret_key) or (self.secret_file is not None and self.secret_file.exists())
 
     @property

@@ -29,7 +29,7 @@ from webhook_verify.signature import mac, prepared_key
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CRC_LENGTH = 6
 _CELL_MARK = "00"
-"""Stands before the name of a cell."""
+"""Precedes the name of a cell."""
 _NONCE_BYTES = 12
 
 
@@ -49,7 +49,7 @@ _block = _Block()
 
 
 def _forget_block() -> None:
-    """Start anew in a forked process, which would use the same bytes as its parent."""
+    """Start again in a forked process, which would use the same bytes as its parent."""
     global _block
     _block = _Block()
 
@@ -72,10 +72,10 @@ def random_hex(digits: int) -> str:
 
 
 def new_id() -> str:
-    """Return a UUID of version 7: it begins with the time, so that rows written together are close in every index.
+    """Return a UUID of version 7: it begins with the time, so rows written together are close in every index.
 
-    The ids of a thread sort in the order in which they were made, also within a millisecond: twelve bits count there
-    (RFC 9562, method 1). Rows of one transaction have one instant, and their ids are what orders them.
+    The ids of a thread sort in the order of their creation, also within a millisecond, where twelve bits count (RFC
+    9562, method 1). The rows of one transaction have one instant, and their ids give their order.
     """
     place, random = _next_place(), random_hex(16)
     return f"{place}-{_VARIANTS[random[0]]}{random[1:4]}-{random[4:]}"
@@ -85,7 +85,7 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 _COUNT_START_MAX = 0x7FF
 _COUNT_MAX = 0xFFF
 _SET_BACK_MS = 1_000
-"""A clock that is behind by more was set back, and is followed; by less, the order of ids is kept."""
+"""A clock that is late by more was set back: it is followed. By less, the order of ids is kept."""
 
 
 def _next_place() -> str:
@@ -204,13 +204,12 @@ class DamagedValue(ValueError):
 class SecretKeys:
     """The secret keys of an installation: the first signs and seals, the others still verify and open (rotation).
 
-    Each use has a purpose of its own, and a key derived for it, so that what was made for one is worth nothing for
-    another.
+    Each purpose has its own derived key: a token of one purpose is invalid for any other.
 
     Args:
         keys: the secret keys, the one in use first.
-        retained: derived keys that outlive their secret key, by purpose and key id: they verify and sign what the
-            secret key made while it was in use.
+        retained: derived keys that outlive their secret key, by purpose and key id: they verify and sign the secret
+            key's tokens from the time of its use.
     """
 
     def __init__(self, *keys: str, retained: Mapping[tuple[str, str], bytes] | None = None) -> None:
@@ -307,5 +306,5 @@ class SecretKeys:
 
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:
-    """Return the associated data of a sealed value: ids contain no NUL, so that no two rows have the same."""
+    """Return the associated data of a sealed value: ids contain no NUL, so every row has different data."""
     return "\0".join((SEALED_PREFIX, purpose, *row)).encode()

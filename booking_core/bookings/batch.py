@@ -37,12 +37,12 @@ from booking_core.records.idempotency import Answer, Once, Refuse
 
 
 class LockWait:
-    """The time for which a transaction may wait for locks, all of them together.
+    """The longest wait of a transaction for its locks, all of them together.
 
     PostgreSQL limits the wait for each lock, so the limit is set again after a lock that was waited for.
 
     Args:
-        until_s: when the wait is over, by the clock.
+        until_s: the end of the wait, by the clock.
         clock: returns monotonic seconds.
     """
 
@@ -108,7 +108,7 @@ class CreateRequest:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The result of a request of which nothing was done, since another transaction has a lock that it needs."""
+    """The result of a request that changed nothing, since another transaction has a lock that it needs."""
 
     departure_id: str | None = None
     """The departure that is locked, or whose hold is; none when the organization's counters or a reference are."""
@@ -145,8 +145,8 @@ class Batch:
     """Locked holds that requests take over, as the bookings before have left them. Most batches have none."""
     holds_locked_by_others: Collection[HoldKey] = ()
     holds_at: int = 0
-    """The instant at which they are live or not. All have the same: a hold that was counted must not expire before its
-    seats are taken over."""
+    """The instant that decides whether they are live. All have the same: a hold that was counted must not expire before
+    its seats are taken over."""
     held_by_others: dict[tuple[str, str], int] = field(default_factory=dict)
     """The seats of live holds that no request names, of the departures of `holds`."""
     results: dict[int, CreateResult] = field(default_factory=dict)

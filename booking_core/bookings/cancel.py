@@ -86,7 +86,7 @@ def _release_seats(tx: Tx, actor: Actor, locked: Sequence[LockedBooking]) -> Non
 
 
 def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation) -> list[BookingRow]:
-    """Cancel locked bookings of locked departures, and return their rows. The caller gives back their seats.
+    """Cancel locked bookings of locked departures, and return their rows. The caller releases their seats.
 
     All locks and reads come before the first write: one statement then writes everything.
     """
@@ -111,7 +111,7 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
 def _lock_balances(
     tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation
 ) -> tuple[Redemption | None, PaymentRow | None]:
-    """Lock the gift card redemption and the payment of a booking; None where nothing is given back."""
+    """Lock the gift card redemption and the payment of a booking; None where there is nothing to return."""
     row, recorded_minor = booking.row, booking.details.recorded_minor
     redemption = gift_cards.lock_redemption(tx, actor, row.id) if row.gift_card_minor else None
     has_refund = cancellation.refund is RefundMode.AUTO and rules.has_refundable_payment(row, recorded_minor)

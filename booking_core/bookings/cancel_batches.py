@@ -28,7 +28,7 @@ MINIMUM_GRACE = HOUR
 
 
 def _up_to_second_gift_card(locked: Sequence[LockedBooking]) -> list[LockedBooking]:
-    """Return the bookings before the second one that was paid by gift card.
+    """Return the bookings before the second booking that was paid by gift card.
 
     A transaction writes a row once, and two bookings may have been paid by the same card.
     """

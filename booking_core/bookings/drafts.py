@@ -55,7 +55,7 @@ class BookingRequest:
     customer: GuestInput
     source: BookingSource
     payment: Charge
-    """A card booking stays pending until it is paid, unless nothing is left to pay."""
+    """A card booking stays pending until it is paid, unless nothing has to be paid."""
     add_ons: Sequence[AddOnInput] | None = None
     note: Note | None = None
     discount_minor: int = 0
@@ -70,7 +70,7 @@ class BookingRequest:
     external_reference_unique: UniqueReference | None = None
     metadata: Metadata | None = None
     check_due: Callable[[int, str], None] | None = None
-    """Called with the amount and the currency that are left to pay, before anything is written; it may refuse."""
+    """Called with the amount to pay and its currency, before anything is written; it may refuse."""
 
 
 @dataclass(slots=True)

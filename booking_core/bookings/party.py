@@ -65,7 +65,7 @@ class _State:
 
     @property
     def received_minor(self) -> int:
-        """Return what was received for the booking, and is neither released nor refunded."""
+        """Return the amount received for the booking that is neither released nor refunded."""
         if self.payment is None or self.payment.status not in _RECEIVED:
             return 0
         return self.payment.amount_minor - self.payment.refunded_minor
@@ -150,7 +150,7 @@ def _refusals_of_plan(actor: Actor, state: _State, plan: _Plan) -> Iterator[Book
     if plan.quote.has_more_guests:
         yield from capacity.refusals(state.departure, actor.organization, state.at)[:1]
     if not state.is_by_hand and plan.row.total_minor > state.booking.row.total_minor:
-        message = "The card was charged for the former party: book the others as a booking of their own."
+        message = "The card was charged for the former party: book the others in another booking."
         yield Conflict("paid_by_card", message)
     joining = plan.quote.seats - state.booking.details.seats
     if joining > 0:
@@ -194,8 +194,8 @@ def _changed_row(actor: Actor, state: _State, quoted: PartyQuote) -> BookingRow:
 def _payment(state: _State, quoted: PartyQuote) -> tuple[str, str, str]:
     """Return method, source and status of the payment after the change.
 
-    A booking that was received money for keeps its method, and its status if a part was refunded at the gateway. One
-    that had nothing to pay, and has now, is paid on site.
+    A booking that was received money for keeps its method, and its status if a part was refunded at the gateway. A
+    booking that had nothing to pay, and has now, is paid on site.
     """
     row, total = state.booking.row, quoted.total_minor
     if state.payment is not None:

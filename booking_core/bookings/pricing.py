@@ -161,7 +161,7 @@ def payment(
 ) -> tuple[PaymentMethod, PaymentSource, PaymentStatus]:
     """Return the payment method, source and status of a new booking (decision B7).
 
-    A booking with nothing left to pay counts as paid, by gift card when one was redeemed.
+    A booking with nothing to pay counts as paid, by gift card when one was redeemed.
     """
     if total_minor == 0:
         method = PaymentMethod.GIFT_CARD if gift_card_minor else PaymentMethod.FREE
@@ -185,7 +185,7 @@ def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> i
 
 @lru_cache(maxsize=1024)
 def _ratio(percent: float) -> tuple[int, int]:
-    """Return the setting as a fraction of its decimal digits, so that no binary rounding changes the fee."""
+    """Return the setting as a fraction of its decimal digits: no binary rounding changes the fee."""
     return Decimal(str(percent)).as_integer_ratio()
 
 

@@ -1,7 +1,7 @@
 """Quotes: the price of a booking that is not made, the seats that it needs, and each reason why it would be refused.
 
-The checks are those of a new booking (`batch`), in their order, and none of them ends the quote. Nothing is locked and
-nothing is written, so that a booking may be refused a moment later.
+The checks are the same as for a new booking (`batch`), in the same order, and none of them ends the quote. Nothing is
+locked and nothing is written: a booking may be refused a moment later.
 """
 
 from typing import Any

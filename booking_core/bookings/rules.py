@@ -55,7 +55,7 @@ class BookingRow(NamedTuple):
 
 
 class LockedDeparture(NamedTuple):
-    """The columns of a locked departure and its experience that decide whether and at which price it is booked."""
+    """The columns of a locked departure and its experience that decide about a booking and its price."""
 
     organization_id: str
     id: str
@@ -130,8 +130,8 @@ def is_paid_by_card(row: BookingRow) -> bool:
 
 
 def has_refundable_payment(row: BookingRow, recorded_minor: int) -> bool:
-    """Return whether a cancellation refunds the booking's payment by the policy: the card's, or the one that staff
-    recorded."""
+    """Return whether a cancellation refunds the booking's payment by the policy: a card payment, or a payment that
+    staff recorded."""
     return is_paid_by_card(row) or bool(recorded_minor)
 
 

@@ -1,7 +1,7 @@
 """Search bookings by number, e-mail address, name or departure.
 
 A number, an address and a departure are looked up in an index. A name, and an address that no customer record has any
-more, are compared in slices of the organization's list, so that each statement is short for any number of bookings.
+more, are compared in slices of the organization's list: each statement is short for any number of bookings.
 """
 
 from collections.abc import Callable, Iterator

@@ -116,13 +116,13 @@ def record_payment(
     booking = changes.lock(tx, actor, booking_id)
     row = booking.row
     if row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking is cancelled: return the money to whoever paid it.")
+        raise Conflict("booking_cancelled", "The booking is cancelled: return the money to the payer.")
     if row.payment_source == PaymentSource.STRIPE:
         message = "The booking is paid by card; `storefront pay` says that the card was charged."
         raise Conflict("paid_by_card", message)
     is_recordable = row.payment_method in (PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE)
     if not is_recordable or row.payment_status != PaymentStatus.UNPAID:
-        raise Conflict("paid_already", "Nothing of the booking is left to pay.")
+        raise Conflict("paid_already", "The booking is fully paid.")
     status = payments.record(
         tx,
         actor,

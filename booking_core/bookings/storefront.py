@@ -192,7 +192,7 @@ class Checkout(BookingRequest):
 def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
     """Create the booking of a checkout and return it as JSON.
 
-    It is pending until its card is charged, and confirmed at once when nothing is left to pay. With an expired hold the
+    It is pending until its card is charged, and confirmed at once when nothing has to be paid. With an expired hold the
     booking takes seats that are free.
 
     Raises:

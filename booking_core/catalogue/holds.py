@@ -166,7 +166,7 @@ _EXISTING = Statement(_existing)
 
 
 def existing(tx: Tx, wanted: Iterable[HoldKey]) -> frozenset[HoldKey]:
-    """Return those of the holds that exist, without a lock."""
+    """Return the holds that exist, without a lock."""
     rows = as_json({"organization_id": key[0], "id": key[1]} for key in wanted)
     return frozenset((str(owner), str(hold_id)) for owner, hold_id in tx.all(_EXISTING, wanted=rows))
 
@@ -198,7 +198,7 @@ _COUNT_LIVE = Statement(
     .select_from(holds)
     .where(
         holds.c.organization_id == _OWNER,
-        # Found by their creation, in the index by which old ones are purged: each hold of the API is younger.
+        # Found by their creation, in the index for the purge of old holds: each hold of the API is younger.
         holds.c.created_at > _AT - bindparam("length", type_=BigInteger),
         hold_is_live(_AT),
     )

@@ -56,7 +56,7 @@ def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, i
 
 
 def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> list[tuple[CustomerRow, int]]:
-    """Lock those of the customers that are not anonymized, in the order of their ids; each with its updated_at."""
+    """Lock the customers that are not anonymized, in the order of their ids; each with its updated_at."""
     wanted = as_json({"id": each} for each in customer_ids)
     found = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=wanted)
     return [(CustomerRow._make(row[:-1]), row[-1]) for row in found]

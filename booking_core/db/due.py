@@ -2,7 +2,7 @@
 
 The organizations with due rows are found by an index skip scan, from one organization to the next, so its cost grows
 with the number of organizations and not with the number of rows. The rows of one organization are read in pages along
-the same index, each page behind the last one, so that no statement reads again what was passed over.
+the same index, each page after the last one: no statement reads skipped rows again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +33,7 @@ from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import Id, organizations
 
 NIL_ID = "00000000-0000-0000-0000-000000000000"
-"""Lies before every id."""
+"""Sorts before every id."""
 _BEFORE_ALL = -(2**63)
 _ONE: ColumnElement[int] = literal_column("1", type_=Integer)
 _LIMIT = bindparam("limit", type_=Integer)
@@ -41,7 +41,7 @@ _GIVEN = cast(bindparam("until", type_=BigInteger), BigInteger)
 
 T = TypeVar("T")
 Conditions = Callable[[Dialect], Sequence[ColumnElement[bool]]]
-"""Returns the conditions of a partial index, written as in the index, so that the planner uses it."""
+"""Returns the conditions of a partial index, written as in the index: else the planner would not use it."""
 
 
 class Owner(NamedTuple):
@@ -51,7 +51,7 @@ class Owner(NamedTuple):
     is_due: bool
     """Some of its rows are due."""
     clock_offset: int | None = None
-    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
 
 
 class DueRow(NamedTuple):
@@ -62,11 +62,11 @@ class DueRow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Due rows of an organization, in the order in which they became due."""
+    """Due rows of an organization, the earliest due first."""
 
     rows: Sequence[DueRow]
     after: DueRow | None
-    """Continues behind this page; None: it was the last one."""
+    """Continues after this page; None: it was the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DueWork(Protocol):
     """Due rows of all organizations."""
 
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
-        """Return organizations behind `after` in the order of their ids."""
+        """Return the organizations after `after` in the order of their ids."""
 
     def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
         """Return the next due rows of an organization."""
@@ -96,7 +96,7 @@ def clock_offset_of(organization_id: ColumnElement[str]) -> Select[Any]:
 
 
 def skip_scan(owner: ColumnElement[str], first: Callable[[ColumnElement[bool]], Select[Any]]) -> CTE:
-    """Select the organizations behind the parameter `after` that have rows, as `organization_id`; the last is null.
+    """Select the organizations after the parameter `after` that have rows, as `organization_id`; the last is null.
 
     Args:
         owner: the column with the organization.
@@ -114,9 +114,9 @@ class DueRows:
 
     Args:
         at: the column with the instant; the index is (organization_id, at, key).
-        ahead: microseconds before its instant at which a row is due; negative: after it.
-        bounds: further conditions on the instant. They apply within an organization, where the index makes a range of
-            them, and not to the step from one organization to the next, which would read what they leave out.
+        ahead: a row is due these microseconds before its instant; negative: after it.
+        bounds: further conditions on the instant. They apply within an organization, where they are a range of the
+            index, and not to the step from one organization to the next, which would read the excluded rows.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class DueRows:
         self._find = Statement(self._select_rows)
 
     def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[Owner]:
-        """Return organizations that have such rows, behind `after` in the order of their ids.
+        """Return organizations that have such rows, after `after` in the order of their ids.
 
         Args:
-            until: the instant up to which rows are due, whatever the clock of a sandbox shows; by default the present,
-                by the clock of each.
+            until: rows are due up to this instant, also in sandboxes; by default the present, by the clock of each
+                organization.
         """
         found = tx.all(self._organizations, after=after, limit=limit, until=until)
         return [Owner(owner, bool(is_due), offset) for owner, is_due, offset in found]
@@ -154,7 +154,7 @@ class DueRows:
         return Page(rows, rows[-1] if len(rows) == limit else None)
 
     def _until(self, dialect: Dialect) -> ColumnElement[int]:
-        """Select the instant up to which rows are due, once for the statement: a bound of the index."""
+        """Select the last due instant, once for the statement: a bound of the index."""
         until = func.coalesce(_GIVEN, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
         bound: ColumnElement[int] = select(until).scalar_subquery()
         return bound

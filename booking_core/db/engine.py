@@ -1,8 +1,8 @@
 """Transactions that behave the same on SQLite and on PostgreSQL.
 
 A `Database` opens transactions; a `Tx` runs statements and collects writes. The drivers are used without SQLAlchemy's
-execution layer (see `statements`), in autocommit mode with an explicit BEGIN and COMMIT, so that no driver begins a
-transaction by itself.
+execution layer (see `statements`), in autocommit mode with an explicit BEGIN and COMMIT: no driver begins a transaction
+automatically.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ Tally = tuple[str, str, int]
 
 TALLIED_ORGANIZATIONS_MAX = 100
 OTHER = "(other)"
-"""Stands for all organizations that are not counted apart. No organization has such a slug."""
+"""The name of all organizations that are not counted separately. No organization has such a slug."""
 
 
 class Tallies:
@@ -111,7 +111,7 @@ class Tallies:
 
 
 class Tx:
-    """A transaction. For reads: a connection on which each statement sees the newest commit.
+    """A transaction. For reads: a connection whose statements each see the newest commit.
 
     `insert`, `update` and `insert_from_select` collect rows. They are sent before the next statement that reads or runs
     (autoflush) and at the commit: as one statement on PostgreSQL, which travels with the COMMIT; as one statement for
@@ -127,11 +127,11 @@ class Tx:
         self._autoflush = True
         self._tallies: list[Tally] = []
         self.traceparent: str | None = None
-        """The trace context (W3C) of the request for which the next events are published."""
+        """The trace context (W3C) of the request that publishes the next events."""
         self.collected = 0
         """The number of rows that were collected so far."""
         self.instant: int | None = None
-        """The present instant for the statements that follow, where it is not the database's: that of a sandbox."""
+        """The present instant for the statements that follow, if it is a sandbox's and not the database's."""
         self.dialect = database.dialect
 
     # Collected writes --------------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ class Tx:
             self.flush()
 
     def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
-        """Collect a row from which the database derives the rows of the target."""
+        """Collect a row; the database derives the rows of the target from it."""
         self.insert_all_from_select(target, [row])
 
     def insert_all_from_select(self, target: InsertFromSelect, rows: Sequence[dict[str, Any]]) -> None:
-        """Collect rows from which the database derives the rows of the target."""
+        """Collect rows; the database derives the rows of the target from them."""
         self._refuse_read_only()
         self.collected += len(rows)
         self._work.insert_from_select(target, rows)
@@ -216,7 +216,7 @@ class Tx:
 
     @contextmanager
     def discard_on_error(self) -> Iterator[None]:
-        """Drop the rows that are collected inside when an exception leaves the block, and keep those from before.
+        """Drop the rows that are collected inside when an exception leaves the block, and keep the rows from before.
 
         For work that may be refused while the transaction goes on. It only reaches rows that were not sent: a refusal
         has to come before the first read that follows a write, or the work belongs in a savepoint.
@@ -253,8 +253,8 @@ class Tx:
         return self._run(statement, parameters)[1]
 
     def pipeline(self, *queries: Query[Any]) -> list[Any]:
-        """Run the queries in order and return their results: in one round trip on PostgreSQL. Each query sees what was
-        committed when it begins, so also rows that a query before it waited for."""
+        """Run the queries in order and return their results: in one round trip on PostgreSQL. Each query sees all
+        commits from before its start, so also rows that an earlier query waited for."""
         self.flush()
         steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
         found = iter(self._connection.execute_pipeline(steps))
@@ -297,7 +297,7 @@ class Tx:
         return int(now)
 
     def transaction_id(self) -> str:
-        """Return PostgreSQL's id of the transaction, by which its outcome can be queried later."""
+        """Return PostgreSQL's id of the transaction, to query its outcome later."""
         ((transaction_id,),) = self.all(_TRANSACTION_ID)
         return str(transaction_id)
 
@@ -328,7 +328,7 @@ class Tx:
             self._connection.allow_pauses()
 
     def limit_lock_waits(self, timeout_ms: int) -> None:
-        """Limit the time for which each statement of the transaction waits for a lock."""
+        """Limit the wait of each statement of the transaction for a lock."""
         self.pipeline(lock_wait_query(self.dialect, timeout_ms))
 
     @contextmanager
@@ -366,7 +366,7 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Connections for reads that belong to one purpose, so that no other one can use them up."""
+    """Connections for reads with one purpose: no other purpose can use them up."""
 
     database: "Database"
     pool: Pool
@@ -397,7 +397,7 @@ class Database:
         """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
         self.tallies = Tallies()
-        """What was committed, for metrics."""
+        """Counts of committed work, for metrics."""
         self.retries: Counter[str] = Counter()
         """Transactions that were run again, by the SQLSTATE of the error; `lost` for a lost connection."""
         self._retries_lock = threading.Lock()
@@ -484,8 +484,8 @@ class Database:
                 raise
 
     def _begin(self, connection: Connection, asked_s: float) -> None:
-        """Begin a transaction. One that has waited behind another for SQLite's lock is refused with it: each waiting
-        by itself, one after the other, they would be refused later and later."""
+        """Begin a transaction. Transactions that wait for SQLite's lock are refused together: if each waited its full
+        time after the other, they would be refused later and later."""
         if self._busy_at_s > asked_s:
             raise Unavailable(for_all=True)
         try:
@@ -496,7 +496,7 @@ class Database:
             raise
 
     def open_lane(self, size: int, *, name: str, lock_timeout_ms: int | None = None) -> Pool:
-        """Return connections for some writes alone, so that others that wait for locks cannot hold all of them.
+        """Return connections for some writes alone: other writes that wait for locks cannot hold all of them.
 
         SQLite has one writer: there it is the connection of all writes.
 
@@ -514,14 +514,15 @@ class Database:
             return fn(tx)
 
     def write(self, fn: Callable[[Tx], T], *, lane: Pool | None = None) -> T:
-        """Return the result of `fn`, run in a transaction of its own; run again after a conflict with another one.
+        """Return the result of `fn`, run in a separate transaction; run again after a conflict with another
+        transaction.
 
         `fn` may run more than once, each time in a new transaction with nothing collected; also when the connection was
-        lost at the COMMIT, and so perhaps after it. It must then find what it did, by an idempotency key or by the row
-        that it changes. Work that a second run would do twice belongs in `write_once`.
+        lost at the COMMIT, and so perhaps after it. It must then find its own former changes, by an idempotency key or
+        by the row that it changes. Work that a second run would do twice belongs in `write_once`.
 
         Args:
-            lane: connections of `open_lane`; those of all other writes by default.
+            lane: connections of `open_lane`; by default the connections of all other writes.
 
         Raises:
             Unavailable: the database cannot be reached or is too busy, or a lock was kept for too long.
@@ -593,8 +594,8 @@ class Database:
     def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
         """Return the result of each function, or its error.
 
-        On SQLite they share one transaction and one fsync, each in a savepoint, so that a failure undoes only its own
-        writes; on PostgreSQL each has a transaction of its own.
+        On SQLite they share one transaction and one fsync, each in a savepoint: a failure undoes only its own writes.
+        On PostgreSQL each has a separate transaction.
 
         Args:
             once: true for each function that `write_once` has to run; false for all by default.
@@ -603,7 +604,7 @@ class Database:
             try:
                 with self.translating_errors(), self._transaction() as tx:
                     return [self._write_in_savepoint(tx, fn) for fn in fns]
-            except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
+            except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run alone
                 if is_outage(error):  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]

@@ -26,7 +26,7 @@ from booking_core.db.tables import metadata
 log = logging.getLogger("booking.migrate")
 
 LOCK_TIMEOUT_MS = 1_000
-"""A statement of a revision waits so long for a table. Requests queue behind it meanwhile; they wait for 3 seconds."""
+"""A statement of a revision waits so long for a table. Requests queue after it meanwhile; they wait for 3 seconds."""
 _ATTEMPTS = 30
 _PAUSE_S = 2.0
 _LOCK_POLL_S = 0.2
@@ -34,7 +34,7 @@ _LOCKED = frozenset({"55P03", "40P01"})
 """SQLSTATE of a lock timeout and of a deadlock."""
 
 _LOCK = 0x626F6F6B
-"""The advisory lock of upgrades, so that two processes that upgrade at once take turns."""
+"""The advisory lock of upgrades: two processes that upgrade at once take turns."""
 
 
 def _config() -> Config:
@@ -68,13 +68,13 @@ def _engine(url: str, *, writes: bool) -> Engine:
 
 def _postgres_connection(url: URL) -> Any:
     """Open a connection as the service does, since SQLAlchemy knows fewer spellings of several hosts. It prepares
-    nothing, since a pooler may lose what was prepared."""
+    nothing, since a pooler may lose prepared statements."""
     from booking_core.db.postgres import connect  # psycopg is not installed where only SQLite is used
 
     connection = connect(url)
     connection.prepare_threshold = None
     if schema := database_urls.schema_of(url):
-        # For the session, which `booking db upgrade` has of its own.
+        # For the session of `booking db upgrade`, which no other work uses.
         connection.execute(f"SET search_path = {schema}")
     connection.autocommit = False
     return connection
@@ -142,14 +142,14 @@ def upgrade(
     prepare: Callable[[Tx], None] | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Upgrade the database to this release's schema, or to that of an earlier revision.
+    """Upgrade the database to this release's schema, or to an earlier revision.
 
-    On PostgreSQL each revision is a transaction. One that waits too long for a table is rolled back and tried again, so
-    that the service never waits behind it for long. On SQLite, which one process serves, all of it is one transaction.
+    On PostgreSQL each revision is a transaction. A revision that waits too long for a table is rolled back and tried
+    again: the service never waits long for it. On SQLite, which one process serves, all of it is one transaction.
     Without anything to upgrade no lock is taken.
 
     Args:
-        prepare: runs in a transaction of its own before anything else is changed.
+        prepare: runs in a separate transaction before anything else is changed.
 
     Raises:
         SessionRequired: the URL leads through a pooler.
@@ -207,7 +207,7 @@ def differences(url: str) -> list[str]:
 
 
 def write_base(url: str) -> None:
-    """Write the base revision from the tables, in place of the one that exists. The database is empty.
+    """Write the base revision from the tables, replacing the existing revision. The database is empty.
 
     Raises:
         ValueError: other revisions follow it.

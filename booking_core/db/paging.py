@@ -62,8 +62,8 @@ class KeysetList:
     """A list ordered by (created_at, id): its name in cursors, its base select and its filters by name.
 
     The select names the organization by the parameter `organization_id` and begins with the columns created_at, id.
-    `joined` joins columns of other tables to the rows of the page, so that the planner does not join the whole table
-    before it sorts.
+    `joined` joins columns of other tables to the rows of the page: else the planner would join the whole table before
+    it sorts.
     """
 
     endpoint: str
@@ -72,8 +72,8 @@ class KeysetList:
     filters: dict[str, ColumnElement[bool]]
     joined: Callable[[FromClause], Select[Any]] | None = None
     scattered: Mapping[str, Select[Any]] = field(default_factory=dict)
-    """By filter whose rows may lie anywhere along the list: a select of the (organization_id, id) of the rows that pass
-    it, by an index of its own."""
+    """By filter whose rows may be anywhere along the list: a select of the (organization_id, id) of the rows that pass
+    it, by a separate index."""
 
     def __hash__(self) -> int:
         return hash(self.endpoint)
@@ -151,7 +151,8 @@ def _sorted_or_scanned(
 
     When few rows pass the scattered filter, they are looked up by its index and sorted. When many do, a scan along the
     list may soon meet a page of them, so the next rows of the list are scanned. When those have no full page, the rows
-    that pass lie elsewhere, and all of them are sorted: this costs what passes the filter, not what it leaves out.
+    that pass are elsewhere, and all of them are sorted: the cost grows with the rows that pass the filter, not with the
+    rows it excludes.
 
     Neither database can choose: SQLite plans before it knows the values, and PostgreSQL keeps the plan that suited the
     first executions. So the statement has every way, and those that are not taken get the limit 0.

@@ -1,4 +1,4 @@
-"""Connections that are opened when needed, up to a bound, and lent to threads in the order in which they asked."""
+"""Connections that are opened when needed, up to a bound, and lent to threads in the order of their requests."""
 
 import contextlib
 import threading
@@ -16,8 +16,8 @@ class FairSemaphore:
     """Permits that threads acquire and release.
 
     A released permit is handed to the thread that has waited longest. The semaphore of the standard library only wakes
-    that thread, and the one that has released it may acquire it again first: on SQLite, which has one writer, a lane
-    that always has work would keep it from all others.
+    that thread, and the releasing thread may acquire it again first: on SQLite, which has one writer, a lane that
+    always has work would keep it from all others.
     """
 
     def __init__(self, permits: int) -> None:

@@ -2,11 +2,11 @@
 
 The service has few statements and runs them millions of times, so each is prepared once on a connection and then
 executed by name. psycopg's cursor would parse the statement, plan its adaptation and step a generator each time
-(`decisions/0001`). BEGIN travels with a transaction's first statement and COMMIT with its last one, so that neither
-costs a round trip of its own.
+(`decisions/0001`). BEGIN travels with a transaction's first statement and COMMIT with its last one: neither costs a
+separate round trip.
 
-A session that only this process uses gets its settings once. Behind a pooler each transaction sets them: it runs in any
-free session, with the settings that another client left there (`decisions/0004`).
+A session that only this process uses gets its settings once. With a pooler each transaction sets them: it runs in any
+free session, with another client's settings (`decisions/0004`).
 """
 
 import contextlib
@@ -67,7 +67,7 @@ _IDLE_IN_TRANSACTION = "25P03"
 _BUSY = frozenset({_LOCK_TIMEOUT, _TIMEOUT, _IDLE_IN_TRANSACTION})
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
-server, and would lead there for ever."""
+server, and would stay there."""
 _NOT_PREPARED = frozenset({"26000", "42P05"})
 """A pooler gave the statement to a session that did not prepare it, or that has prepared it for another client."""
 _OF_CONNECTION = _NOT_PREPARED | {_READ_ONLY, _IDLE_IN_TRANSACTION}
@@ -84,7 +84,7 @@ _LENGTH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The settings of a session, those in which connections differ and those that all share."""
+    """The settings of a session: the settings of some connections, and the settings that all share."""
 
     statement_timeout_ms: int
     lock_timeout_ms: int
@@ -156,7 +156,7 @@ def connect(url: URL, server: Server | None = None) -> psycopg.Connection:
 
 
 def _array(texts: Sequence[str]) -> bytes:
-    """Encode texts as an array in PostgreSQL's binary format, in which no text is quoted."""
+    """Encode texts as an array in PostgreSQL's binary format, without quotes."""
     parts = [_ARRAY_HEAD.pack(1, 0, _TEXT_OID, len(texts), 1)]
     for each in texts:
         encoded = each.encode()
@@ -203,8 +203,8 @@ class PostgresConnection:
             raise
 
     def _is_own_session(self) -> bool:
-        """Return whether the session has no other client: a pooler gives its clients other process ids, with which
-        they cancel statements."""
+        """Return whether the session has no other client: a pooler gives its clients other process ids, to cancel
+        statements."""
         self._libpq.send_query(b"SELECT pg_backend_pid()")
         return int(self._answer().get_value(0, 0)) == self._libpq.backend_pid
 
@@ -241,7 +241,7 @@ class PostgresConnection:
         self._begin_is_due = False
 
     def _run(self, *steps: Step) -> list[Any]:
-        """Return the results of the statements, in one round trip with whatever has to be sent before them."""
+        """Return the results of the statements, in one round trip with the commands that have to be sent first."""
         self._discard_plans_if_due()
         first = self._first()
         if not first and len(steps) == 1 and statement_name(steps[0][0].text) in self._prepared:
@@ -264,7 +264,7 @@ class PostgresConnection:
         return self._pipeline(*first, *steps)[len(first) :]
 
     def _first(self) -> list[bytes]:
-        """Return the commands to send before the next statement: the BEGIN, and the settings behind a pooler.
+        """Return the commands to send before the next statement: the BEGIN, and with a pooler the settings.
 
         Without a BEGIN the statements of a pipeline are a transaction too, which ends with the pipeline.
         """
@@ -277,8 +277,8 @@ class PostgresConnection:
     def _discard_plans_if_due(self) -> None:
         """Discard the plans of prepared statements now and then, each time after four times as many statements.
 
-        PostgreSQL keeps a plan after five executions. On a new installation all tables are empty then, so that it plans
-        to read them whole, and it would plan again only after autovacuum has analyzed them.
+        PostgreSQL keeps a plan after five executions. On a new installation all tables are empty then: it plans to read
+        them whole, and would plan again only after autovacuum has analyzed them.
         """
         self._executed += 1
         if self._executed >= self._plans_until and (self._begin_is_due or not self.in_transaction):
@@ -423,7 +423,8 @@ class PostgresConnection:
                 self._apply_statement_timeout()
 
     def _apply_statement_timeout(self) -> None:
-        """Change the timeout of a session of its own, or of the running transaction; the next one sets it anyway."""
+        """Change the timeout of a session that belongs to this connection, or of the running transaction; the next
+        transaction sets it anyway."""
         scope = "" if self.is_own_session else "LOCAL "
         if self.is_own_session or (self.in_transaction and not self._begin_is_due):
             self.command(f"SET {scope}statement_timeout = {self._settings.statement_timeout_ms}")
@@ -525,8 +526,8 @@ class PostgresDriver:
     def is_retryable(self, error: Exception) -> bool:
         """Return whether another run of the transaction may succeed.
 
-        A lost connection leaves the outcome unknown. Most writes find what they did (an idempotency key, a unique
-        e-mail), so another run settles it; for the others see `Database.write_once`.
+        A lost connection leaves the outcome unknown. Most writes find their former changes (by an idempotency key, a
+        unique e-mail), so another run settles it; for the others see `Database.write_once`.
         """
         if not isinstance(error, psycopg.Error):
             return False

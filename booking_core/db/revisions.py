@@ -1,4 +1,4 @@
-"""The revisions of the schema that this release has, compared with that of a database (decision 0003).
+"""The revisions of the schema that this release has, compared with the revision of a database (decision 0003).
 
 Every process does so when it starts. It reads the names of the migrations' files: Alembic, which would import them all,
 is for upgrades.

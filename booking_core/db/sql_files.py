@@ -1,15 +1,15 @@
 """Named SQL statements, kept in `.sql` files beside the modules that run them.
 
-The statements of a module `amounts.py` are in `amounts.sql`. Each follows a header of comments, its name and a sentence
-that says what it does; the header is not sent to the database:
+The statements of a module `amounts.py` are in `amounts.sql`. Each follows a header of comments with its name and a
+sentence that describes it; the header is not sent to the database:
 
     -- name: gift_card_balances
     -- Select gift cards whose balance is not their face value and their ledger.
 
-A statement that the databases need in two forms stands there twice, as `-- name: claim (postgresql)` and
-`-- name: claim (sqlite)`. At the end of a line, `-- include: NAME` stands for the text of another statement of the
-file, or of a part: a piece of SQL that is no statement by itself, with the header `-- part: NAME`. That of another
-module of the package is `-- include: MODULE.NAME`.
+A statement that the databases need in two forms is there twice, as `-- name: claim (postgresql)` and `-- name: claim
+(sqlite)`. At the end of a line, `-- include: NAME` inserts the text of another statement of the file, or of a part: an
+incomplete piece of SQL with the header `-- part: NAME`. `-- include: MODULE.NAME` inserts a part of another module of
+the package.
 """
 
 import re
@@ -34,7 +34,7 @@ class SqlFile:
 
     texts: Mapping[tuple[str, str | None], str]
     parts: frozenset[str]
-    """The names of texts that are no statements by themselves."""
+    """The names of the parts, which are incomplete statements."""
     package: str
     labels: Mapping[str, Mapping[str, str]]
     """By name: the lines of its header of the form `-- label: text`; `--   ` continues such a line."""
@@ -61,7 +61,7 @@ def load(module: str) -> SqlFile:
 
 
 def parse(content: str, package: str = "") -> SqlFile:
-    """Split the content of a file into its statements. What stands before the first header is a comment."""
+    """Split the content of a file into its statements. Text before the first header is a comment."""
     _, *parts = _HEADER.split(content)
     texts: dict[tuple[str, str | None], str] = {}
     fragments: set[str] = set()

@@ -59,7 +59,7 @@ class WriterTurns:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._held_s = 0.0
-        """Seconds for which the lock was held, less those for which it was free since."""
+        """Seconds of holding the lock, less the seconds since when it was free."""
         self._since_s = clock()
         """When the lock was last taken or released."""
 
@@ -199,8 +199,8 @@ class SqliteConnection:
 
     @property
     def broken(self) -> bool:
-        """Return True if an error may come from the open file: a file opened on a read-only disk stays
-        read-only on this connection for ever."""
+        """Return True if an error may come from the open file: a file opened on a read-only disk stays read-only on
+        this connection."""
         return self._is_suspect
 
     @property
@@ -238,7 +238,7 @@ class SqliteDriver:
         self._in_memory = url.query.get("vfs") == "memdb"
         self._turns = WriterTurns()
         self.checkpoints = False
-        """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
+        """Whether connections run checkpoints: only connections of the serving process, since before SQLite 3.51.3 two
         processes that run them at once may corrupt the log."""
 
     def connect(

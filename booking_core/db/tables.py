@@ -2,15 +2,15 @@
 
 Four rules hold for every table:
 
-- `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
-  that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
-  `link_keys`, `retention_clock` and `workers` belong to the installation.
-- An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
-  in both databases, so that order, comparison and arithmetic are the same too.
+- `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it: no
+  row can refer to another organization's, and the tables can be distributed by tenant without a rewrite. `link_keys`,
+  `retention_clock` and `workers` belong to the installation.
+- An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values in
+  both databases, with the same order, comparison and arithmetic.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
   JSON text in the owner's row.
-- A constraint refuses what the code above must never do: a seat sold twice, a number used twice, an event written
-  twice, a card below zero.
+- A constraint refuses defects of the code above it: a seat sold twice, a number used twice, an event written twice, a
+  card below zero.
 """
 
 from enum import StrEnum
@@ -75,12 +75,12 @@ def _table(name: str, *items: SchemaItem, **options: Any) -> Table:
 
 
 def _entity(name: str, *items: SchemaItem) -> Table:
-    """Return a table whose rows belong to organizations and have an id of their own."""
+    """Return a table whose rows belong to organizations and have an id."""
     return _table(name, Column("id", Id, primary_key=True), *items)
 
 
 def _dates() -> tuple[Column[int], Column[int]]:
-    """Return the columns with the instants at which a row was made and last changed."""
+    """Return the columns with the instants of a row's creation and last change."""
     return Column("created_at", At, nullable=False), Column("updated_at", At, nullable=False)
 
 
@@ -125,7 +125,7 @@ organizations = Table(
     Column("staff_email", Text),
     Column("on_site_fee_percent", Float, nullable=False, server_default=text("0")),
     Column("cancel_under_minimum", Boolean, nullable=False, server_default=text("false")),
-    # What guests see in mails and on the page; null: not given.
+    # Shown to guests in mails and on the page; null: not given.
     Column("language", Text),  # BCP 47; null: English
     Column("logo_url", Text),
     Column("brand_color", Text),  # #rrggbb
@@ -134,7 +134,8 @@ organizations = Table(
     Column("contact_phone", Text),
     Column("reply_to_email", Text),
     Column("guest_moves_until_hours", Integer),  # before the start; null: guests move no booking
-    # Microseconds by which the clock of a sandbox is ahead of the real one; null: the organization is live, for ever.
+    # How far the clock of a sandbox is ahead of the real clock, in microseconds; null: the organization is live, for
+    # its whole life.
     Column("clock_offset", BigInteger),
     *_dates(),
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
@@ -210,8 +211,8 @@ experiences = _entity(
 )
 
 # seats_taken counts pending and confirmed bookings; holds count by their expiry and are never added here.
-# seats_ceiling is seats_total, except where staff lowered the total under what was sold: then it is what was sold,
-# so that the guard below still refuses every further seat.
+# seats_ceiling is seats_total, except where staff lowered the total below the seats sold: then it is the number sold,
+# and the guard below still refuses every further seat.
 departures = _entity(
     "departures",
     Column("experience_id", Id, nullable=False),
@@ -239,7 +240,7 @@ departures = _entity(
     _partial("ix_departures_announce_at", "organization_id, announce_at, id", where="announce_at IS NOT NULL"),
 )
 
-# Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
+# Seats held in another checkout. A hold is live while ended_at is null and expires_at is in the future; no job ends it.
 holds = _entity(
     "holds",
     Column("departure_id", Id, nullable=False),
@@ -307,7 +308,7 @@ bookings = _entity(
     Column("confirmed_at", At),
     Column("cancelled_at", At),
     Column("cancel_reason", Text, info=PLAIN),
-    Column("cancel_note", Text, info=EMPTIED),  # what the caller gave as reason, for staff
+    Column("cancel_note", Text, info=EMPTIED),  # the caller's reason, for staff
     Column("checked_in_at", At),  # of this departure; never together with no_show_at
     Column("no_show_at", At),
     # The name of the booking in another system; unique where a request asked for it.
@@ -386,9 +387,9 @@ gift_card_entries = _entity(
 
 # Money -----------------------------------------------------------------------------------------------------------
 
-# One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
-# then its amount is the sum of those records. A change of party moves what was paid for guests who no longer come from
-# amount_minor to released_minor, so that the former is what pays for the booking as it is.
+# One for each booking that is paid by card, from the beginning, and for each booking with payments that staff recorded
+# by hand: then its amount is the sum of those records. A change of party moves the payment for guests who no longer
+# come from amount_minor to released_minor: amount_minor pays for the present booking.
 payments = _entity(
     "payments",
     Column("booking_id", Id, nullable=False),
@@ -468,8 +469,8 @@ stripe_accounts = _table(
     *_dates(),
 )
 
-# The payment at Stripe of a booking by card, and what Stripe has said of it: one for each booking, for life. Its status
-# only moves on, so that events of Stripe may come late, twice and in any order.
+# The payment at Stripe of a booking by card, with Stripe's reports: one for each booking, for its whole life. Its
+# status only moves forward: events of Stripe may come late, twice and in any order.
 payment_intents = _table(
     "payment_intents",
     Column("booking_id", Id, primary_key=True),
@@ -488,7 +489,7 @@ payment_intents = _table(
     Column("disputed_minor", Minor),
     Column("disputed_at", At),
     Column("dispute_closed_at", At),
-    Column("check_at", At),  # then Stripe is asked for the state of the intent
+    Column("check_at", At),  # then the state of the intent is looked up at Stripe
     Column("check_count", Integer, nullable=False, server_default=text("0")),
     *_dates(),
     Column("staff_notices", Json),  # the occurrences of mails to staff; null: there was none
@@ -554,8 +555,8 @@ webhook_endpoints = _entity(
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
-# How far an endpoint was served: every event up to this sequence is a delivery, lies in one of the endpoint's ranges,
-# or was of no interest. It is apart from the endpoint, since claims lock this row and results lock that one.
+# How far an endpoint was served: every event up to this sequence is a delivery, is in one of the endpoint's ranges, or
+# was not subscribed to. It is separate from the endpoint, since claims lock this row and results lock that one.
 webhook_cursors = _table(
     "webhook_cursors",
     Column("endpoint_id", Id, primary_key=True),
@@ -579,7 +580,7 @@ webhook_subscriptions = _table(
     ),
 )
 
-# Events that a disabled endpoint missed: those of the type after from_sequence, up to until_sequence (null: it is
+# Events that a disabled endpoint missed: events of the type after from_sequence, up to until_sequence (null: it is
 # disabled still). None of them is a row of deliveries. recover sets recovering_at; a worker then makes rows of them.
 webhook_ranges = _table(
     "webhook_ranges",
@@ -592,7 +593,7 @@ webhook_ranges = _table(
     _partial("ix_webhook_ranges_recovering", "organization_id, endpoint_id", where="recovering_at IS NOT NULL"),
 )
 
-# What is left of a recovery that found more deliveries than one transaction queues again.
+# The rest of a recovery that found more deliveries than one transaction can queue.
 webhook_recoveries = _entity(
     "webhook_recoveries",
     Column("endpoint_id", Id, nullable=False),
@@ -658,7 +659,7 @@ deliveries = _entity(
     *_dates(),
     # Of its endpoint, when it was queued (see webhook_endpoints); 0 once it has ended.
     Column("generation", Integer, nullable=False, server_default=text("0")),
-    # The log of an endpoint in its order, for each type: a list merges the types, so that no filter passes over rows.
+    # The log of an endpoint in its order, for each type: a list merges the types, and no filter skips rows.
     UniqueConstraint("organization_id", "endpoint_id", "event_type", "event_sequence", name="uq_deliveries_event"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(
@@ -758,7 +759,7 @@ parked_work = _table(
     CheckConstraint("failures > 0", name="failures"),
 )
 
-# The timeline of a customer for staff, and with booking_id that of a booking. The primary key is its order.
+# The timeline of a customer for staff, and with booking_id the timeline of a booking. The primary key is its order.
 timeline = _table(
     "timeline",
     Column("customer_id", Id, primary_key=True),
@@ -777,7 +778,7 @@ audit = _entity(
     Column("actor_kind", Text, nullable=False),
     Column("actor", Text, nullable=False),  # the user and the machine, or the prefix of a key
     Column("action", Text, nullable=False),
-    Column("objects", Json, nullable=False),  # ids by what they are
+    Column("objects", Json, nullable=False),  # ids by kind
     CheckConstraint("actor_kind IN ('operator', 'api_key')", name="actor_kind"),
     Index(None, "organization_id", "at", "id"),
     Index(None, "at", "id"),
@@ -809,8 +810,8 @@ link_keys = Table(
     Column("created_at", At, nullable=False),
 )
 
-# The answers that a retry gets, committed with their work, so that a crash keeps both or neither. The body is sealed:
-# the answer to a create holds the guest's secret link.
+# The answers that a retry gets, committed with their work: a crash keeps both or neither. The body is sealed: the
+# answer to a create holds the guest's secret link.
 idempotency = _table(
     "idempotency",
     Column("key", Text, primary_key=True, info=PLAIN),
@@ -821,8 +822,8 @@ idempotency = _table(
     Index(None, "organization_id", "created_at"),
 )
 
-# The present instant for purges, of the whole installation. It follows the clock in bounded steps, so that a
-# clock that leaps forward deletes nothing (decision I7).
+# The present instant for purges, of the whole installation. It follows the clock in bounded steps: a clock that leaps
+# forward deletes nothing (decision I7).
 retention_clock = Table(
     "retention_clock",
     metadata,
@@ -842,7 +843,7 @@ workers = Table(
 )
 
 OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})
-"""Tables that have rows in a database without organizations: those of upgrades, of operators and of running workers."""
+"""Tables that have rows in a database without organizations: for upgrades, operators and running workers."""
 
 WITHOUT_PERSONAL_DATA = frozenset(
     {

@@ -1,8 +1,8 @@
 """The unit of work: rows that a transaction collects and sends together.
 
-On PostgreSQL all of them are one statement, whatever the number of rows: each table's rows travel as one JSON parameter
-into a data-modifying CTE, and long texts beside it as arrays, since quoting and parsing them costs more than storing
-them. On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips, and the lock of the
+On PostgreSQL all of them are one statement, for any number of rows: each table's rows travel as one JSON parameter into
+a data-modifying CTE, and long texts beside it as arrays, since quoting and parsing them costs more than storing them.
+On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips, and the lock of the
 sequences is held until the last of them.
 """
 
@@ -85,7 +85,7 @@ Target = Table | Update | InsertFromSelect
 
 
 class UnitOfWork:
-    """Collected rows by target, in the order in which the targets were first named."""
+    """Collected rows by target, in the order of the targets' first use."""
 
     def __init__(self) -> None:
         self.rows: dict[Target, list[Row]] = {}
@@ -101,8 +101,8 @@ class UnitOfWork:
         return True
 
     def update(self, target: Update, row: Row) -> bool:
-        """Collect an update of a row. Return False when one of that row is collected already: one PostgreSQL statement
-        changes a row once, so that has to be sent first."""
+        """Collect an update of a row. Return False when an update of that row is collected already: one PostgreSQL
+        statement changes a row once, so the first update has to be sent before."""
         key = target.identity(row)
         if key in self._updated:
             return False
@@ -188,7 +188,7 @@ def shape(work: UnitOfWork) -> Shape:
 
 
 def _referenced_first(wanted: Shape) -> Shape:
-    """Return the targets in their order, but each table behind those that it refers to.
+    """Return the targets in their order, but each table after the tables that it refers to.
 
     PostgreSQL checks foreign keys when the statement ends, and Citus when each part of it does.
     """
@@ -233,5 +233,5 @@ def as_row_statement(target: Table | Update, columns: tuple[str, ...]) -> Statem
 
 @lru_cache(maxsize=512)
 def as_rows_statement(target: InsertFromSelect) -> Statement:
-    """Return the statement that derives the rows of one target, by itself."""
+    """Return the statement that derives the rows of one target alone."""
     return Statement(lambda dialect: target.build(dialect, target.name))

@@ -1,4 +1,4 @@
-"""Wait at the start of a process for a PostgreSQL database that is away or recovers."""
+"""Wait at the start of a process for a PostgreSQL database that is unavailable or recovers."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Pause = Callable[[float], object]
 def is_away(database_url: str) -> bool:
     """Return whether no server of the URL takes connections for now: it does not respond, starts, stops or recovers.
 
-    False for whatever is wrong for good, such as a password, and for SQLite.
+    False for a permanent error, such as a wrong password, and for SQLite.
     """
     url = database_urls.parse(database_url)
     if url.get_backend_name() == "sqlite":
@@ -50,10 +50,10 @@ def patiently(
     pause: Pause = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Run the work, and again while the database is away, and return its result.
+    """Run the work, repeatedly while the database is unavailable, and return its result.
 
     Args:
-        is_away: whether the work failed because the database is away.
+        is_away: whether the work failed because the database is unavailable.
         notify: called once, with the first such error.
 
     Raises:

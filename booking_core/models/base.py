@@ -106,16 +106,16 @@ class _Model(BaseModel):
 
 
 class Resource(_Model):
-    """Something the service answers: frozen, and open, so that a field added later is kept and not lost.
+    """A part of the service's answers: frozen, and open: a field added later is kept.
 
-    Its repr is a line with the fields that tell what it is, and shows neither personal data nor what came later: it
-    appears in logs and error reports.
+    Its repr is a line with the identifying fields, without personal data and later fields: it appears in logs and error
+    reports.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, hide_input_in_errors=True)
 
     repr_paths: ClassVar[Sequence[str]] = ()
-    """The fields of the repr, also of nested models; by default all of its own."""
+    """The fields of the repr, also of nested models; by default all fields of the model."""
 
     def __hash__(self) -> int:
         return _hash(self)
@@ -143,7 +143,7 @@ class Resource(_Model):
                 yield path, _short(value)
         yield from ((name, "...") for name in self.__pydantic_extra__ or ())
 
-    if not TYPE_CHECKING:  # a checker finds by itself the fields that do not exist
+    if not TYPE_CHECKING:  # a type checker finds the missing fields
 
         def __getattr__(self, name: str) -> Any:
             with suppress(AttributeError):

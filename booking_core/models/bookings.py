@@ -116,7 +116,7 @@ class PaymentStatus(StrEnum):
 PaymentStatusName = Literal["unpaid", "pending", "paid", "partially_refunded", "refunded", "failed"]
 
 REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-"""The statuses in which a cancellation refunds: a part may have been refunded at the gateway before."""
+"""The statuses that allow a refund by a cancellation: a part may have been refunded at the gateway before."""
 
 
 class RefundMode(StrEnum):
@@ -185,7 +185,7 @@ class CancellationTerms(Resource):
     gift_card_amount: Money
     """The amount that a cancellation returns to the gift card."""
     until: AwareDatetime
-    """The last instant at which the whole payment is refunded."""
+    """The last instant of a full refund."""
     late_percent: int
     """The percentage of the payment that is refunded after `until`."""
 
@@ -212,9 +212,9 @@ class Booking(Resource):
     payment: Payment
     note: str | None = Field(repr=False)
     checked_in_at: AwareDatetime | None = None
-    """The time at which the guests were checked in; absent in events of earlier releases."""
+    """The time of the guests' check-in; absent in events of earlier releases."""
     no_show_at: AwareDatetime | None = None
-    """The time at which staff recorded that the guests did not come; absent in events of earlier releases."""
+    """The time when staff recorded that the guests did not come; absent in events of earlier releases."""
     external_reference: str | None = Field(default=None, repr=False)
     """The name of the booking in the system that made it; absent in events of earlier releases."""
     metadata: dict[str, str] = Field(default_factory=dict, repr=False)
@@ -230,8 +230,8 @@ class Booking(Resource):
 
 class ChangeSettlement(StrEnum):
     """price_kept: the price stays as sold; balance_due: the guest has more to pay; less_due: the guest has less to pay,
-    and gets nothing back; refunded: money goes back, to the payer or to the gift card; kept: the policy, or the caller,
-    keeps what was paid for guests who no longer come; elsewhere: it was paid outside the service, and the difference is
+    and no refund; refunded: the payer or the gift card gets a refund; kept: by the policy or the request, the payment
+    for guests who no longer come is not refunded; elsewhere: it was paid outside the service, and the difference is
     settled there."""
 
     PRICE_KEPT = "price_kept"
@@ -246,7 +246,7 @@ ChangeSettlementName = Literal["price_kept", "balance_due", "less_due", "refunde
 
 
 class BookingRefusal(Resource):
-    """A reason for which a booking, or a change of one, would be refused, with the code and the reason of its error."""
+    """A reason to refuse a booking, or a change of a booking, with the code and the reason of its error."""
 
     code: Open[ErrorCode, ErrorCodeName]
     reason: str | None
@@ -275,7 +275,7 @@ class ChangeMoney(Resource):
     kept: Money
     """Was paid for guests who no longer come, and is kept."""
     balance_due: Money
-    """The amount that is left to pay after the change."""
+    """The amount to pay after the change."""
 
 
 class BookingChange(Resource):
@@ -310,7 +310,7 @@ class GuestInput(Request):
 
 
 class BookingOrder(OfDeparture):
-    """The fields of a new booking on which its price depends, and whether it is accepted."""
+    """The fields of a new booking that decide about its price and its acceptance."""
 
     guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
     """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
@@ -333,7 +333,7 @@ class BookingCreate(BookingOrder):
     note: Note | None = Field(default=None, repr=False)
     """Shown to staff."""
     payment: PaymentMode
-    """pay_on_site: the guest pays on arrival; invoice: staff is told to send one; external_paid: paid elsewhere."""
+    """pay_on_site: the guest pays on arrival; invoice: staff sends an invoice; external_paid: paid elsewhere."""
     send_confirmation_email: bool | None = None
     """Default true."""
     notify_staff: bool | None = None
@@ -346,8 +346,8 @@ class BookingCreate(BookingOrder):
 
 
 class BookingQuoteRequest(BookingOrder):
-    """Body of `POST /api/v1/bookings/quote`: that of a booking, of which only what decides is needed. What else a
-    booking has is checked when it is sent, and changes nothing."""
+    """Body of `POST /api/v1/bookings/quote`: the body of a booking; only the fields that decide are needed. The other
+    fields of a booking are checked if they are sent, and change nothing."""
 
     customer: GuestInput | None = None
     payment: PaymentMode | None = None
@@ -359,7 +359,7 @@ class BookingQuote(Resource):
     allowed: bool
     """True if there is no refusal."""
     refusals: list[BookingRefusal]
-    """Each reason, in the order in which a booking is checked: it would be refused with the first."""
+    """Each reason, in the order of a booking's checks: it would be refused with the first."""
     booking_id: Id | None = None
     """The booking that was made with the `Idempotency-Key` of the quote; null without one. The quote is allowed then,
     because `POST /bookings` with that key and the same body returns this booking."""
@@ -369,7 +369,7 @@ class BookingQuote(Resource):
     seats: int
     """The seats that the guests need, of those lines that are offered."""
     seats_available: int
-    """The seats that are left for this booking, those of its hold included."""
+    """The seats available for this booking, including the seats of its hold."""
     guests: list[GuestLine]
     add_ons: list[AddOnLine]
     totals: Totals | None
@@ -414,4 +414,4 @@ class BookingPartyChange(Request):
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
     """Every add-on; without it they stay as they are."""
     refund: RefundMode | None = None
-    """Default auto: what was paid for guests who leave is refunded by the terms of a cancellation. `none` keeps it."""
+    """Default auto: the payment for guests who leave is refunded by the terms of a cancellation. `none` keeps it."""

@@ -33,7 +33,7 @@ class Checkout(Resource):
     """The id of the booking."""
     booking: Booking
     payment: CheckoutPayment | None
-    """Null when nothing is left to pay, since a gift card pays everything or the booking is free."""
+    """Null when nothing has to be paid, since a gift card pays everything or the booking is free."""
 
 
 class CheckoutCreate(OfDeparture):

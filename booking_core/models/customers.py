@@ -11,7 +11,7 @@ class Customer(Resource):
     id: Id
     name: str = Field(repr=False)
     email: str = Field(repr=False)
-    """Unique within the organization, whatever its case."""
+    """Unique within the organization; case does not matter."""
     phone: str | None = Field(repr=False)
     tags: list[str]
     """Merchant-defined."""

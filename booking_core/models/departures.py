@@ -47,7 +47,7 @@ class Departure(Resource):
     seats_available: int
     """Net of confirmed bookings, pending bookings and seats held in another checkout."""
     price: Money | None
-    """The advertised price: the experience's `price_from`, unless the departure has prices of its own; else the lowest
+    """The advertised price: the experience's `price_from`, unless the departure has separate prices; else the lowest
     price of a tier above zero. Null when no amount is published."""
     price_tiers: list[PriceTier] = Field(default_factory=list)
     """The tiers that can be booked, at the prices that are charged for this departure."""

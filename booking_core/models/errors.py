@@ -7,7 +7,7 @@ from booking_core.models.base import Open, Resource
 
 
 class ErrorCode(StrEnum):
-    """The class of an error, on which a client branches."""
+    """The class of an error, for a client to branch on."""
 
     VALIDATION_FAILED = "validation_failed"
     IDEMPOTENCY_KEY_REQUIRED = "idempotency_key_required"

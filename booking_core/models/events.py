@@ -42,7 +42,7 @@ class EventType(StrEnum):
 
     @property
     def resource_type(self) -> ResourceType:
-        """The type of the event's resource; that of `ping` is a webhook endpoint."""
+        """The type of the event's resource; for `ping` it is a webhook endpoint."""
         if self is EventType.PING:
             return ResourceType.WEBHOOK
         return ResourceType(self.partition(".")[0])
@@ -103,13 +103,13 @@ class Envelope(Resource):
     api_version: str
     """Version date of the resource shapes."""
     sequence: int
-    """Dense within the organization, in commit order."""
+    """Without gaps within the organization, in commit order."""
     data: dict[str, Any] = Field(repr=False)
     """`object` is the resource; some types add fields beside it."""
 
 
 class Event(Envelope):
-    """An event of the feed: the webhook envelope, and what it is about."""
+    """An event of the feed: the webhook envelope, and its resource."""
 
     resource_type: Open[ResourceType, ResourceTypeName]
     resource_id: Id | None

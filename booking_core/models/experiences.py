@@ -58,7 +58,7 @@ class Experience(Resource):
     excerpt: str | None
     """Teaser text."""
     duration_minutes: int | None
-    """A departure with no end of its own runs this long."""
+    """A departure without an end runs this long."""
     duration: str | None
     """Display text derived from `duration_minutes`."""
     difficulty: str | None
@@ -70,7 +70,7 @@ class Experience(Resource):
     languages: list[str]
     tags: list[str]
     price_from: Money | None
-    """Lowest advertised price: the one that was given, else that of the cheapest tier; null when no amount is
+    """Lowest advertised price: the given price, else the price of the cheapest tier; null when no amount is
     published."""
     price_tiers: list[PriceTier]
     add_ons: list[AddOn] = Field(default=[])
@@ -86,7 +86,7 @@ class Experience(Resource):
     terms: str | None = None
     """Terms that guests accept; may have several lines."""
     translations: dict[str, ExperienceTexts] = Field(default={})
-    """Texts for guests of other languages, by language tag (BCP 47) such as `de`. They are the same for every request,
-    whatever language it accepts."""
+    """Texts for guests of other languages, by language tag (BCP 47) such as `de`. They are the same for every request:
+    `Accept-Language` has no effect."""
     created_at: AwareDatetime
     updated_at: AwareDatetime

@@ -10,8 +10,8 @@ from booking_core.models.base import Count, Id, OfDeparture, Open, Resource
 
 
 class HoldStatus(StrEnum):
-    """live: its seats are kept; booked: a booking has taken them over; released: by request; expired: its time is over.
-    Only a live hold keeps seats."""
+    """live: its seats are kept; booked: a booking has taken them over; released: by request; expired: its time has
+    ended. Only a live hold keeps seats."""
 
     LIVE = "live"
     BOOKED = "booked"
@@ -31,7 +31,7 @@ class Hold(Resource):
     status: Open[HoldStatus, HoldStatusName]
     created_at: AwareDatetime
     expires_at: AwareDatetime
-    """From this instant on its seats are available again, whatever else happens."""
+    """From this instant on its seats are available again."""
     booking_id: Id | None
     """The booking that took the seats over."""
 

@@ -1,4 +1,4 @@
-"""The manifest of a departure: who comes, and what is left to pay."""
+"""The manifest of a departure: its guests, and the amounts to pay."""
 
 from booking_core.models.base import Resource
 from booking_core.models.bookings import BookedExperience, Booking
@@ -38,14 +38,14 @@ class ManifestTotals(Resource):
     add_ons: dict[str, int]
     """The number of each add-on by its label."""
     unpaid: list[Money]
-    """The amount that is left to pay in each currency; empty when all is paid."""
+    """The amount to pay in each currency; empty when all is paid."""
 
 
 class ManifestEntry(Booking):
     """A booking of a manifest. Its `manage_url` is always null."""
 
     unpaid: Money
-    """The amount that is left to pay."""
+    """The amount to pay."""
 
 
 class Manifest(Resource):

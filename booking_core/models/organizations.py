@@ -19,7 +19,7 @@ class Organization(Resource):
 
 
 class ApiKey(Resource):
-    """A key as it is shown: the secret is never returned."""
+    """A key without its secret, which is never returned."""
 
     id: Id
     name: str

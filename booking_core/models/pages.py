@@ -31,6 +31,6 @@ class EventPage(Page[T], Generic[T]):
     """A page of the event feed, which can also be polled for new events."""
 
     resume_cursor: str | None = Field(
-        description="Continues behind the last event seen, also when there is none yet; null when the feed was never"
-        " anything but empty for this caller."
+        description="Continues after the last event seen, also when there is none yet; null while the feed has always"
+        " been empty for this caller."
     )

@@ -23,7 +23,7 @@ def _metadata(entries: dict[str, str]) -> dict[str, str]:
 
 
 def _needs_reference(is_wanted: bool, info: ValidationInfo) -> bool:
-    # A reference that is not valid is missing here, and has an error of its own.
+    # An invalid reference is missing here, and has its own error.
     if is_wanted and info.data.get("external_reference", "") is None:
         raise ValueError("needs external_reference")
     return is_wanted

@@ -53,15 +53,14 @@ SandboxStatusName = Literal["advancing", "ready"]
 
 
 class SandboxDue(Resource):
-    """The numbers of what is due at the present instant and not done yet, each at most 100."""
+    """The numbers of due rows that are not processed yet, each at most 100."""
 
     bookings: int
     """Unpaid checkouts that have expired."""
     departures: int
     """Departures to be checked for their minimum, or with bookings to be cancelled."""
     payments: int
-    """Payments to be looked up at the test gateway: before the end of their checkouts, and behind it to be
-    canceled."""
+    """Payments to be looked up at the test gateway: before the end of their checkouts, and after it to be canceled."""
     refunds: int
     """Refunds to be sent to the test gateway, or to be looked up there."""
     mails: int
@@ -76,7 +75,7 @@ class SandboxClock(Resource):
     now: AwareDatetime
     """The present instant of the sandbox."""
     offset_seconds: int
-    """The seconds by which it is ahead of the real time."""
+    """How far it is ahead of the real time, in seconds."""
     status: Open[SandboxStatus, SandboxStatusName]
     due: SandboxDue
 
@@ -85,9 +84,9 @@ class SandboxClockAdvance(Request):
     """Body of `POST /api/v1/sandbox/clock/advance`: either field."""
 
     seconds: Annotated[int, Field(ge=1, le=limits.SANDBOX_CLOCK_AHEAD_S_MAX)] | None = None
-    """The seconds by which the clock moves."""
+    """How far the clock moves, in seconds."""
     to: Instant | None = None
-    """The instant to which it moves, which lies ahead."""
+    """The instant it moves to, in the future."""
 
     @model_validator(mode="after")
     def _has_one(self) -> "SandboxClockAdvance":
@@ -108,7 +107,7 @@ class SandboxPayment(Resource):
 
     status: Open[SandboxPaymentStatus, SandboxPaymentStatusName]
     error: str | None
-    """The code with which the card was declined, such as `card_declined`."""
+    """The code of the declined card, such as `card_declined`."""
     checkout: Checkout
     """The checkout with its booking as it is now."""
 

@@ -1,10 +1,11 @@
-"""Name the attribute that was probably meant by one that does not exist."""
+"""Suggest an attribute for a misspelt one."""
 
 from typing import TYPE_CHECKING, Any
 
 
 def missing_attribute(owner: object, name: str) -> AttributeError:
-    """Return the error of an attribute that the owner does not have, with the one that is spelled most like it."""
+    """Return the error of an attribute that the owner does not have, with the attribute that is spelled most like
+    it."""
     from difflib import get_close_matches
 
     kind = type(owner)
@@ -17,7 +18,7 @@ def missing_attribute(owner: object, name: str) -> AttributeError:
 class Suggesting:
     """A base class whose objects name the attribute that was probably meant."""
 
-    if not TYPE_CHECKING:  # a checker finds by itself the attributes that do not exist
+    if not TYPE_CHECKING:  # a type checker finds the missing attributes
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute(self, name)

@@ -99,7 +99,7 @@ AttemptErrorName = Literal[
 
 
 class WebhookEndpoint(Resource):
-    """A URL to which events are sent."""
+    """A URL that receives events."""
 
     model_config = ConfigDict(json_schema_extra=always_sent("headers", "max_per_second"))
 
@@ -119,7 +119,7 @@ class WebhookEndpoint(Resource):
     created_at: AwareDatetime
     updated_at: AwareDatetime
     headers: dict[str, str] = Field(default_factory=dict)
-    """The headers of your own that deliveries carry, each with `********` for its value, which is never shown."""
+    """Your additional headers of deliveries, each with `********` for its value, which is never shown."""
     max_per_second: int | None = None
     """The most requests that are sent within any second, retries and tests included. Null: there is no limit."""
 
@@ -131,7 +131,7 @@ class WebhookEndpointWithSecret(WebhookEndpoint):
 
 
 class Attempt(Resource):
-    """An HTTP request of a delivery. Each request that may have reached the receiver is an attempt of its own."""
+    """An HTTP request of a delivery. Each request that may have reached the receiver is a separate attempt."""
 
     id: Id
     """The `Svc-Delivery-Id` header."""
@@ -236,7 +236,8 @@ _OWN_HEADERS = (
     *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect", "date"),
     *("user-agent", "accept-encoding", "forwarded", "traceparent", "tracestate", "cookie", "via"),
 )
-"""Headers of the service, of HTTP itself, and of proxies; one that ends with a hyphen stands for all that begin so."""
+"""Headers of the service, of HTTP itself, and of proxies; a name that ends with a hyphen means all names that begin
+so."""
 
 
 def _is_own(name: str) -> bool:
@@ -273,33 +274,33 @@ class WebhookEndpointCreate(Request):
     """Each needs the read scope of its resource."""
     description: ShortText | None = None
     headers: EndpointHeaders | None = Field(default=None, repr=False)
-    """At most ten headers that each delivery carries beside those of the service, such as `Authorization`."""
+    """At most ten headers that each delivery carries beside the service's headers, such as `Authorization`."""
     max_per_second: MaxPerSecond | None = None
     """The most requests that are sent within any second. Deliveries beyond it wait, queued."""
 
 
 class WebhookEndpointChange(Request):
-    """Body of `PATCH /api/v1/webhooks/{id}`: what is not given stays as it is."""
+    """Body of `PATCH /api/v1/webhooks/{id}`: fields that are not given are unchanged."""
 
     url: Url | None = None
     """Needs the read scopes of all that the endpoint subscribes to, since it is sent to the new address."""
     event_types: EventTypes | None = None
-    """In the place of the former ones."""
+    """Replaces the former list."""
     description: ShortText | None = None
     """Null or an empty text removes it."""
     status: WantedStatus | None = None
-    """`enabled` starts counting failures anew; `disabled` marks what is queued as failed."""
+    """`enabled` starts counting failures from zero; `disabled` marks queued deliveries as failed."""
     headers: EndpointHeaders | None = Field(default=None, repr=False)
-    """In the place of all former ones; an empty object removes them."""
+    """Replaces all former headers; an empty object removes them."""
     max_per_second: MaxPerSecond | None = None
-    """In the place of the former limit, from the next request on; null removes it."""
+    """Replaces the former limit, from the next request on; null removes it."""
 
 
 class SecretRotate(Request):
     """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
-    """The seconds for which the former secret also signs. Default 86400, a day. 0: all former secrets end at once."""
+    """How long the former secret also signs, in seconds. Default 86400, a day. 0: all former secrets end at once."""
 
 
 class DeliveryRecover(Request):

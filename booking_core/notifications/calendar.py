@@ -35,7 +35,7 @@ def entry(
 
     Args:
         organizer: an e-mail address, which the standard requires.
-        at: the instant at which the entry is written.
+        at: the instant of the entry.
         wording: the language of its texts.
     """
     from icalendar import Calendar, Event  # imported late: it takes a tenth of a second
@@ -71,8 +71,8 @@ def entry(
 def sequence(row: BookingDetails) -> int:
     """Return a number that grows with each change of the booking.
 
-    It is twice the seconds from the booking's creation to the change, plus one; a cancellation adds one more, so that
-    it comes after other changes in the same second.
+    It is twice the seconds from the booking's creation to the change, plus one; a cancellation adds one more: it comes
+    after other changes in the same second.
     """
     if row.updated_at <= row.created_at and row.status != BookingStatus.CANCELLED:
         return 0
@@ -90,7 +90,7 @@ def _reminder(row: BookingDetails) -> "Alarm":
 
 
 def _description(row: BookingDetails, organization: Organization, wording: Language) -> str:
-    """Return the booking's number, where to meet and what to bring; each on a line of its own in the entry."""
+    """Return the booking's number, where to meet and what to bring; each on a separate line of the entry."""
     if row.booking_number is None:
         first = wording.gettext("Booking with %(operator)s", operator=organization.name)
     else:

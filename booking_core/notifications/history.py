@@ -83,7 +83,7 @@ class _IndexedQueries(NamedTuple):
 
 def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _IndexedQueries:
     query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(_LIMIT)
-    # Within coalesce() it is only a filter, so that the planner does not prefer the primary key to the index.
+    # Within coalesce() it is only a filter: the planner does not prefer the primary key to the index.
     own = func.coalesce(table.c.organization_id == _OWNER, false())
     return _IndexedQueries(Statement(query), Statement(query.where(own)))
 
@@ -94,7 +94,7 @@ _INDEXED_MAILS = {
     MailStatus.FAILED: _indexed(mails, _MAIL, mails.c.status == _FAILED, mails.c.completed_at.is_not(None)),
 }
 _UNMAILED = and_(effects.c.completed_at.is_not(None), effects.c.last_error.is_not(None))
-"""Written as in the partial index of outbox rows without a mail, so that the planner uses it."""
+"""Written as in the partial index of outbox rows without a mail: else the planner would not use it."""
 _INDEXED_EFFECTS = {
     MailStatus.QUEUED: _indexed(effects, _EFFECT, effects.c.status == QUEUED, IS_MAIL),
     MailStatus.UNWRITTEN: _indexed(effects, _EFFECT, effects.c.status == _FAILED, _UNMAILED, IS_MAIL),

@@ -165,10 +165,8 @@ _TITLES = {
     OutboxKind.STAFF_DISPUTE_LOST_MAIL: N_("A dispute is lost"),
 }
 _REVIEWS = {
-    "amount_differs": N_("Stripe took another amount than the booking costs, so that the payment does not confirm it."),
-    "currency_differs": N_(
-        "Stripe took another currency than the booking has, so that the payment does not confirm it."
-    ),
+    "amount_differs": N_("Stripe took another amount than the booking costs: the payment does not confirm it."),
+    "currency_differs": N_("Stripe took another currency than the booking has: the payment does not confirm it."),
     "refund_differs": N_("Stripe reports a refund of this booking's payment that cannot be recorded."),
     "second_intent": N_("Stripe took another payment for this booking than its own."),
 }

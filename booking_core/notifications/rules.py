@@ -20,7 +20,7 @@ GUEST_KINDS = frozenset(
 TO_GUESTS = GUEST_KINDS | {OutboxKind.GIFT_CARD_MAIL}
 """Sent to guests, in their language and in the name of the organization."""
 STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
-"""A refund needs a person. It is about a guest's money, so it is sent whatever the notification settings are."""
+"""A refund needs a person. It is about a guest's money, so no notification setting suppresses it."""
 STAFF_PAYMENT_KINDS = frozenset(
     {
         OutboxKind.STAFF_PAYMENT_REVIEW_MAIL,
@@ -28,7 +28,7 @@ STAFF_PAYMENT_KINDS = frozenset(
         OutboxKind.STAFF_DISPUTE_LOST_MAIL,
     }
 )
-"""A payment at Stripe needs a person; it is sent whatever the notification settings are, for the same reason."""
+"""A payment at Stripe needs a person; no notification setting suppresses it, for the same reason."""
 ANNOUNCING_KINDS = frozenset(
     {
         OutboxKind.BOOKING_CONFIRMATION_MAIL,
@@ -56,7 +56,7 @@ SENT_WITHIN = 72 * HOUR
 
 
 class NoMailReason(StrEnum):
-    """The reason for which an outbox row was completed without a mail."""
+    """The reason why an outbox row was completed without a mail."""
 
     SUPPRESSED = "suppressed"
     NO_RECIPIENT = "no_recipient"

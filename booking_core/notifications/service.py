@@ -96,7 +96,7 @@ def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[OwnedMa
 
 
 def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[OwnedMail | Conflict]:
-    """Queue each mail again by itself, and return for each the mail or the refusal. Purged mails are skipped.
+    """Queue each mail again, separately, and return for each the mail or the refusal. Purged mails are skipped.
 
     Args:
         keys: (organization id, key of the outbox row).

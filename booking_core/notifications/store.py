@@ -194,7 +194,7 @@ class QueuedMail(NamedTuple):
     attempt_count: int
     created_at: int
     clock_offset: int | None
-    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
 
 
 DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))

@@ -381,7 +381,7 @@ class GiftCardSummary:
     is_inactive: bool
     is_expired: bool
     valid_from: str | None
-    """The day, while it lies ahead."""
+    """The day, while it is in the future."""
     expires: str | None
     purchaser_name: str | None
     recipient_name: str | None

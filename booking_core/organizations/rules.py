@@ -15,7 +15,7 @@ from booking_core.models.limits import TEXT_LENGTH_MAX
 from booking_core.models.money import CURRENCIES
 
 SLUG_LENGTH_MAX = 63
-"""The length of a DNS label, so that a slug can become a host name."""
+"""The length of a DNS label: a slug can become a host name."""
 HOURS_MAX = 8_784
 """The hours of a leap year."""
 PENDING_MINUTES_MAX = 10_080

@@ -193,7 +193,7 @@ def _reopened(refund: RefundRow) -> dict[str, Any]:
         "status": RefundStatus.REQUESTED.value,
         # An older release may have left an amount that the gateway refuses.
         "amount_minor": sendable,
-        # A refund that the gateway has refused is not read again. One that it has accepted is read again.
+        # A refund that the gateway has refused is not read again. A refund that it has accepted is read again.
         "provider_refund_id": None if is_failed else refund.provider_refund_id,
         "attempt_count": 0,
         "next_attempt_at": refund.at,
@@ -281,7 +281,7 @@ def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None
         raise Malformed.at("amount", "must not be below zero", "range")
     if amount_minor > left_minor:
         left = formatted(left_minor, currency)
-        raise Unprocessable.at("amount", f"Only {left} of the payment is left to return.", "more_than_paid")
+        raise Unprocessable.at("amount", f"Only {left} of the payment can be returned.", "more_than_paid")
 
 
 # Refunds at the gateway ------------------------------------------------------------------------------------------

@@ -528,7 +528,7 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.payment_source == PaymentSource.STRIPE:
         return MoneyState.NOTHING_PAID, 0, "No card was charged, so nothing is returned."
     if paid.payment_method == PaymentMethod.EXTERNAL_PAID:
-        return MoneyState.PAID_ELSEWHERE, 0, "It was paid outside this service: whatever goes back is returned there."
+        return MoneyState.PAID_ELSEWHERE, 0, "It was paid outside this service: a refund is made there."
     return MoneyState.NOTHING_PAID, 0, "No payment was received, so nothing is returned."
 
 

@@ -14,7 +14,7 @@ class RefundStatus(StrEnum):
     """`refunds.status`."""
 
     REQUESTED = "requested"
-    """Owed, and to be sent by the worker."""
+    """To be sent by the worker."""
     SENDING = "sending"
     SUCCEEDED = "succeeded"
     """The gateway returned the money."""
@@ -67,7 +67,7 @@ class RefundState:
 
     status: str
     amount_minor: int
-    """Owed."""
+    """The amount to return."""
     currency: str
     reason: str | None = None
     was_sent: bool = False

@@ -92,8 +92,8 @@ def refund_amount(
     """Return the refund of a payment whose booking is cancelled at that instant.
 
     Args:
-        in_full: the whole payment, whatever the policy is.
-        by_hand: staff took the payment and returns it, so that no gateway rounds the amount.
+        in_full: the whole payment, regardless of the policy.
+        by_hand: staff took the payment and returns it: no gateway rounds the amount.
     """
     wanted = paid_minor
     if not in_full:
@@ -163,7 +163,7 @@ def mail_occurrence(number: int, reopened_count: int = 0) -> str:
 
 FIRST_RETRY_DELAY_S = 2
 RETRY_FACTOR_MAX = 150
-"""Times the first delay: five minutes, so that all refunds are settled within ten minutes of the end of an outage."""
+"""Times the first delay, five minutes: all refunds are settled within ten minutes of the end of an outage."""
 ACCEPTED_RECHECK_S = 600
 """The delay until a refund that the gateway accepted and has not paid out is checked again."""
 ATTEMPTS_MAX = 1_000
@@ -178,8 +178,8 @@ LOOK_AFTER_ATTEMPTS = 5
 def retry_delay_s(attempt_count: int, jitter: float = 0.0, first_s: float = FIRST_RETRY_DELAY_S) -> float:
     """Return the seconds until the next attempt.
 
-    The delay doubles with each attempt. Jitter adds up to a quarter, so that refunds that failed together are not
-    retried together.
+    The delay doubles with each attempt. Jitter adds up to a quarter: refunds that failed together are not retried
+    together.
     """
     times = min(1 << min(attempt_count - 1, 20), RETRY_FACTOR_MAX)
     return first_s * times * (1 + jitter / 4)
@@ -209,7 +209,7 @@ class ClaimedRefund:
     reopened_count: int = 0
     """Counts how often staff has reopened the refund."""
     clock_offset: int | None = None
-    """Microseconds by which the clock of a sandbox is ahead; None: the organization is live."""
+    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
     elsewhere_minor: int = 0
     """The amount that others have refunded of the payment at the gateway, and that is recorded as another refund: it is
     no sign that this one was made."""

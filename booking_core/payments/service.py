@@ -56,13 +56,13 @@ def _receive_again(tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, p
     if payment_intent in (None, payment.payment_intent):
         return
     if payment.payment_intent is not None:
-        message = f"The booking was paid by {payment.payment_intent}: {payment_intent} has to be given back by hand."
+        message = f"The booking was paid by {payment.payment_intent}: {payment_intent} has to be returned by hand."
         raise Conflict("paid_already", message)
     _name(tx, actor, payment, booking_id, payment_intent, payment.status)
 
 
 def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | None, customer_id: str | None) -> bool:
-    """Record a payment of a cancelled booking as received, and request a full refund, whatever the policy is.
+    """Record a payment of a cancelled booking as received, and request a full refund, regardless of the policy.
 
     Returns:
         Whether the payment was new; a second call changes nothing.
@@ -173,7 +173,7 @@ def request_refund(
     """Request the refund of a payment by the organization's present policy, once for a booking.
 
     Args:
-        in_full: refund the whole payment, whatever the policy is.
+        in_full: refund the whole payment, regardless of the policy.
         by_hand: staff recorded the payment. No gateway took that money, so no gateway can return it: the refund needs a
             person from the beginning.
 

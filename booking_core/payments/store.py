@@ -120,9 +120,9 @@ _PAID_BY_INTENT = Statement(
 def other_booking_paid_by(tx: Tx, organization_id: str, payment_intent: str, booking_id: str) -> str | None:
     """Return the id of another booking that the payment intent pays for.
 
-    On PostgreSQL the intent is locked until the transaction ends, and read by a later statement, which sees what the
-    former holder of the lock committed. A unique index could not be made where an earlier release took one intent for
-    several bookings.
+    On PostgreSQL the intent is locked until the transaction ends, and read by a later statement, which sees the commit
+    of the lock's former holder. A unique index could not be made where an earlier release took one intent for several
+    bookings.
     """
     name = f"payment_intent:{organization_id}:{payment_intent}"
     lock: Query[None] = Query(None if tx.dialect.name == "sqlite" else _LOCK_INTENT, {"name": name}, lambda _: None)
@@ -196,7 +196,7 @@ def lock_booking(tx: Tx, actor: Actor, booking_id: str) -> BookingForRefund | No
 # Refunds ---------------------------------------------------------------------------------------------------------
 
 OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column("'sending'", Text)])
-"""Written as in the partial index of due refunds, so that the planner uses it."""
+"""Written as in the partial index of due refunds: else the planner would not use it."""
 
 
 _other = refunds.alias("other").c
@@ -229,8 +229,8 @@ _ELSEWHERE = cast(
     func.coalesce(_RETURNED_ELSEWHERE, literal_column("0")) + func.coalesce(_CLOSED_ELSEWHERE, literal_column("0")),
     BigInteger,
 )
-"""The sum of what the gateway's dashboard refunded, as far as it is recorded with the payment or as another refund.
-What staff settled by hand counts, since it may have been refunded there."""
+"""The sum of refunds from the gateway's dashboard that are recorded with the payment or as another refund. Refunds that
+staff settled by hand count, since they may have been made there."""
 
 _part = refunds.alias("part").c
 _PARTS = (
@@ -254,7 +254,7 @@ _PARTS = (
     .correlate(refunds)
     .scalar_subquery()
 )
-"""The sum of what refunds of changes of the party have returned."""
+"""The sum that refunds of changes of the party have returned."""
 _IS_MINE = refunds.c.organization_id == bindparam("organization_id", type_=Id)
 _LOCKED = (bookings, payments, refunds)
 _OF_OTHERS = {
@@ -304,7 +304,7 @@ _LOCK_DUE = Statement(_lock_due)
 
 
 def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[RefundRow]:
-    """Return those of the refunds that are due; on PostgreSQL it locks them and skips locked ones."""
+    """Return the due refunds; on PostgreSQL lock them and skip locked ones."""
     wanted = as_json({"id": each} for each in refund_ids)
     return list(map(RefundRow._make, tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)))
 
@@ -322,7 +322,7 @@ LEASE = Update(
         "updated_at",
     ),
 )
-"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due by itself."""
+"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due."""
 
 _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
 
@@ -330,8 +330,8 @@ _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Te
 def _lock_leased(dialect: Dialect) -> Any:
     """Build the statement that locks refunds with a matching lease token.
 
-    Bookings are locked in the order of their ids, each before its payment and its refund, so that concurrent
-    transactions wait for each other and never deadlock.
+    Bookings are locked in the order of their ids, each before its payment and its refund: concurrent transactions wait
+    for each other and never deadlock.
     """
     wanted = rows_parameter(dialect, "wanted", _WANTED).c
     return (
@@ -364,7 +364,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
     return {(row.organization_id, row.id): row for row in found}
 
 
-# In the order of bookings, payments and refunds, so that staff and workers never deadlock.
+# In the order of bookings, payments and refunds: staff and workers never deadlock.
 _LOCK_REFUND = Statement(
     lambda dialect: (
         _joined(dialect)
@@ -383,13 +383,13 @@ _LOCK_REFUNDS_OF_BOOKING = Statement(
 
 
 def lock_refund(tx: Tx, actor: Actor, refund_id: str) -> RefundRow | None:
-    """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
+    """Lock the refund, in any status, with its payment and booking until the transaction ends."""
     row = tx.first(_LOCK_REFUND, organization_id=actor.organization.id, id=refund_id)
     return RefundRow._make(row) if row else None
 
 
 def lock_refunds_of_booking(tx: Tx, actor: Actor, booking_id: str) -> list[RefundRow]:
-    """Lock the refunds of a booking, as `lock_refund`, that of its cancellation first."""
+    """Lock the refunds of a booking, as `lock_refund`, the refund of its cancellation first."""
     found = tx.all(_LOCK_REFUNDS_OF_BOOKING, organization_id=actor.organization.id, booking_id=booking_id)
     return list(map(RefundRow._make, found))
 

@@ -90,7 +90,7 @@ def not_configured() -> Conflict:
 def configure(
     tx: Tx, actor: Actor, *, api_key: str, webhook_secret: str, publishable_key: str | None = None
 ) -> dict[str, Any]:
-    """Store the account of the organization in the place of a former one, and return it as it is shown.
+    """Store the account of the organization, replacing a former account, and return it without secrets.
 
     Raises:
         Conflict: `is_a_sandbox`, which never charges for real.
@@ -165,7 +165,7 @@ def _masked(secret: str) -> str:
 
 
 def webhook_url(installation: Installation, organization_id: str) -> str:
-    """Return the address to which Stripe sends the events of the organization's account."""
+    """Return the address for Stripe's events of the organization's account."""
     suffix = f"-{installation.cell}" if installation.cell else ""
     return f"{installation.public_url}{WEBHOOK_PATH}{organization_id}{suffix}"
 

@@ -1,7 +1,7 @@
-"""The audit trail: changes by the operator's commands, and by API keys to what they manage.
+"""The audit trail: changes by the operator's commands, and by API keys to the objects they manage.
 
-An entry is written in the transaction of its change, so that there is neither without the other. It has ids and names
-of settings, and never a value that was entered: no secret, no address, no text of a guest.
+An entry is written in the transaction of its change: neither exists without the other. It has ids and names of
+settings, and no entered value: no secret, no address, no text of a guest.
 """
 
 import logging
@@ -27,7 +27,7 @@ OBJECTS_MAX = 20
 """Ids of one kind in an entry; the number of all is beside them."""
 
 Objects = Mapping[str, str | Sequence[str]]
-"""Ids, or names of settings, by what they are."""
+"""Ids, or names of settings, by kind."""
 
 
 @dataclass(frozen=True, slots=True)

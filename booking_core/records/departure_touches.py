@@ -1,8 +1,8 @@
 """Changes of departures by other packages: their seats, and their announcement as `departure.updated` (decisions/0029).
 
-`departures.announce_at` is the instant at which a worker compares a departure with its last event; null: nothing has
-changed. A transaction that changes a departure sets it under the lock of the row. It stays null in organizations
-without a subscription to the event.
+At the instant `departures.announce_at` a worker compares a departure with its last event; null: nothing has changed. A
+transaction that changes a departure sets it under the lock of the row. It stays null in organizations without a
+subscription to the event.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ IS_WANTED = exists().where(
 
 
 def _is_later(stored: ColumnElement[Any], given: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return the condition for departures that are not looked at soon, so that a rush writes the index once."""
+    """Return the condition for departures without an early look: a rush writes the index once."""
     return or_(stored.is_(None), stored > given + literal_column(str(WINDOW)))
 
 
@@ -112,7 +112,7 @@ _RESIZE = Statement(_resize)
 
 
 def resize(tx: Tx, organization_id: str, totals: Mapping[str, int], *, at: int) -> None:
-    """Set the total of seats by departure, in the order of ids in which every transaction locks."""
+    """Set the total of seats by departure, in the order of ids, as every transaction locks."""
     wanted = [
         {"organization_id": organization_id, "id": each, "seats_total": totals[each], "at": at}
         for each in sorted(totals)

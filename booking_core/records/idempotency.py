@@ -1,4 +1,4 @@
-"""Idempotency keys: each key is executed once, whatever is retried or killed (decisions I1 to I7).
+"""Idempotency keys: each key is executed once, despite retries and kills (decisions I1 to I7).
 
 The stored answer is committed with the work of its request. While a request runs, PostgreSQL holds an advisory lock of
 the transaction for its key, which ends with the process; on SQLite the single writer is the lock.
@@ -128,8 +128,8 @@ def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed
 
 
 def find_answer(tx: Tx, actor: Actor, key: str) -> Answer | None:
-    """Return the answer that is stored for a key, whatever its request was; None where there is none, or where it was
-    sealed with a secret key that is no longer configured."""
+    """Return the answer that is stored for a key, of any request; None if there is none, or if it was sealed with a
+    secret key that is no longer configured."""
     row = tx.first(_FIND, organization_id=actor.organization.id, key=key)
     if row is None:
         return None
@@ -185,7 +185,7 @@ def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
 
 
 OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key, lambda _: ())
-"""The stored answers, due at their creation: a purge looks for those of an earlier instant."""
+"""The stored answers, due at their creation: a purge looks for answers of an earlier instant."""
 _OLD = (
     select(tables.idempotency.c.organization_id, tables.idempotency.c.key)
     .where(

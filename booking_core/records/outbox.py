@@ -1,7 +1,7 @@
 """The transactional outbox: rows written in the transaction of their cause and carried out later by the worker.
 
-A booking calls neither mail nor a gateway. It enqueues a row, so that a crash keeps both or neither. The rows are in
-the table `effects`.
+A booking calls neither mail nor a gateway. It enqueues a row: a crash keeps both or neither. The rows are in the table
+`effects`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class OutboxKind(StrEnum):
     BOOKING_RESCHEDULING_MAIL = "booking_rescheduling_mail"
     """The payload holds previous_starts_at (an instant)."""
     BOOKING_CHANGE_MAIL = "booking_change_mail"
-    """The party changed; the payload holds refund_minor and currency: what goes back to the guest or the gift card."""
+    """The party changed; the payload holds refund_minor and currency: the refund to the guest or the gift card."""
     GIFT_CARD_MAIL = "gift_card_mail"
     """The subject is the gift card; the payload holds locale (null: the organization's language)."""
     STAFF_BOOKING_MAIL = "staff_booking_mail"

@@ -1,8 +1,8 @@
 """Rows that a job of the worker could not process: kept beside the job, tried again later, and reported.
 
-A parked row stays as it is in its own table; only the job passes over it until its next attempt. The delays grow, so
-that a row that fails for ever costs next to nothing. The table is shared, so all workers pass over the same rows, also
-after a restart. An organization as a whole is parked under its own id.
+A parked row stays as it is in its own table; only the job passes over it until its next attempt. The delays grow: a row
+that always fails costs next to nothing. The table is shared, so all workers pass over the same rows, also after a
+restart. An organization as a whole is parked under its own id.
 """
 
 from collections.abc import Collection
@@ -32,7 +32,7 @@ class ParkedRow(NamedTuple):
     subject_id: str
     failures: int
     is_waiting: bool
-    """Its next attempt lies ahead."""
+    """Its next attempt is in the future."""
 
 
 def _find(dialect: Dialect) -> Any:

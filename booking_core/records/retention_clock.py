@@ -1,10 +1,10 @@
 """The clock that purges go by: it follows the system's clock and never leaps with it (decision I7).
 
-What a purge deletes is gone, and a stored answer that is gone lets its key book a second time. A clock may be a year
-ahead for an hour, by a dead battery or a wrong command, also when no process was there to see it leap. So purges
-compare with a stored instant that moves towards the clock by at most `CATCH_UP` seconds for each second that a process
-has measured with its monotonic clock. A clock that is right after a long pause is caught up with; the data are kept
-a little longer then, and never less.
+A purge cannot be undone, and a deleted answer lets its key book a second time. A clock may be a year ahead for an hour,
+by a dead battery or a wrong command, also when no process was there to see it leap. So purges compare with a stored
+instant that moves towards the clock by at most `CATCH_UP` seconds for each second that a process has measured with its
+monotonic clock. A clock that is right after a long pause is caught up with; the data are kept a little longer then, and
+never less.
 """
 
 from dataclasses import dataclass
@@ -41,12 +41,12 @@ class Reading:
 
     @property
     def behind(self) -> int:
-        """Microseconds by which the database's clock is ahead of the retention clock."""
+        """How far the database's clock is ahead of the retention clock, in microseconds."""
         return self.now - self.at
 
 
 def moved(at: int, now: int, measured: Measured, elapsed_s: float) -> int:
-    """Return where the clock stands next: nearer to `now`, within the bound of what the process has measured.
+    """Return the next instant of the clock: nearer to `now`, within the bound of the measured time.
 
     Several processes move the same clock, each within its own bound, so together they move it no faster than one.
     """
@@ -83,7 +83,7 @@ _MOVE = Statement(
 
 
 def read(tx: Tx) -> tuple[int, int | None]:
-    """Return the instant it is, and where the retention clock stands; None before the first purge."""
+    """Return the present instant, and the instant of the retention clock; None before the first purge."""
     row = tx.first(_READ)
     assert row is not None
     return int(row[0]), None if row[1] is None else int(row[1])

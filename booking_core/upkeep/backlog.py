@@ -1,6 +1,6 @@
 """The state of the worker's queues, of all organizations together, for metrics.
 
-Each statement reads partial indexes of what waits, so its cost grows with the backlog and not with the tables.
+Each statement reads partial indexes of waiting rows, so its cost grows with the backlog and not with the tables.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Backlog(NamedTuple):
     kind: str
     rows: int
     age_s: float
-    """Seconds for which the oldest of them has been due; 0 without any."""
+    """The age of the oldest due row, in seconds; 0 without any."""
 
 
 class Endpoints(NamedTuple):
@@ -32,7 +32,7 @@ class Endpoints(NamedTuple):
 
 
 def read(tx: Tx) -> list[Backlog]:
-    """Return what waits for the worker, with an entry for each kind."""
+    """Return the rows that wait for the worker, with an entry for each kind."""
     now = tx.now()
     return [
         Backlog(kind, int(count), 0.0 if due_at is None else max(0, now - int(due_at)) / SECOND)

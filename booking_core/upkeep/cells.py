@@ -1,4 +1,4 @@
-"""Cells: the databases and schemas of one installation, each with organizations of its own (decision 0005).
+"""Cells: the databases and schemas of one installation, each with separate organizations (decision 0005).
 
 A cell has every table. Everything but this module, and the composition of a process in `booking_server.cells`, works
 on one `Database` and knows of no other.
@@ -61,7 +61,7 @@ class Cell:
 
 
 def every(settings: Settings) -> list[Cell]:
-    """Return all cells, the first one first; only that of BOOKING_CELL, if it is set."""
+    """Return all cells, the first one first; only the cell of BOOKING_CELL, if it is set."""
     if settings.cell:
         return [Cell(settings.cell, settings)]
     return [Cell(FIRST, settings), *(Cell(each.name, settings.of_cell(each.name)) for each in settings.cells)]
@@ -83,7 +83,7 @@ def state_of(cell: Cell, database: Database) -> CellState:
     """Return the state of a cell.
 
     Raises:
-        CellError: the database is that of another cell.
+        CellError: the database belongs to another cell.
         Unavailable: it cannot be reached.
     """
     found = database.read(_name)
@@ -98,15 +98,15 @@ def state_of(cell: Cell, database: Database) -> CellState:
 
 
 def require_own(cell: Cell, database: Database) -> None:
-    """Check that the database is that of the cell.
+    """Check that the database belongs to the cell.
 
     Raises:
-        CellError: it is that of another cell, or of none.
+        CellError: it belongs to another cell, or to none.
         Unavailable: it cannot be reached.
     """
     found = database.read(_name)
     if (found or FIRST) != cell.name:
-        held = f"that of the cell {found}" if found else "not that of a cell"
+        held = f"the database of the cell {found}" if found else "not a cell's database"
         raise CellError(f"The database of the cell {cell.name} is {held}: compare BOOKING_CELLS.")
 
 

@@ -1,6 +1,6 @@
 """Sandboxes: organizations that never mail or charge for real, with a clock that their own keys move (decision 0016).
 
-Everything else of a sandbox is that of any organization. Its rows hold instants of its own clock; the present one is
+Otherwise a sandbox is like any organization. Its rows hold instants by the sandbox's clock; the present instant is
 `Organization.instant` of the real time.
 """
 
@@ -33,7 +33,7 @@ from booking_core.notifications import SEALED_FOR
 
 
 def clock(tx: Tx, caller: Caller) -> dict[str, Any]:
-    """Return the clock of the caller's sandbox, with what is due at its instant.
+    """Return the clock of the caller's sandbox, with the work that is due.
 
     Raises:
         Conflict: `not_a_sandbox`.
@@ -50,7 +50,7 @@ def clock(tx: Tx, caller: Caller) -> dict[str, Any]:
 
 
 def advance(tx: Tx, caller: Caller, request: SandboxClockAdvance) -> dict[str, Any]:
-    """Move the clock of the caller's sandbox ahead, and return it. The worker then does what has become due.
+    """Move the clock of the caller's sandbox ahead, and return it. The worker then does the due work.
 
     Raises:
         Malformed: `to` is no timestamp.
@@ -68,7 +68,7 @@ def advance(tx: Tx, caller: Caller, request: SandboxClockAdvance) -> dict[str, A
 
 
 def _due(tx: Tx, caller: Caller) -> dict[str, int]:
-    """Return the numbers of what is due, by the fields of `SandboxDue`."""
+    """Return the numbers of due rows, by the fields of `SandboxDue`."""
     owner = caller.organization.id
     counted = _count_due(tx, owner, caller.at)
     closed = _count(tx, owner, bookings.CLOSED) if caller.organization.cancel_under_minimum else 0
@@ -196,7 +196,7 @@ _SHOWN = select(*(tables.mails.c[name] for name in CapturedMail._fields)).where(
 )
 _AFTER = bindparam("after", type_=Id)
 _LIMIT = bindparam("limit", type_=Integer)
-# Along the primary key, whose ids are in the order in which mails were written.
+# Along the primary key, whose ids are in the order of the mails' creation.
 _PAGES = {
     Order.DESC: Statement(_SHOWN.where(tables.mails.c.id < _AFTER).order_by(tables.mails.c.id.desc()).limit(_LIMIT)),
     Order.ASC: Statement(_SHOWN.where(tables.mails.c.id > _AFTER).order_by(tables.mails.c.id).limit(_LIMIT)),
@@ -205,7 +205,7 @@ _FIRST = {Order.DESC: "ffffffff-ffff-ffff-ffff-ffffffffffff", Order.ASC: "000000
 
 
 def find_mails(tx: Tx, caller: Caller, page: PageRequest) -> Page:
-    """Return a page of the mails that the caller's sandbox has captured, in the order in which they were written.
+    """Return a page of the mails that the caller's sandbox has captured, in the order of their creation.
 
     Raises:
         Conflict: `not_a_sandbox`.

@@ -1,7 +1,7 @@
-"""Heartbeats of workers: each running worker keeps a row, so that other processes can tell that work is carried out.
+"""Heartbeats of workers: each running worker keeps a row, which shows other processes that work is carried out.
 
-A worker that stops deletes its row; the row of one that is killed stays until another worker has run for a day. All
-instants are those of the database's clock.
+A worker that stops deletes its row; the row of a killed worker stays until another worker has run for a day. All
+instants are by the database's clock.
 """
 
 from typing import Any, NamedTuple

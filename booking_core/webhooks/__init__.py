@@ -1,4 +1,4 @@
-"""Webhooks: endpoints, the log of deliveries, and the queue from which workers send them.
+"""Webhooks: endpoints, the log of deliveries, and the workers' queue.
 
 `endpoints`, `deliveries` and `recovering` hold the operations of the API; `claiming`, `recording` and `upkeep` are the
 worker's; `following` is how an endpoint follows the log of events (decisions/0030). The HTTP

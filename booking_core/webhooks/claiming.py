@@ -1,12 +1,11 @@
 """Claims due deliveries for a worker.
 
 `claim` has two sources. Queued rows are retries, tests, recovered deliveries and deliveries whose worker died: `claim`
-leases each and inserts an attempt for it. The others are the next events of the log, for each endpoint after the
-sequence up to which it was served: those of an endpoint are leased together, in one row, and become deliveries with
-their results (see `leases`). The worker sends the requests while no transaction is open.
-`record` then writes the results (see `recording`). A worker that dies leaves leases that expire, and
-`rescue_expired_leases` queues their deliveries again: an attempt is made at least once, and may be made twice (decision
-W10).
+leases each and inserts an attempt for it. The others are the next events of the log, for each endpoint after the last
+sequence that it was served: an endpoint's events are leased together, in one row, and become deliveries with their
+results (see `leases`). The worker sends the requests while no transaction is open. `record` then writes the results
+(see `recording`). A worker that dies leaves leases that expire, and `rescue_expired_leases` queues their deliveries
+again: an attempt is made at least once, and may be made twice (decision W10).
 
 A transaction locks endpoints first, then their cursors, then deliveries and leases, then the counters of organizations.
 `claim` locks cursors and deliveries, and never waits for a lock.
@@ -35,7 +34,7 @@ from booking_core.webhooks.queue import Lease, LeasedAttempt
 log = logging.getLogger("booking.webhooks")
 
 LEASE_S = 30
-"""Three times the deadline of an attempt, so that no heartbeat is needed."""
+"""Three times the deadline of an attempt: no heartbeat is needed."""
 DEADLINES_PER_LEASE = 3
 
 _SQL = sql_files.load(__name__)
@@ -53,7 +52,7 @@ class DueDelivery(NamedTuple):
 
     organization_id: str
     id: str
-    """That of the delivery, or of the event."""
+    """The id of the delivery, or of the event."""
     endpoint_id: str
     event_id: str
     event_type: str
@@ -68,7 +67,7 @@ class DueDelivery(NamedTuple):
     at: int
     """The instant of the claim, by the database's clock."""
     ahead: int
-    """Microseconds by which the clock of a sandbox is ahead of it."""
+    """How far the clock of a sandbox is ahead of it, in microseconds."""
     resource_id: str | None
     sequence: int | None
     """Of an event, which is no delivery yet."""
@@ -77,8 +76,8 @@ class DueDelivery(NamedTuple):
     traceparent: str | None
     """The trace context (W3C) of the event."""
     unfinished: str | None
-    """The delivery of an earlier event about the same resource that has a row, when its first attempt is the only one
-    that is not over and this worker holds it. Empty: there are others. Null: there is none."""
+    """The delivery of an earlier event about the same resource that has a row, when its first attempt is the only
+    unfinished attempt and this worker holds it. Empty: there are others. Null: there is none."""
     in_flight: str | None
     """The leases of its endpoint, a line each: the worker, and the attempts. Null: none has a first attempt about the
     same resource."""
@@ -115,7 +114,7 @@ class ClaimedDelivery:
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
     ahead: int = 0
-    """Microseconds by which the clock of a sandbox was ahead of that instant."""
+    """How far the clock of a sandbox was ahead of that instant, in microseconds."""
     headers: tuple[tuple[str, str], ...] | None = field(default=(), repr=False)
     """The client's own; None: they cannot be opened."""
     after: str | None = None
@@ -123,7 +122,7 @@ class ClaimedDelivery:
     lease_id: str | None = None
     """The lease of the first attempts that were claimed together; None: the delivery has a row, which is leased."""
     pause: int = 0
-    """Microseconds for which nothing more is claimed for its endpoint, which has a limit; 0: it has none."""
+    """The pause of the endpoint's claims, in microseconds, by its limit; 0: it has none."""
 
 
 def lease_s(deadline_s: float) -> int:
@@ -145,8 +144,8 @@ def claim(
 ) -> list[ClaimedDelivery]:
     """Lease due deliveries, at most `free`, each for one attempt.
 
-    A first attempt waits for that of an earlier event about the same resource: its delivery is queued until then. A
-    worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
+    A first attempt waits for the first attempt of an earlier event about the same resource: its delivery is queued
+    until then. A worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
     W13). One with a limit is passed over between its claims (see `burst`). Endpoints whose last attempt timed out
@@ -195,7 +194,7 @@ class _Batch:
         """By endpoint the id of its lease, the first of its events, and all attempts."""
 
     def add(self, due: DueDelivery) -> None:
-        """Lease a delivery, or queue it behind others about the same resource."""
+        """Lease a delivery, or queue it after others about the same resource."""
         if due.sequence is not None:
             self._add_event(due, due.sequence)
             return
@@ -268,7 +267,7 @@ class _Batch:
 
 
 WAITS = ""
-"""In the place of a delivery that comes first: there are several, or this worker does not hold it."""
+"""Instead of a delivery that comes first: there are several, or this worker does not hold it."""
 
 
 class _Order:
@@ -282,18 +281,18 @@ class _Order:
         self._last: dict[tuple[str, str], str] = {}
 
     def after(self, due: DueDelivery, delivery_id: str) -> str | None:
-        """Return the delivery that comes first, WAITS when this one cannot be claimed yet, or None."""
+        """Return the delivery that comes first, WAITS when this delivery cannot be claimed yet, or None."""
         if due.sequence is None or due.resource_id is None:
             return None
         resource = due.endpoint_id, due.resource_id
         after = self._last[resource] if resource in self._last else self._before(due)
         if after is not None and due.max_per_second is not None:
-            after = WAITS  # the worker would send it as soon as the other is over, whatever was sent meanwhile
+            after = WAITS  # the worker would send it right after the other, regardless of the limit
         self._last[resource] = delivery_id if after is None and self._worker else WAITS
         return after
 
     def _before(self, due: DueDelivery) -> str | None:
-        """Return the same for the first attempts of earlier claims: those of rows, and those in leases."""
+        """Return the same for the first attempts of earlier claims, of rows and in leases."""
         if due.in_flight is None:
             return due.unfinished
         naming = (line for line in due.in_flight.splitlines() if due.resource_id and due.resource_id in line)
@@ -347,8 +346,8 @@ def _headers(
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
     """Return whether the delivery has a secret, its headers and a body, and log an error otherwise.
 
-    A delivery without them is not sent. Its lease expires until its attempts are used up, so that it neither blocks the
-    queue nor is retried for ever.
+    A delivery without them is not sent. Its lease expires until its attempts are used up: it neither blocks the queue
+    nor is retried without end.
     """
     is_opened = bool(claimed.secrets) and claimed.headers is not None
     if is_opened and claimed.body:
@@ -381,7 +380,7 @@ def _lease(tx: Tx, claimed: ClaimedDelivery, until: int) -> None:
 
 
 def _insert(tx: Tx, due: DueDelivery, sequence: int) -> None:
-    """Insert the delivery of an event: queued behind another one about the same resource."""
+    """Insert the delivery of an event: queued after another delivery about the same resource."""
     at, event = due.at + due.ahead, (due.endpoint_id, due.event_id, due.event_type)
     created_at, trigger = min(due.created_at, at), DeliveryTrigger.EVENT
     row = rules.new_delivery(*event, created_at=created_at, trigger=trigger, due_at=at)
@@ -389,8 +388,8 @@ def _insert(tx: Tx, due: DueDelivery, sequence: int) -> None:
 
 
 def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], claimed: Iterable[ClaimedDelivery]) -> None:
-    """Mark the endpoints as served up to the last event that was picked for each, and begin the pauses of those with a
-    limit.
+    """Mark the endpoints as served up to the last event that was picked for each, and begin the pauses of endpoints
+    with a limit.
 
     An endpoint has no pause if nothing was claimed for it: its events may all wait for others about the same resource.
     """
@@ -417,21 +416,21 @@ def _move_cursors(tx: Tx, picked: Sequence[DueDelivery], claimed: Iterable[Claim
 CLAIMS_PER_SECOND = 10
 """At most so many claims serve an endpoint in a second: up to this limit they take one delivery each."""
 WINDOW_US = 1_050_000
-"""A second, and what the ways from two claims to their requests may differ by."""
+"""A second, and the possible difference between the delays from two claims to their requests."""
 
 
 def burst(max_per_second: int) -> int:
     """Return the number of deliveries, of any kind, that one claim may take for an endpoint with a limit.
 
-    After the claim nothing more is claimed for the endpoint, by any worker, until the `pause` is over: no second holds
-    more claims than the limit allows, counted from any instant. The claim writes the end of the pause into the cursor
-    that it has locked. The statement `claim` computes the same.
+    After the claim nothing more is claimed for the endpoint, by any worker, until the end of the `pause`: no second
+    holds more claims than the limit allows, counted from any instant. The claim writes the end of the pause into the
+    cursor that it has locked. The statement `claim` computes the same.
     """
     return -(-max_per_second // CLAIMS_PER_SECOND)
 
 
 def pause(max_per_second: int) -> int:
-    """Return the microseconds after a claim in which nothing more is claimed.
+    """Return the pause after a claim, in microseconds.
 
     Bursts are not divided: a limit of 15 is seven claims of two.
     """

@@ -145,7 +145,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
     """Queue a `ping` for one endpoint (decision W4).
 
     It is a delivery like any other while the endpoint is enabled. A disabled endpoint gets a single attempt, which does
-    not change its health. The event is stored, so that the receiver can read it back.
+    not change its health. The event is stored: the receiver can read it in the feed.
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -191,7 +191,7 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
 
 def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliver) -> Delivery:
     """Queue the delivery of an event to an endpoint, also if it succeeded before or is of a type that the endpoint does
-    not subscribe to, and return it. One that is queued or in flight already is returned unchanged.
+    not subscribe to, and return it. A delivery that is queued or in flight is returned unchanged.
 
     It has as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
 
@@ -199,7 +199,7 @@ def redeliver(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRedeliv
         NotFound: the organization has no such endpoint.
         InsufficientScope: the key may not read the event's resource.
         Conflict: `endpoint_not_enabled`.
-        Unprocessable: `unknown_event`, also of one that is no longer kept; `event_about_endpoint` or `ping`.
+        Unprocessable: `unknown_event`, also of a purged event; `event_about_endpoint` or `ping`.
     """
     organization = caller.organization
     endpoint = rules.found(store.lock(tx, organization.id, endpoint_id))

@@ -48,7 +48,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
-    # Concurrent creations wait, so that the limit holds.
+    # Concurrent creations wait: the limit holds.
     _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
     rules.check_limit(store.count(tx, organization.id))
     _check_address(caller, request.url, is_public)
@@ -104,8 +104,8 @@ def change(
 ) -> Endpoint:
     """Change fields of an endpoint and return it (decisions W2, W6).
 
-    Disabling fails its queued deliveries and those that are not queued yet, whatever their number, with a few rows. A
-    new list of types holds for later events. Enabling clears its failures, starts the 72 hours anew and publishes
+    Disabling fails its queued deliveries and all that are not queued yet, with a few rows for any number. A new list of
+    types holds for later events. Enabling clears its failures, starts the 72 hours again and publishes
     `webhook.enabled` to the other endpoints. A new URL needs the read scopes of all its event types.
 
     Raises:
@@ -174,7 +174,7 @@ def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None
 
 
 def _subscribe(tx: Tx, organization_id: str, before: EndpointRow, row: EndpointRow, last: int, at: int) -> None:
-    """Let the new list of types hold for the events behind that sequence."""
+    """Let the new list of types hold for the events after that sequence."""
     former, wanted = set(rules.event_types(before)), set(rules.event_types(row))
     added, removed = wanted - former, former - wanted
     if removed:
@@ -241,7 +241,7 @@ def _present(caller: Caller, row: EndpointRow) -> Endpoint:
 
 
 def _with_headers(caller: Caller, row: EndpointRow, headers: Mapping[str, str]) -> EndpointRow:
-    """Return the endpoint with these headers, sealed for its row, in the place of others."""
+    """Return the endpoint with these headers, sealed for its row, instead of others."""
     if not headers:
         return row._replace(header_names=None, headers_sealed=None)
     owner, plain = (caller.organization.id, row.id), orjson.dumps(dict(headers))
@@ -266,7 +266,7 @@ def _after(caller: Caller, row: EndpointRow) -> int:
 def _check_address(caller: Caller, url: str, is_public: IsPublic) -> None:
     rules.check_port(rules.split_url(url, allow_http=caller.installation.webhook_allow_http))
     if not is_public(url):
-        # The same message for every address, so that it tells nothing about a network.
+        # The same message for every address: it reveals nothing about a network.
         message = "Webhooks go to public addresses."
         raise Unprocessable.at("url", message, "address_not_public")
 

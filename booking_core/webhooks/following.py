@@ -1,8 +1,8 @@
-"""The SQL by which endpoints follow the log of events: cursors, subscriptions and ranges of missed events.
+"""The SQL of endpoints that follow the log of events: cursors, subscriptions and ranges of missed events.
 
 An event is, for an endpoint that subscribes to its type, one of these, and never two:
 
-- behind the cursor, and to be sent: it has no row yet;
+- after the cursor, and to be sent: it has no row yet;
 - a row of `deliveries`;
 - in a range of events that the endpoint missed while it was disabled.
 
@@ -74,7 +74,7 @@ MOVE = Update("move_cursor", webhook_cursors, sets=("served_sequence",), keys=("
 
 
 def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """Let a new endpoint follow the log from behind that sequence."""
+    """Let a new endpoint follow the log after that sequence."""
     tx.insert(
         webhook_cursors,
         organization_id=organization_id,
@@ -87,7 +87,7 @@ def begin(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str]
 
 
 def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """Subscribe the endpoint to the types from behind that sequence."""
+    """Subscribe the endpoint to the types, for the events after that sequence."""
     for kind in sorted(types):
         tx.insert(
             webhook_subscriptions,
@@ -158,7 +158,7 @@ def no_longer_miss(tx: Tx, organization_id: str, endpoint_id: str, types: Collec
 
 
 def resume(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str], last: int) -> None:
-    """End what a disabled endpoint misses, and let it follow the log from behind that sequence."""
+    """End the ranges of a disabled endpoint, and let it follow the log after that sequence."""
     no_longer_miss(tx, organization_id, endpoint_id, types, last)
     tx.update(MOVE, organization_id=organization_id, endpoint_id=endpoint_id, served_sequence=last)
     tx.update(_FOLLOWED, organization_id=organization_id, has_webhooks=True)
@@ -168,7 +168,7 @@ def resume(tx: Tx, organization_id: str, endpoint_id: str, types: Collection[str
 
 
 def _missed(dialect: Dialect, name: str) -> dml.Insert:
-    """Return the statement that inserts the ranges of everything behind the cursors of the endpoints."""
+    """Return the statement that inserts the ranges of all events after the cursors of the endpoints."""
     of = rows_parameter(dialect, name, _ENDPOINT_AT).c
     s, c = webhook_subscriptions.c, webhook_cursors.c
     values = {
@@ -218,7 +218,7 @@ _GIVE_UP = (
 
 
 def give_up(tx: Tx, organization_id: str, endpoint_id: str, at: int) -> None:
-    """Turn everything behind the cursor of an endpoint into ranges of missed events, open to what follows.
+    """Turn all events after the cursor of an endpoint into ranges of missed events, open to later events.
 
     Its cursor and the sequences are locked. Queued deliveries are not touched: the endpoint's new generation fails
     them.

@@ -57,7 +57,7 @@ END = 2**63 - 1
 _limit = bindparam("limit", type_=Integer)
 
 Placed = tuple[int, DeliveryRow]
-"""A delivery behind its place in the log, which is the sequence of its event."""
+"""A delivery after its place in the log, which is the sequence of its event."""
 
 # Events without a row --------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class Stretch(NamedTuple):
     in_flight: LeasedAttempt | None = None
     """The first attempt of the only event."""
     claimed_at: int = 0
-    """The instant at which that attempt was claimed."""
+    """The instant of that attempt's claim."""
 
     def has(self, event_type: str, sequence: int) -> bool:
         return self.event_type == event_type and self.after < sequence <= self.until
@@ -101,7 +101,7 @@ def _stretches() -> Any:
     missed = select(
         r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0), null()
     ).where(*own(webhook_ranges))
-    # What was in flight when its endpoint was disabled counts as given up, unless it succeeds yet.
+    # A delivery in flight when its endpoint was disabled counts as given up, unless it still succeeds.
     given_up_at = case((h.generation < e.generation, func.coalesce(e.given_up_at, e.updated_at)))
     in_flight = select(null(), null(), null(), given_up_at, null(), h.claimed_at, h.attempts).where(
         e.organization_id == ORGANIZATION_ID,
@@ -216,7 +216,7 @@ _SCAN = {"event_type": Text, "generation": Integer, "after": BigInteger, "until"
 
 
 class Stored(NamedTuple):
-    """A status as it is stored: of rows that are queued, those of an earlier generation are shown as failed."""
+    """A status as it is stored: queued rows of an earlier generation are shown as failed."""
 
     status: DeliveryStatus
     is_given_up: bool = False

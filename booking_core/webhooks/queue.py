@@ -1,9 +1,8 @@
 """The SQL of deliveries in flight: leases of first attempts, and the statements that lock and settle deliveries.
 
 A worker claims several events of the log for one endpoint at once, and their first attempts are one row, a lease
-(decisions/0030). A delivery gets its row, and its first attempt its own, with the result. Until then the lease has all
-that they need, so that they can be written without a result when the lease expires. Other attempts lease the row of
-their delivery.
+(decisions/0030). A delivery gets its row, and its first attempt another, with the result. Until then the lease has all
+their data: they can be written without a result when the lease expires. Other attempts lease the row of their delivery.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -165,8 +164,8 @@ def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
     """Return the statement that locks the wanted deliveries and leases, each with its endpoint and organization.
 
     On PostgreSQL LATERAL leaves the planner no choice. Row by row in the wanted order, each endpoint is locked before
-    its delivery or lease, so that concurrent transactions wait for each other and never deadlock. Each row is found by
-    its own key; for a join the planner would scan the whole log of an organization that has sent little.
+    its delivery or lease: concurrent transactions wait for each other and never deadlock. Each row is found by its own
+    key; for a join the planner would scan the whole log of an organization that has sent little.
     """
     wanted = rows_parameter(dialect, "wanted", _KEY | {"is_lease": Boolean})
     of_endpoint = (
@@ -296,7 +295,7 @@ def expired_leases(tx: Tx) -> list[Key]:
 
 
 def _parking(table: Table) -> Statement:
-    """Return the statement that defers what has expired, and counts it as lost so often, at least."""
+    """Return the statement that defers expired rows, and counts them as lost at least so often."""
     lost, least = table.c.lost_leases, bindparam("lost_leases", type_=Integer)
 
     def build(dialect: Dialect) -> dml.Update:
@@ -319,7 +318,7 @@ PARK = tuple(map(_parking, (deliveries, webhook_leases)))
 
 
 def park(tx: Tx, key: Key) -> None:
-    """Defer a delivery, or a lease, that cannot be rescued, so that it hides no other.
+    """Defer a delivery, or a lease, that cannot be rescued: it hides no other.
 
     Its number of expired leases shows it to the doctor: no rescued delivery keeps so many.
     """
@@ -356,7 +355,7 @@ HEALTH = Update(
     sets=("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours"),
 )
 
-# First attempts that are over ------------------------------------------------------------------------------------
+# First attempts that have ended ----------------------------------------------------------------------------------
 
 # Most deliveries are written once, with their first attempt (decisions/0030). On PostgreSQL the rows of both tables are
 # made of one JSON text, which has their common values once.

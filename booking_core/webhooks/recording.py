@@ -349,7 +349,7 @@ class _Batch:
 
 
 def _columns(result: DeliveryResult) -> dict[str, Any]:
-    """Return the columns of an attempt that is over."""
+    """Return the columns of an attempt that has ended."""
     return {
         "started_at": result.started_at + result.claimed.ahead,
         "duration_ms": result.duration_ms,

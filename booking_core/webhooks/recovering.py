@@ -1,7 +1,7 @@
 """Recovery: failed deliveries of a period are queued again, a few at once and the others by the worker.
 
-What is a row is updated, `ROWS_AT_ONCE` in the request and in each turn of a worker. What lies in a range of missed
-events is marked as recovering, which is one row for each type; a worker makes rows of it as they are sent.
+Rows are updated, `ROWS_AT_ONCE` in the request and in each turn of a worker. A range of missed events is marked as
+recovering, with one row for each type; a worker makes rows of it as they are sent.
 """
 
 from collections.abc import Sequence
@@ -53,10 +53,10 @@ MATCHED_MAX = 50_000
 QUEUED_MAX = 200
 """Recovered events of one endpoint that are queued rows at the same time."""
 _SKEW = MINUTE
-"""An event is dated when its request began, so that dates run a little against the sequence (see events.store)."""
+"""An event has the date of its request's beginning, so dates run a little against the sequence (see events.store)."""
 
 _CLOCKS_DIFFER = HOUR
-"""Deliveries end by the database's clock, and a recovery begins by that of the server. It is far less than six attempts
+"""Deliveries end by the database's clock, and a recovery begins by the server's clock. It is far less than six attempts
 take."""
 
 
@@ -69,7 +69,7 @@ class Wanted(NamedTuple):
     types: Sequence[str]
     at: int
     ended_until: int = END
-    """Deliveries that ended later do not match: one that was recovered and failed once more stays as it is."""
+    """Deliveries that ended later do not match: a delivery that was recovered and failed once more is unchanged."""
 
     @property
     def stored(self) -> list[log.Stored]:
@@ -239,7 +239,7 @@ def _parameters(
 def _bound(*, first: bool) -> Statement:
     """Return the statement for the first sequence since an instant, or the last one before it.
 
-    It looks along the log from the nearest event that lies surely on the other side.
+    It looks along the log from the nearest event that is surely on the other side.
     """
     e, other = events.c, events.alias("other")
     at, surely = bindparam("at", type_=BigInteger), bindparam("surely", type_=BigInteger)
@@ -267,7 +267,7 @@ _FIRST_SINCE, _LAST_BEFORE = _bound(first=True), _bound(first=False)
 
 
 def _bounds(tx: Tx, organization_id: str, wanted: Wanted) -> tuple[int, int]:
-    """Return the sequence before the first event of the period, and that of the last."""
+    """Return the sequence before the first event of the period, and the sequence of the last."""
     first = tx.first(_FIRST_SINCE, organization_id=organization_id, at=wanted.since, surely=wanted.since - _SKEW)
     if first is None or wanted.until is None:
         return (END if first is None else first[0] - 1), END
@@ -315,7 +315,7 @@ _DROP = Statement(
 
 
 def _recover_ranges(tx: Tx, organization_id: str, endpoint_id: str, wanted: Wanted) -> int:
-    """Mark what lies in the period as recovering, and return how many events that are."""
+    """Mark the events of the period as recovering, and return their number."""
     missed = [
         each
         for each in log.stretches(tx, organization_id, endpoint_id)
@@ -332,7 +332,7 @@ def _recover_ranges(tx: Tx, organization_id: str, endpoint_id: str, wanted: Want
 
 
 def _cut(tx: Tx, organization_id: str, endpoint_id: str, whole: Stretch, part: Stretch, at: int) -> None:
-    """Replace a range by its part, which is recovered, and what lies before and behind it."""
+    """Replace a range with three: the recovered part, and the parts before and after it."""
     own = {"organization_id": organization_id, "endpoint_id": endpoint_id, "event_type": whole.event_type}
     tx.run(_DROP, **own, from_sequence=whole.after)
     pieces = ((whole.after, part.after, None), (part.after, part.until, at), (part.until, whole.until, None))

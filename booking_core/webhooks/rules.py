@@ -37,7 +37,7 @@ OLD_SECRETS_MAX = 2
 """How many former secrets may sign beside the current one (decision W2)."""
 EXPIRED_LEASES_MAX = 3
 """After so many expired leases in a row the attempt counts as failed: a delivery that crashes every worker must not do
-so for ever."""
+so without end."""
 FAILURES_TO_DISABLE = 6
 FAILING_HOURS = 1
 """From then on an endpoint counts as failing, and `webhook.failing` is published."""
@@ -45,8 +45,8 @@ WARNINGS_HOURS = (24, 48)
 """Staff is warned at these hours of failure, out of the 72 after which the endpoint is disabled (decision W7)."""
 _DISABLE_HOURS = WEBHOOK_DISABLE_AFTER_S // 3600
 _JITTER_MAX = 0.05
-"""A delay is up to a twentieth longer than the table says, and never shorter, so that deliveries that failed together
-are not retried together."""
+"""A delay is up to a twentieth longer than the table says, and never shorter: deliveries that failed together are not
+retried together."""
 
 
 # URLs ------------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class WebhookUrl(NamedTuple):
 
 
 def split_url(url: str, *, allow_http: bool) -> WebhookUrl:
-    """Split a URL, and refuse one that two parsers could read in two ways.
+    """Split a URL, and refuse a URL that two parsers could read in two ways.
 
     `create` and `change` check that its address is public, which needs DNS.
 
@@ -180,7 +180,7 @@ class EndpointRow(NamedTuple):
     generation: int = 0
     """Queued deliveries of an earlier generation are failed: see `as_given_up`."""
     given_up_at: int | None = None
-    """The instant at which the generation was raised."""
+    """The instant of the change of generation."""
     deleted_at: int | None = None
     header_names: str | None = None
     """A JSON array."""
@@ -276,7 +276,7 @@ _INSTANT_DIGITS = 12
 def delivery_id(event_id: str, endpoint_id: str) -> str:
     """Return the id of the delivery of an event to an endpoint: a UUID of version 8.
 
-    It begins with the event's instant, so that ids lie together in an index; the rest is a hash of both ids. So a
+    It begins with the event's instant, so ids are close together in an index; the rest is a hash of both ids. So a
     delivery has its id before it has a row.
     """
     hashed = hashlib.md5(_id_bytes(event_id) + _id_bytes(endpoint_id), usedforsecurity=False).hexdigest()
@@ -520,7 +520,7 @@ class EndpointHealth(StrEnum):
 
 
 def failing_since(row: EndpointRow) -> int:
-    """Return the instant from which the 72 hours count (decision W7)."""
+    """Return the beginning of the 72 hours (decision W7)."""
     return max(row.last_success_at or 0, row.enabled_at, row.created_at)
 
 
@@ -528,7 +528,7 @@ def assess(row: EndpointRow, at: int, disable_after_s: int) -> tuple[EndpointHea
     """Assess an endpoint after a failure; return its health and the hours of failure.
 
     An endpoint is failing after 1, 24 and 48 of the 72 hours, or as large parts of `disable_after_s`, and failed after
-    all of it. Each takes at least six failures in a row, so that one failure after a quiet week raises no alarm.
+    all of it. Each takes at least six failures in a row: one failure after a quiet week raises no alarm.
     """
     if row.status != EndpointStatus.ENABLED or row.consecutive_failures < FAILURES_TO_DISABLE:
         return EndpointHealth.HEALTHY, 0

@@ -39,7 +39,7 @@ def own(table: Any) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 # A function that the two databases spell differently -----------------------------------------------------------------
 
 
-class json_values(FunctionElement[str]):  # noqa: N801 - named as the functions that it stands for
+class json_values(FunctionElement[str]):  # noqa: N801 - named like the functions that it renders
     """The arguments as a JSON array, in text."""
 
     type = Text()

@@ -1,4 +1,4 @@
-"""Upkeep of the log of deliveries: the worker's small steps between claims, and the deletion of what is old.
+"""Upkeep of the log of deliveries: the worker's small steps between claims, and the deletion of old rows.
 
 Each step is a short transaction over a few rows. Endpoints are served in turn: a large one keeps no other waiting.
 """
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     run: Callable[[Tx], int]
     """Returns how many rows it changed."""
     has_more: bool = True
-    """After one that changed something there may be more to do at once."""
+    """After a step that changed something there may be more to do at once."""
 
 
 class Upkeep:
@@ -178,7 +178,7 @@ def fail_given_up(tx: Tx, *, each: int, limit: int) -> int:
     return len(found)
 
 
-# Deleting what is old --------------------------------------------------------------------------------------------
+# Deleting old rows -----------------------------------------------------------------------------------------------
 
 LOOKED_AT = 10
 """For each delivery that may be deleted so many are looked at: an old one may be queued again, or have ended lately."""
@@ -251,8 +251,8 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
 def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     """Delete the rows of endpoints that were deleted before that instant, at most `limit`; return how many.
 
-    An endpoint to which a delivery or a lease still refers stays until that is gone. What endpoints have passed in the
-    log, and what can no longer be recovered, goes too.
+    An endpoint stays while a delivery or a lease refers to it. Ranges that endpoints have passed in the log, or that
+    can no longer be recovered, are deleted too.
     """
     for statement in (_PASSED, _EMPTY):
         tx.run(statement)

@@ -68,7 +68,7 @@ def _departure_windows(departure_from: date | None, departure_to: date | None) -
     if first is None or last is None:
         return [(first, last)]
     if last < first:
-        raise ValueError("departure_to lies before departure_from")
+        raise ValueError("departure_to is before departure_from")
     return [*date_windows(first, last)]
 
 

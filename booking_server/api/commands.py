@@ -28,8 +28,8 @@ def _key_header(*, is_required: bool) -> Any:
     return Header(
         alias="Idempotency-Key",
         description=(
-            "Makes a retry safe: the same key and body are answered as the first time. Printable ASCII; a random UUID "
-            "for each thing that is to be done is a good one."
+            "Makes a retry safe: the same key and body are answered as the first time. Printable ASCII, such as a "
+            "random UUID for each order."
         ),
         json_schema_extra={
             "minLength": IDEMPOTENCY_KEY_LENGTH_MIN,
@@ -170,7 +170,7 @@ Keyed = Annotated[KeyedRequest, Depends(with_key)]
 
 _ORDER_KEY = Header(
     alias="Idempotency-Key",
-    description="The key with which the order is booked. Nothing is stored for it.",
+    description="The key that books the order. Nothing is stored for it.",
     json_schema_extra={"minLength": IDEMPOTENCY_KEY_LENGTH_MIN, "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX},
 )
 

@@ -140,5 +140,5 @@ class ListQuery(Query):
 
     @property
     def page(self) -> PageRequest:
-        """Return the page that is asked for."""
+        """Return the requested page."""
         return PageRequest(self.limit, self.order, self.starting_after)

@@ -156,7 +156,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
     """Run a worker for each cell in this process until SIGINT or SIGTERM.
 
     Args:
-        health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
+        health_address: the host and port that serve `/healthz`, `/readyz` and `/metrics`.
     """
     stop = stop_on_signal()
     slots = [Slot(cell, open_worker) for cell in cells.every(settings)]

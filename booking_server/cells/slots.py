@@ -74,7 +74,7 @@ class Slot:
                     self.error = None
                     self.tried.set()
                     await stop.wait()
-            except Exception as error:  # noqa: BLE001 - the other cells go on, whatever it is
+            except Exception as error:  # noqa: BLE001 - any error: the other cells go on
                 self._note(error)
                 self.tried.set()
                 await loops.sleep(stop, self._retry_s)

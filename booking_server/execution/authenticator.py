@@ -54,7 +54,7 @@ class Credentials:
     headers: Iterable[tuple[bytes, bytes]]
     address: str
     reading: Reading | None = None
-    """The state of the rate limit that goes on the answer; set by the authenticator."""
+    """The state of the rate limit, for the headers of the answer; set by the authenticator."""
     _key: str | None = None
 
     def key(self) -> str:
@@ -201,7 +201,7 @@ class Authenticator:
             kind: as `Credentials.bucket`.
 
         Raises:
-            RateLimited: the address is over its limit.
+            RateLimited: the address exceeds its limit.
         """
         if self._rate_limit is None:
             return

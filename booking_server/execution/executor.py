@@ -34,7 +34,7 @@ WAIT_MAX_S = 6.0
 transaction it would be answered after ten seconds, when its client has gone."""
 RETRY_AFTER_MAX_S = 30
 RUSH = 8
-"""The number of jobs of one owner from which on another owner's jobs are run by another executor."""
+"""With this many jobs of one owner, another executor runs the jobs of other owners."""
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -324,7 +324,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self.busy_threads = 0
         """The number of threads that run a batch."""
         self.observe: Callable[[int, float], None] = lambda size, waited_s: None
-        """Called with the size of each batch and the seconds for which its first job has waited."""
+        """Called with the size of each batch and the wait of its first job, in seconds."""
         self.tracer: BatchTracer | None = None
         """Makes spans of the batches whose requests are recorded."""
         self._handle = handle
@@ -478,8 +478,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._refuse(self._drained(), results[0])
 
     def _drained(self) -> list[QueuedJob]:
-        """Take all jobs that waited behind a batch which found the database away: each batch of them would wait as long
-        for the same refusal."""
+        """Take all waiting jobs after a batch that found the database unavailable: each further batch would wait as
+        long for the same refusal."""
         drained: list[QueuedJob] = []
         with self._changed:
             while taken := self._waiting.take(self._batch):

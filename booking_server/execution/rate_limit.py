@@ -36,7 +36,7 @@ class Reading:
     limit: int
     remaining: int
     reset: int
-    """Unix seconds at which the bucket is full again."""
+    """The Unix time, in seconds, when the bucket is full again."""
     retry_after_s: int = 0
     """More than 0: this request is one too many."""
     free_at_s: float = field(default=0.0, compare=False)
@@ -51,7 +51,7 @@ class Reading:
         ]
 
     def refusal(self) -> RateLimited:
-        """Return the refusal of a request whose key, or else its address, is over its limit."""
+        """Return the refusal of a request whose key or address exceeds its limit."""
         return RateLimited(self.retry_after_s, free_at_s=self.free_at_s, headers=self.headers)
 
 
@@ -136,11 +136,11 @@ for i, key in ipairs(KEYS) do
 end
 return table.concat(answer, ' ')
 """
-"""Takes a token from each bucket, or looks at it; returns the time, and for each if it was taken and what is left. One
-text is a third of the work of a list of them, for the client that parses it."""
+"""Takes a token from each bucket, or reads it; returns the time, and for each bucket whether a token was taken and how
+many are left. The client parses one text in a third of the time of a list."""
 
 _TIMEOUT_S = 0.2
-"""Seconds in which the store answers."""
+"""The longest wait for the store, in seconds."""
 _QUIET_S = 1.0
 """A store that failed is not called again for so long: each batch would wait for its time-out."""
 

@@ -6,7 +6,7 @@ callers of requests are looked up, all that wait with one statement, and reads t
 organization of a key from when it was valid last; whether it is valid now is looked up on the connection of the read.
 A key that was never seen valid is looked up in a lane apart: a flood of wrong ones delays no other caller.
 
-What is read for guests' pages, checkouts and webhooks of Stripe has no key of the API, and a place in the same lanes.
+Reads for guests' pages, checkouts and Stripe's webhooks have no API key, and use the same lanes.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Reads:
         )
 
     def close(self) -> None:
-        """Finish what waits."""
+        """Finish the waiting jobs."""
         for executor in (self._new_keys, self._known_keys, self.lists):
             executor.close()
 
@@ -149,7 +149,7 @@ class Reads:
     # In the threads --------------------------------------------------------------------------------------------
 
     def _run_keyed(self, reads: Sequence[Read]) -> list[Any]:
-        """Look up the callers of a batch, answer what costs one row, and hand the lists over."""
+        """Look up the callers of a batch, answer the reads of one row, and hand the lists over."""
         with self._keys.reading() as tx:
             self._look_up(tx, reads)
             return [
@@ -203,7 +203,7 @@ def _own_instant(caller: Caller | None) -> int | None:
 
 
 def as_answer(result: object, status: int = 200) -> Answer:
-    """Return what a read or a command returned as an answer: a dict for JSON, JSON bytes, None for no body, or the
+    """Return the answer of a read or command from its result: a dict for JSON, JSON bytes, None for no body, or the
     answer itself."""
     if isinstance(result, Answer):
         return result

@@ -32,7 +32,7 @@ take 3 ms; the commit with its fsync, which all of them share, takes one or two.
 _LOOK_UP_THREADS = 4
 _LOOK_UPS_PER_ORGANIZATION = 2
 _WORKER_CONNECTIONS = 2
-"""Connections for writes that are left to the worker when all threads of the API wait for locks."""
+"""Connections for writes that the worker can use when all threads of the API wait for locks."""
 _WRITERS_PER_ORGANIZATION = 2
 """Threads that may write for one organization at a time: its locked rows must not hold all threads."""
 CALLS_OF_ONE_MAX = 16
@@ -92,7 +92,7 @@ class PaymentCalls:
         organization_id = organization.id
         if self._in_flight[organization_id] >= self._of_one_max or self._in_flight.total() >= CALLS_MAX:
             message = "Too many checkouts wait for Stripe at the moment; send the same request again."
-            # As a queue refuses, so that the admission answers the next ones itself while the places are taken.
+            # The same refusal as a queue's: the admission repeats it while all places are taken.
             raise Unavailable(message, retry_after_s=_CALLS_RETRY_AFTER_S, reason="queue")
         self._in_flight[organization_id] += 1
         try:
@@ -106,8 +106,8 @@ class PaymentCalls:
 class Service:
     """Carries out reads, writes and bookings for all requests of one process.
 
-    Each kind has an executor of its own. The core is synchronous, so a client that hangs up cannot cancel a
-    transaction half way.
+    Each kind has its own executor. The core is synchronous, so a client that disconnects cannot cancel a transaction
+    half way.
 
     Args:
         limiter: counts the requests, for services that share their clients; by default the one of the settings.
@@ -151,7 +151,7 @@ class Service:
         )
 
     def close(self) -> None:
-        """Finish what waits and close the database."""
+        """Finish the waiting jobs and close the database."""
         for executor in (self._look_ups, self.creations, self._writes, self.reads):
             executor.close()
         self.database.close()
@@ -182,7 +182,7 @@ class Service:
 
         Args:
             is_once: the work has no idempotency key: it must not run again when the outcome of its commit is unknown.
-            instant: that of a sandbox whose clock is ahead.
+            instant: of a sandbox whose clock is ahead.
         """
         traceparent = self._traceparent()
 
@@ -202,7 +202,7 @@ class Service:
         Args:
             size: the bytes of the request's body.
         """
-        # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
+        # A key that is new to this process is looked up separately: a flood of wrong keys does not fill this queue.
         organization_id, caller = self.authenticator.known_organization(credentials), None
         if organization_id is None:
             caller = await self.authenticate(credentials)

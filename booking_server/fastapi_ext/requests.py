@@ -121,7 +121,7 @@ def validate(model: type[BaseModel], data: bytes) -> Any:
 
 
 def malformed(problems: Iterable[Any]) -> Malformed:
-    """Return the refusal of a request in which pydantic found these problems."""
+    """Return the refusal of a request with these problems, found by pydantic."""
     details = [_detail(problem) for problem in list(problems)[:_DETAILS_MAX]]
     first = details[0]
     return Malformed(f"{first.field}: {first.message}" if first.field else first.message, details=details)
@@ -211,7 +211,7 @@ class ApiRequest(Request):
     """The body, once it was read."""
 
     async def receive_body(self) -> RequestBody:
-        """Return the body, which is read once. One that cannot be read carries its refusal."""
+        """Return the body, which is read once. An unreadable body carries its refusal."""
         if self.received is None:
             read = await read_body(self.scope, self.receive)
             data, refusal = (b"", read) if isinstance(read, BookingError) else (read, None)

@@ -38,7 +38,7 @@ class Parameter:
     extract: Extract
 
     def read(self, request: Request, errors: Errors) -> Any:
-        """Return the validated value, and add to the errors what is wrong with it."""
+        """Return the validated value, and add its problems to the errors."""
         value = self.extract(request)
         if value is None and not self.declared.field_info.is_required():
             return self.declared.get_default()
@@ -128,7 +128,8 @@ class Plan:
         return self._operation.call(**self._arguments(request, body, results, errors))
 
     async def resolve(self, request: Request, body: Any) -> Callable[[Mapping[Call, Any]], Any]:
-        """Resolve the dependencies on the event loop, and return the path operation, to be called with what is given.
+        """Resolve the dependencies on the event loop, and return the path operation, to be called with the given
+        values.
 
         Raises:
             RequestValidationError: parameters or the body are not valid.

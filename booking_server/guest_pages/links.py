@@ -24,7 +24,7 @@ class Link:
     locale: str | None
     """The language that was chosen; None: the guest's own."""
     has_moved: bool = False
-    """The link is that of the page after a move."""
+    """The link leads to the page after a move."""
 
     @property
     def query(self) -> str:

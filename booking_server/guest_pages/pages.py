@@ -54,7 +54,7 @@ _UNCHOSEN = N_("Please choose one of the departures.")
 
 
 def booking_page(view: GuestView, link: Link, *, status: int = 200, has_moved: bool = False) -> HTMLResponse:
-    """Render the booking, with links to what its guest can do now.
+    """Render the booking, with links to the actions that its guest may take now.
 
     Args:
         has_moved: the guest has just moved it.
@@ -84,7 +84,7 @@ def cancellation_page(
 
     Args:
         refundable: of the booking, now.
-        has_changed: the offer is not the one that the guest agreed to.
+        has_changed: the offer differs from the offer that the guest accepted.
     """
     status = 409 if has_changed else 200
     return _render(
@@ -234,7 +234,7 @@ def _render(
 
 
 def _source(url: str | None, own: str) -> str | None:
-    """Return the origin of a picture for the policy, or None for one that a page does not load: without TLS.
+    """Return the origin of a picture for the policy, or None for a picture without TLS, which a page does not load.
 
     Args:
         own: the public URL of the service, whose pictures are loaded as the page is.

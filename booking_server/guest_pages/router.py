@@ -28,8 +28,7 @@ from booking_server.guest_pages.links import Link, get_gift_card_link, get_link,
 from booking_server.guest_pages.offers import can_cancel, can_move
 
 PATH = "/manage/{token:rest_of_path}"
-"""The whole rest of the path, so that a link which was cut or pasted with a dot gets the page of an invalid link
-too."""
+"""The whole rest of the path: a link that was cut, or pasted with a dot, gets the page of an invalid link too."""
 
 GIFT_CARD_PATH = "/gift-card/{token:rest_of_path}"
 
@@ -64,7 +63,7 @@ class GuestRoute(APIRoute):
         return respond
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer other methods with a page, in the place of the API's JSON."""
+        """Answer other methods with a page instead of the API's JSON."""
         if scope["method"] in _METHODS:
             await super().handle(scope, receive, send)
             return
@@ -148,7 +147,7 @@ def _cancel(tx: Tx, service: Service, link: Link, fields: Mapping[str, str]) -> 
         if fields.get("offer") != str(refundable.minor):
             return pages.cancellation_page(view, link, refundable, has_changed=True)
         bookings.cancel(tx, view.actor, view.row.id, reason=CancelReason.CUSTOMER)
-    # A redirect, so that reloading the page does not send the form again.
+    # A redirect: reloading the page does not send the form again.
     return RedirectResponse(link.to(), 303)
 
 
@@ -196,7 +195,8 @@ def _locked_view(tx: Tx, service: Service, link: Link) -> GuestView:
 
 
 def _fields(form: bytes) -> Mapping[str, str]:
-    """Return the fields of a form; none of one that is too long: the refund that was agreed to, or the departure."""
+    """Return the fields of a form: the refund that the guest accepted, or the departure. A form that is too long has
+    none."""
     if len(form) > _FORM_BYTES_MAX:
         return {}
     return dict(parse_qsl(form.decode("ascii", "replace")))
@@ -227,7 +227,7 @@ async def _count(request: Request) -> None:
     """Count a request against its address in the bucket of guests' pages (decision K5): links cannot be guessed.
 
     Raises:
-        RateLimited: the address is over its limit.
+        RateLimited: the address exceeds its limit.
     """
     # In a thread, because a shared store of the limiter is called over the network.
     await asyncio.to_thread(service_of(request).authenticator.count_address, credentials_of(request), "guest")

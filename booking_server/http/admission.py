@@ -1,15 +1,15 @@
-"""Refuse requests above what the process can do, before they are routed and queued.
+"""Refuse requests above the capacity of the process, before they are routed and queued.
 
 Two rules decide, and both look only at the requests in flight of an organization:
 
 - An organization whose request a queue has refused gets the same answer again for that operation while it has nearly
   as many requests in flight as the queue had room for. One more is admitted for each that is answered. The queue
   decides again after a second at most.
-- Once the event loop has been late for a second, an organization has an equal part of the places in flight. Every tick
-  at which it is late halves the places; they grow again when it is on time, until there is no bound.
+- Once the event loop has been late for a second, an organization has an equal part of the places in flight. Every late
+  tick halves the places; they grow again when it is on time, until there is no bound.
 
-An organization with few requests in flight is refused by neither, whatever others do. Requests whose key this process
-has not seen to be valid share one part, and so do those without a key.
+An organization with few requests in flight is refused by neither rule. Requests whose key this process has not seen to
+be valid share one part, and so do those without a key.
 
 A refusal by the rate limit of a key, or of the address of keys that were not seen to be valid, is repeated in the same
 way until the bucket has a token, at most for a second. It follows from the clock alone, and nothing is looked up.
@@ -46,7 +46,7 @@ PLACES_MIN, PLACES_MAX = 256, 2048
 """Requests in flight, of all organizations together, while the event loop is late. The fewest keep the batches full;
 above the most nothing is refused for being late."""
 REPEATED_MAX_S = 1.0
-"""The longest time for which a refusal is repeated before the queue, or the limiter, decides again."""
+"""The longest time that a refusal is repeated before the queue, or the limiter, decides again."""
 AT_ONCE = 50
 """Refusals in a tick that are sent at once."""
 PAUSE_S = 1.0
@@ -225,7 +225,7 @@ def operation_of(scope: Scope) -> Operation:
 def limited_by(owner: str, scope: Scope) -> str:
     """Return the key or the address whose limit may refuse a request; where that has to be looked up, its owner.
 
-    An unknown key with a right checksum is looked up even where its address is over its limit.
+    An unknown key with a right checksum is looked up even if its address exceeds its limit.
     """
     if owner != WITHOUT_KEY:
         key = bearer_token(scope["headers"])

@@ -168,7 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._check_framing()
         return position + len(piece)
 
-    # What the parser finds -------------------------------------------------------------------------------------------
+    # The parser's callbacks -----------------------------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
@@ -274,7 +274,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._await_reading()
             return
         if (connection := self._socket.get_extra_info("socket")) is not None:
-            # The kernel drops what it has not sent. Otherwise it would keep the response for minutes.
+            # The kernel drops unsent bytes. Otherwise it would keep the response for minutes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.abort()
 
@@ -357,7 +357,8 @@ def _check_lines(text: bytes) -> None:
 
 
 def _until_blank_line(text: bytes) -> bytes:
-    """Return the text until the end of its first blank line, with which a chunked body ends; without one all of it."""
+    """Return the text until the end of its first blank line, the end of a chunked body; without a blank line all of
+    it."""
     end = text.find(_BLANK_LINE)
     return text[: end + len(_BLANK_LINE)] if end >= 0 else text
 

@@ -153,7 +153,7 @@ class Health:
 _SCHEMA_PARTS = {
     SchemaState.CURRENT: OK,
     SchemaState.NEWER: Part(Status.DEGRADED, "a newer release has upgraded the schema, which this one can still use"),
-    SchemaState.TOO_NEW: Part(Status.FAILED, "the schema is that of a newer release: install that release"),
+    SchemaState.TOO_NEW: Part(Status.FAILED, "the schema belongs to a newer release: install that release"),
     SchemaState.OLDER: Part(Status.FAILED, "the schema is older than this release's: run `booking db upgrade`"),
 }
 

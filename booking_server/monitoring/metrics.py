@@ -1,4 +1,4 @@
-"""The metrics of one process, and those of the whole installation, which are the same from every process.
+"""The metrics of one process, and the metrics of the whole installation, which every process reports alike.
 
 Queues, pools, loops and tallies are read when Prometheus asks. The installation's are read from its database, on a
 connection that nothing else uses, and kept for some seconds: several scrapes cost one look.
@@ -161,7 +161,7 @@ _TALLIES = {
 _JOBS = {
     "mail": ("booking_mail_attempts", "Attempts by outcome."),
     "refunds": ("booking_refund_attempts", "Attempts by outcome."),
-    "payments": ("booking_payment_checks", "Look-ups of payments at Stripe, by what it said."),
+    "payments": ("booking_payment_checks", "Look-ups of payments at Stripe, by its answer."),
     "announcements": ("booking_departure_announcements", "Departures that may have changed, by outcome."),
 }
 """The counter of each job that has results."""
@@ -253,7 +253,7 @@ class Installation:
         if self._clock() - at_s >= KEYS_EVERY_S:
             opens = 1.0 if self._opens() else 0.0
             self._keys = self._clock(), opens
-        text = "1 if the secret keys open what the database holds."
+        text = "1 if the secret keys open the sealed values of the database."
         return [GaugeMetricFamily("booking_secret_keys_valid", text, value=opens)]
 
     def _opens(self) -> bool:
@@ -268,7 +268,7 @@ def backlog_families(tx: Tx) -> Iterator[Metric]:
     """Return the queues, endpoints, parked rows and workers of the installation."""
     waiting, endpoints, heartbeats = backlog.read(tx), backlog.read_endpoints(tx), worker_heartbeats.read(tx)
     yield gauge("booking_backlog_due", "Rows that wait for the worker.", "kind", {x.kind: x.rows for x in waiting})
-    text = "Seconds for which the oldest of them has been due."
+    text = "Age of the oldest due row, in seconds."
     yield gauge("booking_backlog_age_seconds", text, "kind", {x.kind: x.age_s for x in waiting})
     yield gauge("booking_endpoints", "Webhook endpoints by status.", "status", {x.status: x.total for x in endpoints})
     failing = {x.status: x.failing for x in endpoints}

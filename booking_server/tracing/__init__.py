@@ -20,14 +20,14 @@ SHARE = 0.01
 """The share of the requests that are recorded where that variable is not set. OpenTelemetry would record all of them,
 which costs a quarter of a booking."""
 _GROUP = "opentelemetry_traces_exporter"
-"""The entry points by which packages offer exporters."""
+"""The group of entry points for exporters."""
 
 
 def require_packages(settings: Settings) -> None:
     """Refuse the setting where packages are missing.
 
     Raises:
-        SettingError: they are, or that of an exporter which the environment names is.
+        SettingError: they are missing, or the package of the exporter that the environment names.
     """
     if not settings.tracing:
         return
@@ -41,7 +41,8 @@ def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -
     """Return the tracing of this process, or None if it is off.
 
     Args:
-        provider: makes the spans; by default the one that the program has set, or one of the environment (`OTEL_*`).
+        provider: makes the spans; by default the provider that the program has set, or a provider from the environment
+            (`OTEL_*`).
 
     Raises:
         SettingError: packages are missing, or the environment names an exporter that is not installed.
@@ -63,7 +64,7 @@ def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -
 
 
 def _provider_of_environment() -> "SdkTracerProvider":
-    """Return a provider whose sampler, limits, resource and exporters are those of the `OTEL_*` variables."""
+    """Return a provider with the sampler, limits, resource and exporters of the `OTEL_*` variables."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -91,4 +92,4 @@ def _otlp() -> str:
 def _entry_point(name: str) -> EntryPoint:
     for found in entry_points(group=_GROUP, name=name):
         return found
-    raise SettingError(f"OTEL_TRACES_EXPORTER names {name}, of which no package is installed")
+    raise SettingError(f"OTEL_TRACES_EXPORTER names {name}, but its package is not installed")

@@ -1,7 +1,7 @@
 """Spans of requests, of the batches that carry them, and of deliveries.
 
-A span has ids, names of our own and states. It never has what a client, a guest or a receiver sent: neither paths,
-which may be a guest's link, nor queries, addresses or texts of errors.
+A span has ids, names from this code, and states. It never has text from a client, a guest or a receiver: no paths,
+which may be a guest's link, no queries, addresses or error messages.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ class Tracing:
 
     Args:
         provider: of OpenTelemetry's SDK, or of another implementation of its API.
-        share: of what begins a trace here, from 0 to 1. The provider is not asked for the others, which would cost 6
-            microseconds each. What continues a trace is left to its sampler.
+        share: of the requests that begin a trace here, from 0 to 1. The provider is not called for the others, at 6
+            microseconds each. Its sampler decides about requests that continue a trace.
         close: sends the spans that wait, and ends the provider.
     """
 
@@ -189,7 +189,7 @@ def traceparent_of(span: Span) -> str | None:
 def continued(traceparents: Sequence[str]) -> Context:
     """Return a context with the parent that a `traceparent` names.
 
-    One that is not valid, or is there twice, is ignored (W3C Trace Context).
+    An invalid or repeated header is ignored (W3C Trace Context).
     """
     return _propagator.extract({TRACEPARENT: traceparents[0]}, Context()) if len(traceparents) == 1 else Context()
 
@@ -215,8 +215,8 @@ def _error_type(status: int, code: str | None) -> str | None:
 class TracedSender:
     """Makes a span of each attempt, and passes it to the receiver as `traceparent`.
 
-    The parent is the trace context that was kept with the event: that of the request, in another process and perhaps
-    hours ago. A share of the others begin a trace here.
+    The parent is the trace context that was stored with the event, from the request in another process, perhaps hours
+    ago. A share of the other events begin a trace here.
     """
 
     def __init__(self, sender: Sender, tracing: Tracing) -> None:

@@ -1,7 +1,7 @@
 """The loop that delivers events to webhook endpoints.
 
 A delivery is claimed in a short transaction that leases it, sent while no transaction is open, and recorded in another
-transaction. A worker that dies leaves leases that expire; what it had sent may be sent once more, with the same event
+transaction. A worker that dies leaves leases that expire; its last requests may be sent once more, with the same event
 id.
 """
 
@@ -47,30 +47,30 @@ class _Running(NamedTuple):
 
     attempt_id: str
     task: asyncio.Task[int | None]
-    """Returns the instant at which the attempt ended; None: it has no result."""
+    """Returns the end of the attempt; None: it has no result."""
 
 
 class Pauses:
     """The pauses after the claims of this process, by the loop's clock in seconds.
 
-    Those of other processes are not known here: polling finds what they leave.
+    Other processes' deliveries are not known here: polling finds due deliveries.
     """
 
     def __init__(self) -> None:
         self._ends_s: dict[str, float] = {}
 
     def note(self, claimed: Iterable[ClaimedDelivery], *, began_s: float, now_s: float) -> None:
-        """Add the pauses after a claim, and drop those that were over when it began."""
+        """Add the pauses after a claim, and drop the pauses that had ended when it began."""
         self._ends_s = {endpoint: end_s for endpoint, end_s in self._ends_s.items() if end_s > began_s}
         self._ends_s |= {each.endpoint_id: now_s + each.pause / SECOND for each in claimed if each.pause}
 
     def wait_s(self, now_s: float, at_most_s: float) -> float:
-        """Return the seconds until the first pause is over, at most `at_most_s`."""
+        """Return the seconds until the first pause ends, at most `at_most_s`."""
         return min([at_most_s, *(max(0.0, end_s - now_s) for end_s in self._ends_s.values())])
 
 
 class DeliveryLoop:
-    """Keeps many attempts in flight at once, so that a slow receiver delays only its own deliveries."""
+    """Keeps many attempts in flight at once: a slow receiver delays only its own deliveries."""
 
     def __init__(self, queue: DeliveryQueue, sender: Sender, failures: loops.FailureLog, turns: loops.Turns) -> None:
         self._queue = queue
@@ -108,7 +108,7 @@ class DeliveryLoop:
         await self._finish(claimed)
 
     async def run_once(self) -> int:
-        """Deliver what is due now until nothing is left, and return the number of attempts."""
+        """Deliver all due deliveries, and return the number of attempts."""
         count = 0
         while claimed := await self._record_and_claim():
             await self._start(claimed)
@@ -162,7 +162,7 @@ class DeliveryLoop:
                 del self._running[settled.delivery_id]
 
     def _start_one(self, claimed: ClaimedDelivery) -> None:
-        """Start an attempt, behind the one about the same resource that comes first (decision W13)."""
+        """Start an attempt, after the earlier attempt about the same resource (decision W13)."""
         before = self._running.get(claimed.after) if claimed.after else None
         task = asyncio.create_task(self._attempt(claimed, before, asyncio.get_running_loop().time()))
         self._running[claimed.delivery_id] = _Running(claimed.attempt_id, task)
@@ -172,10 +172,11 @@ class DeliveryLoop:
     async def _attempt(self, claimed: ClaimedDelivery, before: _Running | None, since: float) -> int | None:
         """Make an attempt and return when it ended; None without a result.
 
-        One that follows another is made and dated after its end. Without a result of that, its lease expires.
+        An attempt that follows another is made and dated after the other's end. If the other has no result, its lease
+        expires.
 
         Args:
-            since: the time of the loop at which the attempt was claimed.
+            since: the loop's time of the claim.
         """
         if not claimed.after:
             return await self._send(claimed, claimed.at)
@@ -212,11 +213,11 @@ def _result(claimed: ClaimedDelivery, at: int, sent: Sent) -> DeliveryResult:
 
 
 def signed_headers(claimed: ClaimedDelivery, at: int | None = None) -> list[tuple[str, str]]:
-    """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14).
+    """Return the contract's headers of an attempt, and the headers of Standard Webhooks (decision W14).
 
-    They are dated at the instant, by default at that of the claim. Headers of the client come last; their names are
-    none of these. The trace context of the event is not signed: it says nothing of the event, and each attempt is a
-    span of its own.
+    They are dated at the instant, by default the instant of the claim. The client's headers come last and have other
+    names. The trace context of the event is not signed: it does not describe the event, and each attempt is a separate
+    span.
     """
     timestamp, signer = (claimed.at if at is None else at) // SECOND, _signer(claimed.secrets)
     return [

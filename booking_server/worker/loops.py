@@ -1,4 +1,4 @@
-"""The loops of a worker: of periodic jobs and of the heartbeat, with their waits and what they log."""
+"""The loops of a worker, for periodic jobs and the heartbeat: their waits and their logs."""
 
 import asyncio
 import contextlib
@@ -23,11 +23,11 @@ PAUSE_S = 0.1
 """The time between a commit and the turn of an idle job: every commit wakes it, and a rush is full of commits."""
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 5.0
-"""The longest pause between two attempts, so that a database that is back is noticed within this time."""
+"""The longest pause between two attempts: a database that is back is noticed within this time."""
 
 
 class FailureLog:
-    """Logs failed turns, and a database that is away only once for a period."""
+    """Logs failed turns, and an unavailable database only once for a period."""
 
     def __init__(self) -> None:
         self._repeated = RepeatedLog(log)
@@ -37,13 +37,13 @@ class FailureLog:
         if isinstance(error, Unavailable) and error.fault:
             return  # the database logs such a fault itself, once for all callers
         if isinstance(error, BookingError):
-            self._repeated.note(logging.WARNING, name, f"the database is away, {name} waits: {error}")
+            self._repeated.note(logging.WARNING, name, f"the database is unavailable, {name} waits: {error}")
         else:
             log.error("a turn of %s failed", name, exc_info=error)
 
 
 class Turns:
-    """The last turn of each loop of a worker, by which a loop that hangs is detected.
+    """The last turn of each loop of a worker, to detect a loop that hangs.
 
     Args:
         clock: returns monotonic seconds.
@@ -73,7 +73,7 @@ def backoff_s(failures: int) -> float:
 
 
 async def back_off(stop: asyncio.Event, failures: int) -> None:
-    """Sleep before the next attempt, whatever is committed meanwhile; return early on `stop`."""
+    """Sleep before the next attempt; return early on `stop`, but not on a commit."""
     await sleep(stop, backoff_s(failures))
 
 
@@ -126,7 +126,7 @@ class JobLoop:
                     await sleep(stop, PAUSE_S)
 
     async def close(self) -> None:
-        """Settle what is in flight, and log a failure: leases expire, so that nothing is lost."""
+        """Settle calls in flight, and log a failure: leases expire, so nothing is lost."""
         try:
             await self.job.close()
         except Exception as error:  # noqa: BLE001 - the other jobs are closed too
@@ -157,7 +157,7 @@ class Heartbeat:
     async def _try(self, fn: Callable[[Tx], None]) -> None:
         try:
             await asyncio.to_thread(self._database.write, fn)
-        except Exception as error:  # noqa: BLE001 - the loops go on, whatever the database does to a heartbeat
-            # A database that is away is logged by the loops that need it.
+        except Exception as error:  # noqa: BLE001 - the loops continue after a failed heartbeat
+            # The loops that need the database log that it is unavailable.
             if not isinstance(error, BookingError):
                 self._failures.add("the heartbeat", error)

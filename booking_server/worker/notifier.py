@@ -1,10 +1,10 @@
 """Wakes the workers of other processes through PostgreSQL's LISTEN and NOTIFY.
 
-A notification is only a hint. Workers poll anyway, so a lost notification or connection costs half a second. That is
-why it can be sent after the commit, on a connection of its own. Within the transaction, NOTIFY takes a lock of which
-the whole server has one, and holds it until the commit is on disk: transactions then commit one by one. On PostgreSQL
-18 and two cores, sixteen connections committed 3,300 times a second without NOTIFY, 490 times with a NOTIFY in each
-transaction, and 3,400 times with this notifier beside them.
+A notification is only a hint. Workers poll anyway, so a lost notification or connection costs half a second. So it can
+be sent after the commit, on a separate connection. Within the transaction, NOTIFY takes the server's only lock of that
+kind and holds it until the commit is on disk: transactions then commit one by one. On PostgreSQL 18 and two cores,
+sixteen connections committed 3,300 times a second without NOTIFY, 490 times with a NOTIFY in each transaction, and
+3,400 times with this notifier beside them.
 
 SQLite needs no notifier: its worker runs in the process that commits.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger("booking.notifier")
 CHANNEL = "booking_committed"
 """The channel of a database. Cells in one database have one each."""
 DEBOUNCE_S = 0.025
-"""The time whose commits share one notification, in seconds, so that their number does not grow with the load."""
+"""Commits within this time share one notification, in seconds: their number does not grow with the load."""
 RECONNECT_S = 1.0
 """The pause between two attempts to connect."""
 _CONNECT_TIMEOUT_S = 5
@@ -142,5 +142,5 @@ async def _connect(url: URL) -> Any:
         "application_name": "booking notifier",
         "keepalives_idle": _KEEPALIVES_IDLE_S,
     }
-    # A pooler may lose what was prepared.
+    # A pooler may lose prepared statements.
     return await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **options)

@@ -1,4 +1,4 @@
-"""The worker, which delivers webhooks and runs the periodic jobs: beside the HTTP API, or as a process of its own.
+"""The worker, which delivers webhooks and runs the periodic jobs: beside the HTTP API, or as a separate process.
 
 Any number of workers may run beside one PostgreSQL. An idle one is woken by commits, and by these timers:
 
@@ -123,7 +123,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
     A second signal ends the process at once; another worker takes over its attempts when their leases have expired.
 
     Args:
-        health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
+        health_address: the host and port that serve `/healthz`, `/readyz` and `/metrics`.
     """
     stop = stop_on_signal()
     with interpreter.reduced_collection():

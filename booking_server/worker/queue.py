@@ -39,15 +39,15 @@ SLOW_SLOTS = SLOTS // 2
 others."""
 PER_ENDPOINT = 16
 FREE_PER_ENDPOINT = 4
-"""An endpoint has at most one attempt in flight for this many free slots. The fewer are free, the less an endpoint may
-add to its own, so that many endpoints that hang, and are not known to be slow yet, never hold all of them."""
+"""An endpoint has at most one attempt in flight for this many free slots. The fewer slots are free, the fewer an
+endpoint may add: many endpoints that hang, and are not yet known as slow, never hold all slots."""
 PER_ORGANIZATION = 10 * PER_ENDPOINT
 """Enough for each endpoint of an organization: with less, nine that hang would keep the tenth waiting."""
 TRIES = 3
 """A lock or a timeout may pass: a result is recorded again in so many turns."""
 REST = MINUTE
-"""For this time nothing is claimed for an endpoint with a parked result: its next results would undo those of others,
-again and again."""
+"""For this time nothing is claimed for an endpoint with a parked result: its next results would repeatedly undo the
+results of others."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,8 @@ class Slots:
         return SLOTS - self.by_endpoint.total()
 
     def limits(self, *, full: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the arguments of `webhooks.claim`: half of the free slots, so the following claim sees what is left.
+        """Return the arguments of `webhooks.claim`: half of the free slots, so the following claim sees the remaining
+        slots.
 
         Args:
             full: endpoints that are to get nothing.
@@ -105,11 +106,11 @@ class DeliveryQueue:
         self.lost_leases = 0
         """Deliveries of this or another worker whose lease expired without a result."""
         self._is_behind = False
-        """Results could not be recorded, since the database was away."""
+        """Results could not be recorded, since the database was unavailable."""
         self._tries: Counter[str] = Counter()
-        """By attempt how often its result could not be recorded by itself."""
+        """By attempt how often its result could not be recorded alone."""
         self._resting: dict[str, int] = {}
-        """Endpoints with a parked result, and the instants at which their rest ends."""
+        """Endpoints with a parked result, and the ends of their pauses."""
         self.parked = 0
         """The results that were parked: their leases expire, and the deliveries are rescued."""
 
@@ -152,9 +153,9 @@ class DeliveryQueue:
         return settled
 
     async def record(self) -> None:
-        """Record all results in one transaction; keep them for the next call when the database is away.
+        """Record all results in one transaction; keep them for the next call when the database is unavailable.
 
-        When that fails for another reason, each is recorded by itself, and what cannot be recorded is parked.
+        When that fails for another reason, each is recorded alone, and a result that cannot be recorded is parked.
         """
         results, self._results = self._results, []
         if results and not await self._record_together(results):
@@ -162,7 +163,7 @@ class DeliveryQueue:
         self._is_behind = False
 
     async def _record_together(self, results: list[DeliveryResult]) -> bool:
-        """Record the results, and return whether that was possible. Keep them when the database is away."""
+        """Record the results, and return whether that was possible. Keep them when the database is unavailable."""
         try:
             await self._write(lambda tx: self._record(tx, results))
         except BaseException as error:
@@ -175,9 +176,9 @@ class DeliveryQueue:
         return True
 
     async def _record_each(self, results: list[DeliveryResult]) -> None:
-        """Record each result by itself: keep it for the next calls when that fails, and park it in the end.
+        """Record each result alone: keep it for the next calls when that fails, and park it in the end.
 
-        The results of its endpoint that follow are kept too, so that they are recorded in their order.
+        The following results of its endpoint are kept too: results are recorded in their order.
         """
         last: Exception | None = None
         kept: set[str] = set()
@@ -228,8 +229,8 @@ class DeliveryQueue:
     async def _rescue(self) -> None:
         """Return deliveries with expired leases to the queue, at an interval.
 
-        It waits until this process has recorded its own results: when the database was away for longer than a lease,
-        all of them look lost, and would be sent once more.
+        It waits until this process has recorded its own results: after an outage longer than a lease, all of them look
+        lost, and would be sent once more.
         """
         now = self._database.clock()
         if not self._is_behind and has_passed(RESCUE_EVERY, self._rescued_at, now):
@@ -245,7 +246,7 @@ class DeliveryQueue:
         return webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
 
     async def _rescue_each(self) -> None:
-        """Rescue each delivery by itself, and put off one that cannot be rescued."""
+        """Rescue each delivery alone, and defer a delivery that cannot be rescued."""
         for key in await asyncio.to_thread(self._database.read, webhooks.expired_leases):
             try:
                 self.lost_leases += await self._write(partial(self._rescue_expired, only=[key]))
@@ -275,7 +276,7 @@ UPKEEP_PAUSE = SECOND // 4
 
 
 class UpkeepJob(Job):
-    """Runs the steps of the queue's upkeep at an interval, each in a transaction of its own."""
+    """Runs the steps of the queue's upkeep at an interval, each in a separate transaction."""
 
     name = "upkeep"
 
@@ -301,7 +302,7 @@ class UpkeepJob(Job):
         return 0
 
     async def _run(self, step: webhooks.Step) -> bool:
-        """Run one step, and return whether there may be more of it to do. What is locked is left for the next turn."""
+        """Run one step, and return whether it may have more to do. Locked rows remain for the next turn."""
 
         def write(tx: Tx) -> int:
             tx.limit_lock_waits(LOCK_WAIT_MS)

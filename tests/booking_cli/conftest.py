@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from support import forking
 from support.hooks import Hooks
-from support.operations import Operations
 from support.reused_connections import reused_connections
 from support.servers import Service
 from support.serving import COMMAND
@@ -73,7 +72,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[st
     for name in list(os.environ):
         if name.startswith("BOOKING_") or name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("BOOKING_CONFIG_DIR", str(tmp_path / "config"))  # never that of whoever runs the tests
+    monkeypatch.setenv("BOOKING_CONFIG_DIR", str(tmp_path / "config"))  # never the folder of the developer
     return monkeypatch.setenv
 
 
@@ -85,7 +84,7 @@ def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixtu
         capsys.readouterr()
         code = main(argv)
         captured = capsys.readouterr()
-        # A command that was asked for logs has given them its stderr, which ends with the test.
+        # A command that logs has set their stream to its stderr, which ends with the test.
         logging.getLogger("booking.audit").handlers.clear()
         return Result(int(code), captured.out, captured.err)
 
@@ -158,12 +157,6 @@ def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
 
 
 @pytest.fixture
-def ops(world: World) -> Operations:
-    """Return the operations of that organization."""
-    return Operations(world)
-
-
-@pytest.fixture
 def departure(world: World) -> str:
     """Return a departure of it with fifty seats."""
     return world.departure(world.experience(), seats=50)
@@ -174,7 +167,7 @@ _PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subp
 
 @pytest.fixture
 def process(environment: Callable[[str, str], None]) -> Callable[..., forking.Process]:
-    """Return a function that starts `booking` in a process of its own, with its modules loaded."""
+    """Return a function that starts `booking` in a separate process, with its modules loaded."""
     return lambda *argv, **settings: forking.start(["booking", *argv], text=True, **(_PIPES | settings))
 
 
@@ -278,7 +271,7 @@ def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - what the base class calls
+        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - called by the base class
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
             """Log nothing."""

@@ -49,7 +49,7 @@ def test_the_first_five_minutes_work(
 def _first_five_minutes(booking: Booking) -> None:
     (me,), (availability,), (book,), commands = pages.commands("start.md")
     assert call(os.path.expandvars(me))[1]["organization"]["slug"] == "fjord-tours"
-    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()  # what departs today may have left already
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()  # departures of today may have left already
     status, found = call(os.path.expandvars(availability).replace("$(date +%F)", f"{tomorrow}"))
     assert status == 200
     departure = next(each for each in found["data"] if each["status"] == "open" and each["seats_available"] >= 4)

@@ -17,9 +17,9 @@ from booking_cli.framework.formatting import paths_of
 Booking = Callable[..., Any]
 
 OF_CELLS = {("cells", "create")}
-"""They need several cells of PostgreSQL; their own tests read what they write."""
+"""They need several cells of PostgreSQL; their own tests read their output."""
 OF_SANDBOXES = {("sandbox", "clock"), ("sandbox", "advance"), ("sandbox", "mails"), ("sandbox", "pay")}
-"""They need the key of a sandbox; their own tests read what they write."""
+"""They need the key of a sandbox; their own tests read their output."""
 
 
 def _commands() -> list[Words]:
@@ -45,7 +45,7 @@ def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize("words", _commands(), ids=" ".join)
 def test_what_a_command_writes_can_be_parsed_and_has_the_fields_of_its_shape(it: Everything, words: Words) -> None:
     def run(name: str, *options: str) -> Any:
-        # Logging in again needs a profile of its own: the key's file of the first one is in use.
+        # Logging in again needs another profile: the key's file of the first profile is in use.
         profile = ("--profile", name) if words == ("login",) else ()
         return it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, *options)
 
@@ -104,8 +104,7 @@ READS = {
     *{("events", "tail"), ("orgs", "show"), ("logout",)},
     *{(each,) for each in ("whoami", "availability", "report", "api", "doctor", "completion", "commands", "help")},
 }
-"""Commands that change nothing which `--fields` could hide; `api` shows what is answered, whatever it is, and `logout`
-says one thing."""
+"""Commands without a change that `--fields` could hide; `api` shows any answer, and `logout` has one message."""
 
 
 def _declared(words: Words) -> OutputSpec:

@@ -1,4 +1,4 @@
-"""What the command writes is closed to everybody but its owner, whatever the umask."""
+"""Only the owner may open the files that the command writes, with every umask."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 def too_open(folder: Path) -> dict[str, str]:
-    """Return what others or the group may read, write or enter."""
+    """Return the paths that others or the group may read, write or enter."""
     return {path: f"{mode:o}" for path, mode in modes(folder).items() if mode & 0o077}
 
 

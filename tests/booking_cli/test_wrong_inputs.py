@@ -1,4 +1,4 @@
-"""Whatever is typed, a command ends with a line and an exit code of the table, never with a traceback.
+"""For every input a command ends with a line and an exit code of the table, never with a traceback.
 
 Each value is given to each option and argument of every command, one at a time, beside arguments that work.
 """
@@ -34,7 +34,7 @@ def _leaves() -> list[Leaf]:
 
 
 def _wrong(leaf: Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
-    """Yield the command lines in which that value stands somewhere."""
+    """Yield the command lines with that value at each place."""
     for param in leaf.command.own_params:
         if param.param_type_name == "argument":
             yield (*leaf.words, *([value] if value[:1] != "-" else ["--", value]), *sound[1:])
@@ -71,7 +71,7 @@ def test_a_command_without_its_arguments_or_with_too_many_is_misused(
 
 
 def _is_explained(done: Any) -> bool:
-    """Return whether a command did what it should, or told why not in one object that names no bug of ours."""
+    """Return whether a command succeeded, or explained its refusal in one object without an internal error."""
     if done.code == ExitCode.OK or done.out:
         return done.code in set(ExitCode) and "Traceback" not in done.err
     return done.error["code"] not in ("internal_error", "unreadable_answer") and bool(done.error["message"])

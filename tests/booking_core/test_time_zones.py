@@ -1,8 +1,8 @@
 """Every zone of the IANA database, against the C library's own reading of it.
 
-Between two instants at which the clocks of a zone are changed nothing can go wrong, so an ordinary run looks closely at
-the days around each change and at a few others, and at one of those zones that are the same under several names.
-BOOKING_TEST_ALL_DAYS=1 looks at every name and every day of the two years.
+Between two changes of a zone's clocks nothing can go wrong, so an ordinary run looks closely at the days around each
+change and at a few others, and at one of the zones that are the same under several names. BOOKING_TEST_ALL_DAYS=1 looks
+at every name and every day of the two years.
 """
 
 import os
@@ -32,7 +32,7 @@ _STEP_S = 12 * 3600
 EPOCH = datetime(1970, 1, 1)
 
 
-# What the C library says -----------------------------------------------------------------------------------------
+# The C library ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Offsets:
 
     @property
     def changes_s(self) -> list[int]:
-        """The instants at which the clocks are changed."""
+        """The instants of the changes of the clocks."""
         return self.since_s[1:]
 
     def at(self, instant_s: int) -> int:
@@ -88,7 +88,7 @@ def c_library(path: str) -> Iterator[None]:
 
 
 def files() -> dict[str, Path]:
-    """Return the C library's file of each zone; a system may be without those of the old names."""
+    """Return the C library's file of each zone; a system may lack the files of the old names."""
     paths = ((name, Path(folder) / name) for name in sorted(available_timezones()) for folder in reversed(TZPATH))
     found = {name: path for name, path in paths if path.is_file()}
     if ALL_DAYS:
@@ -210,7 +210,7 @@ def test_booking_closes_so_many_elapsed_hours_before_the_start_and_a_departure_l
 
 
 def _elapsed(earlier: str, later: str) -> float:
-    """Hours between two shown instants, by what they show alone."""
+    """Hours between two shown instants, by their texts alone."""
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)) / timedelta(hours=1)
 
 
@@ -235,7 +235,7 @@ def test_a_schedule_is_wall_time_through_every_gap_and_fold(known: Known) -> Non
 
 
 def _walls(offsets: Offsets, looked_at: list[date]) -> Iterator[datetime]:
-    """Times on the looked-at days, and times within, before and behind each change by either clock."""
+    """Times on the chosen days, and times within, before and after each change by either clock."""
     for day in looked_at:
         yield from (datetime(day.year, day.month, day.day, hour, minute) for hour, minute in ((0, 0), (2, 30), (18, 0)))
     for at in offsets.changes_s:

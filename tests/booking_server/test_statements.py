@@ -1,4 +1,4 @@
-"""How many statements a request takes: what a service costs is statements, and locks held across round trips."""
+"""The number of statements of a request: statements, and locks held across round trips, are the cost of a service."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,17 +1,11 @@
 """Creating and cancelling bookings over HTTP (API v1 sections 3 and 4)."""
 
-import pytest
 from support.api import Api, booking_body, error_of
 from support.operations import as_published
-from support.world import DAY, World
+from support.world import DAY
 
 from booking_core.models.bookings import Booking
 from booking_core.models.scopes import Scope
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
 
 
 def seats_available(api: Api, departure_id: str) -> int:

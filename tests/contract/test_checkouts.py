@@ -1,4 +1,4 @@
-"""`/api/v1/checkouts`: a pending booking with one payment at Stripe, however often it is asked for."""
+"""`/api/v1/checkouts`: a pending booking with one payment at Stripe, for any number of requests."""
 
 import json
 from collections import Counter

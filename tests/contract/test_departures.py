@@ -1,4 +1,4 @@
-"""Departures: those of a day, and single ones."""
+"""Departures: lists of a day, and single departures."""
 
 from support.api import Api
 from support.refusals import field_of, refused

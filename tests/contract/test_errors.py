@@ -1,9 +1,9 @@
-"""Which refusal wins, what it says, and what it never says or changes (decisions R1, R3, B4, I3)."""
+"""The order of refusals, their content, and data that they never show or change (decisions R1, R3, B4, I3)."""
 
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
@@ -13,17 +13,15 @@ from starlette.testclient import TestClient
 from support.api import Api, booking_body, fresh_key
 from support.raw import RawAnswer, call
 from support.refusals import CODES, nothing_changes, refused, rows_of
-from support.world import DAY, NOON, SECRET, World
+from support.world import DAY, NOON, World
 
 from booking_core.base.errors import BookingError, Unavailable
-from booking_core.base.settings import RateLimit, Settings
+from booking_core.base.settings import RateLimit
 from booking_core.catalogue import departures
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.models.errors import ErrorCode
 from booking_core.models.scopes import Scope
 from booking_server.api.errors import STATUS
-from booking_server.app import create_app
 
 CANARY = "Zq7canary"
 LIMIT = RateLimit(50, 3600)
@@ -31,16 +29,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 TOO_WIDE = "from=2026-01-01&to=2027-01-01"
 FIRST_ADDRESS = int(IPv4Address("10.0.0.1"))
 _addresses = itertools.count()
-"""Each attempt comes from an address of its own: one address may fail 60 times a minute."""
-
-
-@pytest.fixture(scope="module")
-def limited_app(shared_database_url: str, session_database: Database) -> Iterator[TestClient]:
-    """An application whose rate limit a test can use up."""
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=LIMIT)
-    database = Database(shared_database_url, clock=session_database.now_parameter)  # type: ignore[arg-type]
-    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
-        yield running
+"""Each attempt comes from another address: one address may fail 60 times a minute."""
 
 
 @dataclass
@@ -174,7 +163,7 @@ FAULTS = [
         "no-seats", 409, "insufficient_capacity", lambda a: a.body.update(guests=[{"tier_id": "adult", "count": 99}])
     ),
 ]
-"""Everything that can be wrong with a request to book, in the order in which it is looked at."""
+"""Everything that can be wrong with a request to book, in the order of the checks."""
 
 REASONS = {
     "cancelled": "departure_cancelled",

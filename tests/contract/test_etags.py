@@ -64,7 +64,7 @@ def test_a_body_that_the_client_has_is_not_sent_again(
         assert not {"content-type", "content-length"} & again.headers.keys()
         assert again.headers["cache-control"] == "no-store"
         assert "x-request-id" in again.headers
-    assert len(statements) == 4 * (4 if operation == "get_checkout" else 2)  # the key, and what the body is made of
+    assert len(statements) == 4 * (4 if operation == "get_checkout" else 2)  # the key, and the data of the body
     for tags in ((), ('"another"',), ("nonsense", ",")):
         again = ask(api, path, *tags)
         assert (again.status_code, again.content, again.headers["etag"]) == (200, first.content, etag)

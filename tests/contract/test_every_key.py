@@ -16,7 +16,7 @@ AT_ONCE = 4
 
 
 class Request(NamedTuple):
-    """A request that succeeds, and what changes its resource afterwards."""
+    """A request that succeeds, and a later change of its resource."""
 
     path: str
     body: dict[str, Any]
@@ -92,7 +92,7 @@ REQUESTS: dict[str, Callable[[Api], Request]] = {
 
 @pytest.fixture
 def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
-    """A sandbox, in which each of the operations can succeed."""
+    """A sandbox where each of the operations can succeed."""
     return Api(api.client, new_world(clock_offset=0))
 
 
@@ -109,7 +109,7 @@ def taking_a_key() -> dict[str, bool]:
 
 
 def test_the_table_has_every_operation_that_takes_a_key() -> None:
-    # A quote stores nothing for the key: it is that of the order.
+    # A quote stores nothing for the key, which belongs to the order.
     assert taking_a_key().keys() - {"quote_booking"} == REQUESTS.keys()
 
 

@@ -22,11 +22,6 @@ CPU_S = 1.0
 BOMB = gzip.compress(b"{" + b" " * 10_000_000 + b"}")
 
 
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
-
-
 def send(api: Api, body: bytes | str, path: str = "/bookings", **headers: str) -> httpx.Response:
     """Send a POST of exactly these bytes."""
     sent = {"Idempotency-Key": fresh_key(), **JSON, **headers}

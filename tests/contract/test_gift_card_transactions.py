@@ -4,16 +4,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from support.api import Api
 from support.operations import Operations
 from support.refusals import field_of, refused
 from support.world import World
-
-
-@pytest.fixture
-def ops(api: Api) -> Operations:
-    return Operations(api.world)
 
 
 def spend(ops: Operations, card: tuple[str, str], departure: str) -> str:

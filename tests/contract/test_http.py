@@ -11,7 +11,6 @@ from support.api import Api, booking_body, fresh_key
 from support.endpoints import OPERATIONS
 from support.raw import call
 from support.refusals import nothing_changes, refused
-from support.world import World
 
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_core.models.scopes import Scope
@@ -28,11 +27,6 @@ def methods_of(path: str) -> set[str]:
     """Return the methods of all operations that a path leads to: `quote` in `/bookings/quote` may be an id too."""
     templates = {template: re.sub(r"\{\w+}", "[^/]+", template) for template in METHODS}
     return {method for template in METHODS if re.fullmatch(templates[template], path) for method in METHODS[template]}
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
 
 
 def filled(path: str) -> str:

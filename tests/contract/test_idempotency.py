@@ -1,6 +1,7 @@
-"""A request with an Idempotency-Key is carried out once, whatever is sent again (API v1 section 4, decisions I1 to I7).
+"""A request with an Idempotency-Key is carried out once, in spite of repetitions (API v1 section 4, decisions I1 to
+I7).
 
-What needs a kill, several processes or a cut connection stands in `tests/system`.
+Tests with a kill, several processes or a cut connection are in `tests/system`.
 """
 
 import threading
@@ -26,11 +27,6 @@ from booking_server.app import create_app
 
 REPLAYED = "idempotent-replayed"
 CUSTOMER = {"email": "grace@example.com", "name": "Grace Hopper"}
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
 
 
 def assert_replay(again: httpx.Response, first: httpx.Response) -> None:
@@ -274,7 +270,7 @@ def test_the_replay_needs_the_scope_like_the_first_time(api: Api, departure: str
     assert error_of(reader.book(departure, key="needs-scope")) == (403, "insufficient_scope")
 
 
-# What is not kept ------------------------------------------------------------------------------------------------
+# Answers that are not stored -------------------------------------------------------------------------------------
 
 
 def test_a_malformed_request_leaves_its_key_unused(api: Api, departure: str) -> None:
@@ -507,7 +503,7 @@ def test_twenty_at_once_are_one(api: Api, departure: str) -> None:
     assert len(api.world.rows(tables.bookings)) == 1
 
 
-# Applications with settings of their own -------------------------------------------------------------------------
+# Applications with other settings --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may call, with which key and which scope (API v1 section 5, decisions K1, K2, K4)."""
+"""The callers of the API: their keys and scopes (API v1 section 5, decisions K1, K2, K4)."""
 
 import json
 import re

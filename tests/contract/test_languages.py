@@ -1,16 +1,9 @@
 """The guest's language of a booking: shown as it was given, and in the events of the booking."""
 
-import pytest
 from support.api import Api
 from support.operations import Operations
-from support.world import World
 
 from booking_core.db import tables
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
 
 
 def test_the_language_comes_back_as_it_was_given_with_the_booking_and_in_its_events(api: Api, departure: str) -> None:

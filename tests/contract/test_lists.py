@@ -1,4 +1,5 @@
-"""Walking lists (API v1 section 4, decisions L1, L2, L5, L7): every row once, in order, whatever happens meanwhile."""
+"""Reading lists page by page (API v1 section 4, decisions L1, L2, L5, L7): every row once, in order, beside concurrent
+writes."""
 
 import base64
 import threading
@@ -29,7 +30,7 @@ from booking_core.records import events
 FindPage = Callable[[PageRequest], dict[str, Any]]
 
 _PAGES_MAX = 20_000
-"""More than any walk here has: one that goes in circles shall fail, and not go on for ever."""
+"""More pages than any list here has: a list that goes in circles fails, and does not continue without end."""
 
 
 each_list = pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.path[1:])
@@ -186,7 +187,7 @@ INSERTS = 60
 
 @dataclass(frozen=True)
 class Long:
-    """An organization with 50,000 bookings, of which 500 share one instant, and the way to more."""
+    """An organization with 50,000 bookings (500 of them share one instant), and a function to make more."""
 
     world: World
     departure: str
@@ -195,7 +196,7 @@ class Long:
     """Those that are there from the beginning."""
 
     def own(self, ids: Iterable[str]) -> list[str]:
-        """Return the given ids without those of rows inserted later."""
+        """Return the given ids without the ids of rows inserted later."""
         known = set(self.ascending)
         return [row_id for row_id in ids if row_id in known]
 

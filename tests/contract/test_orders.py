@@ -1,4 +1,4 @@
-"""An order of a shop: quoted, held and booked with keys of its own, and repeated after an answer was lost."""
+"""An order of a shop: quoted, held and booked with the shop's keys, and repeated after an answer was lost."""
 
 from typing import Any
 

@@ -19,11 +19,6 @@ Booking = dict[str, Any]
 
 
 @pytest.fixture
-def ops(api: Api) -> Operations:
-    return Operations(api.world)
-
-
-@pytest.fixture
 def departure(api: Api) -> str:
     return api.world.departure(api.world.experience(), seats=6)
 
@@ -250,7 +245,7 @@ def test_add_ons_follow_only_when_they_are_named(api: Api, departure: str) -> No
 
 
 def reasons(api: Api, booking_id: str, body: dict[str, Any]) -> list[str]:
-    """Return the reasons of the preview, the first of which is that of the change."""
+    """Return the reasons of the preview; the first is the reason of the change."""
     preview = previewed(api, booking_id, body)
     assert (preview["allowed"], preview["money"]) == (False, None)
     found = [each["reason"] or each["code"] for each in preview["refusals"]]

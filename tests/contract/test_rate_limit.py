@@ -1,4 +1,4 @@
-"""How often one may call (decision K5): the headers, the refusal, and what a refusal leaves free."""
+"""The rate limit (decision K5): the headers, the refusal, and the requests that it does not affect."""
 
 import time
 import uuid
@@ -10,14 +10,12 @@ from starlette.testclient import TestClient
 from support.api import Api, booking_body, fresh_key
 from support.raw import RawAnswer, call
 from support.refusals import Answered, nothing_changes, refused
-from support.world import SECRET, World
+from support.world import World
 
 from booking_core.base import tokens
 from booking_core.base.settings import RateLimit, Settings
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.organizations import keys
-from booking_server.app import create_app
 from booking_server.execution.rate_limit import ANONYMOUS, LOOK_UPS, LOOK_UPS_RESERVED, MemoryLimiter
 from booking_server.http import admission
 
@@ -36,18 +34,9 @@ class Ticking:
         return self.at
 
 
-@pytest.fixture(scope="module")
-def limited_app(shared_database_url: str, session_database: Database) -> Iterator[TestClient]:
-    """An application that allows three requests a minute."""
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=LIMIT)
-    database = Database(shared_database_url, clock=session_database.now_parameter)  # type: ignore[arg-type]
-    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
-        yield running
-
-
 @pytest.fixture
 def passing(limited_app: TestClient, monkeypatch: pytest.MonkeyPatch) -> Ticking:
-    """The time by which the limiter fills its buckets, which are all full."""
+    """The limiter's clock; all buckets are full."""
     ticking = Ticking()
     monkeypatch.setattr(admission, "REPEATED_MAX_S", 0.0)  # a refusal is repeated on another clock
     limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
@@ -147,7 +136,7 @@ def test_requests_without_a_good_key_are_limited_by_their_address(limited: Api) 
 
 
 def spend(client: TestClient, address: str) -> None:
-    """Sends from the address what it may send without a valid key, and no more."""
+    """Sends as many requests as the address may send without a valid key."""
     for _ in range(ANONYMOUS.requests):
         assert anonymous(client, address, key="svc_" + "a" * 40).status_code == 401
 

@@ -37,7 +37,7 @@ def events(api: Api, endpoint: str) -> dict[str, str]:
 
 @pytest.fixture
 def theirs(api: Api, new_world: Callable[..., World]) -> Api:
-    """Another organization, called with a key of its own."""
+    """Another organization, called with its key."""
     return Api(api.client, new_world())
 
 
@@ -48,7 +48,7 @@ def redeliver(api: Api, endpoint: str, event_id: str, status: int = 202) -> Any:
 
 
 def claim(hooks: Hooks, endpoint: str) -> list[ClaimedDelivery]:
-    """Claim what is due in the database, and return what is the endpoint's."""
+    """Claim all due deliveries of the database, and return the endpoint's."""
     return [each for each in hooks.claim(free=1000) if each.endpoint_id == endpoint]
 
 

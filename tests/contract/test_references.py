@@ -12,11 +12,6 @@ from booking_core.models import limits
 NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
 
 
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
-
-
 def reason_of(response: object) -> str:
     return str(response.json()["details"][0]["reason"])  # type: ignore[attr-defined]
 

@@ -1,7 +1,7 @@
 """A client that was written for the released API document works against the current one.
 
 `released_shapes.json` has the operations, fields and enums of that document. A breaking change is announced (API v1
-section 9), gets a version of its own, and replaces what is recorded here.
+section 9), gets a new version, and replaces the shapes recorded here.
 """
 
 import json
@@ -41,7 +41,7 @@ REQUESTS = {name for each in OPERATIONS.values() for name in references(each.get
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """Return the type of a field in one word: names of objects and enums, formats, alternatives behind bars."""
+    """Return the type of a field in one word: names of objects and enums, formats, alternatives between bars."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         is_named = "properties" in SCHEMAS[name] or "enum" in SCHEMAS[name]

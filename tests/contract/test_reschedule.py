@@ -17,11 +17,6 @@ Move = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def ops(api: Api) -> Operations:
-    return Operations(api.world)
-
-
-@pytest.fixture
 def experience(api: Api) -> str:
     return api.world.experience()
 

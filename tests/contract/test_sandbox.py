@@ -1,4 +1,4 @@
-"""A sandbox over HTTP: its clock, its keys and its captured mails. What its worker does: `test_sandboxes.py`."""
+"""A sandbox over HTTP: its clock, its keys and its captured mails. The work of its worker: `test_sandboxes.py`."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""`POST /stripe/webhooks/{organization}`: whatever a signed event holds, it is applied, refused, or left to staff."""
+"""`POST /stripe/webhooks/{organization}`: every signed event is applied, refused, or handed to staff."""
 
 import copy
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What belongs to another organization does not exist (API v1 section 1, decisions R5, L1)."""
+"""Resources of another organization do not exist (API v1 section 1, decisions R5, L1)."""
 
 import uuid
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ALWAYS = {"x-request-id": "the-same-for-both"}
 
 @pytest.fixture
 def theirs(api: Api, new_world: Callable[..., World]) -> Api:
-    """Another organization, called with a key of its own."""
+    """Another organization, called with its key."""
     return Api(api.client, new_world())
 
 

@@ -21,11 +21,6 @@ def departure(api: Api) -> str:
     return api.world.departure(api.world.experience(), seats=100)
 
 
-@pytest.fixture
-def ops(api: Api) -> Operations:
-    return Operations(api.world)
-
-
 def reason_of(body: dict[str, Any]) -> str:
     return str(body["details"][0]["reason"])
 

@@ -26,7 +26,7 @@ ISO_NOON = "2026-11-21T13:00:00+01:00"
 
 
 class Dns:
-    """An address check that records the URLs, of which one is private."""
+    """An address check that records the URLs; one of them is private."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -45,7 +45,7 @@ def dns(api: Api, monkeypatch: pytest.MonkeyPatch) -> Dns:
 
 @pytest.fixture
 def theirs(api: Api, new_world: Callable[..., World]) -> Api:
-    """Another organization, called with a key of its own."""
+    """Another organization, called with its key."""
     return Api(api.client, new_world())
 
 

@@ -107,8 +107,8 @@ def _cancelled_departure(scene: Scene) -> Iterator[None]:
 
 
 MISBEHAVIOURS = (
-    Misbehaviour("hanging-mails", "50,000 mails are owed to a mail server that hangs", _mails_that_hang),
-    Misbehaviour("hanging-refunds", "5,000 refunds are owed by a gateway that hangs", _refunds_that_hang),
+    Misbehaviour("hanging-mails", "50,000 mails are pending at a mail server that hangs", _mails_that_hang),
+    Misbehaviour("hanging-refunds", "5,000 refunds are pending at a gateway that hangs", _refunds_that_hang),
     Misbehaviour(
         "stuck-checkouts",
         "expired checkouts cannot be cancelled",

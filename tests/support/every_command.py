@@ -1,4 +1,4 @@
-"""An organization with one of each resource, and arguments with which each command of `booking` works."""
+"""An organization with one of each resource, and working arguments for each command of `booking`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ Booking = Callable[..., Any]
 Words = tuple[str, ...]
 
 ENDLESS = {("serve",), ("worker",), ("demo",), ("sandbox", "serve"), ("webhooks", "listen")}
-"""They go on until they are stopped; their own tests read what they write."""
+"""They run until they are stopped; their own tests read their output."""
 CATALOGUE = '{"experiences": [{"slug": "sauna", "title": "Sauna", "is_published": true}]}'
 HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 
@@ -253,7 +253,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("completion",): lambda it: ("bash",),
     ("help",): lambda it: ("webhooks",),
 }
-"""The expected value behind each command; a command that is not here has none."""
+"""The expected value after each command; a command that is not here has none."""
 
 
 def _signed(it: Everything) -> Path:

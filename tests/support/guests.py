@@ -131,7 +131,8 @@ class Guests:
         self.ops.act(settle)
 
     def gift_cards(self) -> None:
-        """Write a gift card that the guest bought for the other guest, and one that the guest received and redeemed."""
+        """Write a gift card that the guest bought for the other guest, and a gift card that the guest received and
+        redeemed."""
         ada = {"purchaser_name": ADA["name"], "purchaser_email": ADA["email"].upper()}
         self.ops.issue(500, **ada, recipient_name=EVE["name"], recipient_email=EVE["email"])
         _, code = self.ops.issue(900, recipient_name=ADA["name"], recipient_email=ADA["email"])

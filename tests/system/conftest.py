@@ -1,6 +1,6 @@
 """The service as processes, for tests that need real sockets, several processes or a kill.
 
-Whatever a test does, in the end all that must always be true is true in each database that it had: the doctor looks.
+After each test the doctor checks the invariants of each database that it had.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from booking_core.db.statements import Statement
 from booking_core.upkeep import doctor
 
 TERMS = doctor.CheckOptions(webhook_disable_after_s=0, skew_s=0)
-"""Tests switch endpoints off sooner than in 72 hours, and change nothing else while events are told. Whether a worker
-runs is not asked: most have none."""
+"""Tests disable endpoints sooner than after 72 hours, and change nothing else while events are published. Whether a
+worker runs is not asked: most have none."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "harmful: leaves behind what the doctor would find, and means to")
+    config.addinivalue_line("markers", "harmful: leaves findings for the doctor on purpose")
 
 
 @dataclass
@@ -44,7 +44,7 @@ def databases() -> Databases:
 
 @pytest.fixture(scope="session")
 def new_database_url(new_database_url: Callable[[str], str], databases: Databases) -> Callable[[str], str]:
-    """The same, and the doctor is told of it."""
+    """The same, registered for the doctor."""
 
     def make(backend: str) -> str:
         databases.urls.append(url := new_database_url(backend))
@@ -55,7 +55,7 @@ def new_database_url(new_database_url: Callable[[str], str], databases: Database
 
 @pytest.fixture(autouse=True)
 def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterator[None]:
-    """Set up first and so looked at last, when everything that the test had started is gone, and before its database is
+    """Set up first, so checked last: after the end of everything that the test had started, and before its database is
     dropped.
 
     Of the database that all tests share, the test's own organization.
@@ -111,7 +111,7 @@ def service(
 
 @pytest.fixture
 def mortal_service(fresh_database_url: str, tmp_path: Path) -> Iterator[Service]:
-    """A service that the test starts and kills as it likes, on a database of its own."""
+    """A service that the test starts and kills, on a separate database."""
     served = Service(fresh_database_url, tmp_path / "log")
     yield served
     if served.servers:

@@ -104,7 +104,7 @@ class Scenario:
     # The service -----------------------------------------------------------------------------------------------
 
     def deliver(self, count: int) -> None:
-        """Let some events arrive, in any order; one that is not answered with 200 comes again."""
+        """Let some events arrive, in any order; an event that is not answered with 200 comes again."""
         self.chance.shuffle(self.on_the_way)
         for _ in range(min(count, len(self.on_the_way))):
             event = self.on_the_way.pop()
@@ -114,7 +114,7 @@ class Scenario:
                 self.on_the_way.append(event)
 
     def work(self, *, dies: bool = False) -> None:
-        """Run the worker's jobs; one that dies has asked Stripe, and records nothing."""
+        """Run the worker's jobs; a job that dies has called Stripe, and records nothing."""
         if dies:
             asyncio.run(self._ask_and_die())
         else:
@@ -222,8 +222,8 @@ def test_a_payment_whose_webhook_was_lost_still_books(api: Api, running: Ledger,
 def test_kills_in_the_middle_of_a_checkout_a_webhook_and_a_look_up_lose_and_double_nothing(
     running: Ledger, fresh_database_url: str, tmp_path: Path
 ) -> None:
-    """Stripe has made the intent, and its answer meets no process; the webhook is committed, and not answered; the
-    worker has asked Stripe, and is gone when it answers."""
+    """Stripe has made the intent, and no process is left for its answer; the webhook is committed, and not answered;
+    the worker has called Stripe, and is dead when it answers."""
     of_stripe = {"BOOKING_STRIPE_BASE_URL": running.base_url}
     service, made = Service(fresh_database_url, tmp_path / "log", **of_stripe), len(running.intents)
     running.next_faults.clear()
@@ -256,7 +256,7 @@ def test_kills_in_the_middle_of_a_checkout_a_webhook_and_a_look_up_lose_and_doub
         worker.start()
         wait_until(lambda: asked in running.requests, "the worker asks Stripe")
         worker.kill()
-        due(fresh_database_url)  # the lease of the one that is gone has expired
+        due(fresh_database_url)  # the lease of the dead worker has expired
         worker.start()
         with new_world(fresh_database_url) as other:
             database = other.database

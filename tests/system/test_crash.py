@@ -1,4 +1,4 @@
-"""Power cuts: whatever was in the middle of happening, a retry with the same key settles it, and nothing is halved."""
+"""Power cuts: at every point of a request, a retry with the same key settles it, and nothing is half done."""
 
 import asyncio
 from collections import Counter
@@ -154,7 +154,7 @@ def test_a_kill_before_the_commit_leaves_nothing_and_the_retry_is_carried_out(mo
         async with lines(mortal_service.start().ports[:1], key, 2) as opened:
             with departure_held(mortal_service.url, departure):
                 sent = [asyncio.create_task(line.try_post("/bookings", body, "stalled-key")) for line in opened]
-                # The one that comes second is answered at once: it says that the first one runs, and is stalled.
+                # The second request is answered at once: it reports that the first one, which is stalled, still runs.
                 await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
                 mortal_service.kill()
             return await asyncio.gather(*sent)

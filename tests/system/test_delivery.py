@@ -1,7 +1,7 @@
 """Deliveries between real processes: receivers that fail, workers that are killed, secrets that change.
 
-What is promised is in the database and in what receivers saw: every delivery succeeds or is dead after its six
-attempts, nothing that was accepted is lost, and only a kill sends anything twice.
+The promises, compared with the database and with the receivers' requests: every delivery succeeds or is dead after its
+six attempts, no accepted delivery is lost, and only a kill sends a request twice.
 """
 
 import itertools
@@ -212,8 +212,8 @@ def counted_losses(attempts: Sequence[Mapping[str, Any]]) -> int:
 
 
 def check_receipts(world: World, receiver: Receiver, secret: str, events: Sequence[str]) -> None:
-    """Check that each request is an attempt of its own and holds one of the events, signed anew, with the same bytes
-    every time."""
+    """Check that each request is a separate attempt and holds one of the events, with a new signature and the same
+    bytes every time."""
     assert len({receipt.attempt_id for receipt in receiver.receipts}) == len(receiver.receipts)
     began = {row["id"]: row["started_at"] / SECOND for row in world.rows(tables.attempts)}
     bodies: dict[str, bytes] = {}
@@ -230,9 +230,9 @@ def check_order(world: World, endpoint: str, receiver: Receiver, published: Iter
     order.
 
     At the arrival that is true of every event but one whose first attempt timed out: its bytes wait at the receiver,
-    which may still read them when the next event has come, and no sender can take them back. What was lost with its
-    worker is no exception. The lease holds the later events back until it has been sent once more. An attempt that was
-    lost may never have begun: its worker held it behind the earlier one.
+    which may still read them when the next event has come, and no sender can take them back. Deliveries that were lost
+    with their worker are no exception. The lease holds the later events back until it has been sent once more. A lost
+    attempt may never have begun: its worker held it until the end of the earlier one.
     """
     arrived: dict[str, int] = {}
     for place, receipt in enumerate(receiver.receipts):
@@ -273,7 +273,7 @@ def check_against_rows(world: World, endpoint: str, receiver: Receiver) -> int:
     accepted = {receipt.attempt_id for receipt in receiver.accepted}
     succeeded = {id_ for id_, row in attempts.items() if not is_lost(row) and row["error"] is None}
     assert succeeded <= accepted
-    # What was accepted and did not succeed: nobody was left to hear of it, or it came when the deadline had passed.
+    # Accepted requests that did not succeed: no process was left for the answer, or it came after the deadline.
     assert all(is_lost(attempts[id_]) or attempts[id_]["error"] == "timeout" for id_ in accepted - succeeded)
     ended_well = {row["event_id"] for row in deliveries.values() if row["status"] == "succeeded"}
     assert {event_of[id_] for id_ in succeeded} == ended_well
@@ -411,7 +411,7 @@ def rotated(backend: str, new_database_url: Callable[[str], str], tmp_path_facto
         new = service.post(f"/webhooks/{endpoint['id']}/rotate-secret", {"overlap_seconds": 3600})["secret"]
         service.book(departure)
         receiver.wait_for(2)
-        run(url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")  # the overlap is over
+        run(url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")  # the overlap has ended
         service.book(departure)
         receiver.wait_for(3)
         before, during, after = receiver.receipts

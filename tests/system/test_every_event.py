@@ -52,17 +52,12 @@ def world(new_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
 def api(session_app: Any, world: World) -> Api:
     return Api(session_app, world)
 
 
 def everything_happens(ops: Operations, api: Api) -> None:
-    """Carry out each operation once, so that every source and every reason occurs."""
+    """Carry out each operation once: every source and every reason occurs."""
     world = ops.world
     experience = world.experience()
     first, second = (world.departure(experience, seats=20, starts_at=world.clock() + days * DAY) for days in (3, 4))
@@ -169,8 +164,8 @@ def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operati
 
 
 class Receiver:
-    """Verifies whatever comes to this endpoint, and keeps it. The worker serves the whole database, which other tests
-    share: what is sent to theirs is accepted unseen."""
+    """Verifies and stores all requests to this endpoint. The worker serves the whole database, which other tests share:
+    deliveries to their endpoints are accepted unseen."""
 
     def __init__(self, hooks: Hooks, endpoint_id: str) -> None:
         self.clock, self.secret = hooks.world.clock, hooks.secrets[endpoint_id]

@@ -25,13 +25,13 @@ from booking_server.app import create_app
 CLIENTS = 4
 BEFORE = 10
 AFTER = int(os.environ.get("BOOKING_TEST_FAILOVER", "5"))
-"""Bookings of each client before the primary is gone, and after it."""
+"""Bookings of each client before and after the loss of the primary."""
 _TRIES = 4000
 _BOOKED = "SELECT count(*) FROM bookings WHERE id::text = ANY(%s)"
 
 
 class Client:
-    """Books again and again, and keeps what was answered."""
+    """Books repeatedly, and keeps the answers."""
 
     def __init__(self, api: Api, departure: str) -> None:
         self._api, self._body = api, booking_body(departure)

@@ -184,7 +184,7 @@ def test_a_service_with_another_key_says_so_and_does_not_start(installed: Instal
         refused = installed.run(C, *command)
         assert refused.returncode == 2, refused.stderr
         first, *hint = [line for line in refused.stderr.splitlines() if not line.startswith("database: ")]
-        assert first.startswith("error: BOOKING_SECRET_KEY does not open what this database holds: ")
+        assert first.startswith("error: BOOKING_SECRET_KEY does not open the sealed values of this database: ")
         for kind in ("webhook secrets", "gift card codes", "stored answers", "guests' links"):
             assert kind in first
         assert "BOOKING_SECRET_KEY=NEW,OLD" in "".join(hint)
@@ -204,6 +204,6 @@ def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None
     with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as client:
         assert client.get(f"/manage/{installed.sealed.token}").status_code == 404
         assert installed.book(client, "without-the-old-key").status_code == 201
-    assert "does not open what this database holds" in (installed.folder / "serve.log").read_text()
+    assert "does not open the sealed values of this database" in (installed.folder / "serve.log").read_text()
     left = installed.run(C, "secrets", "reseal")
     assert left.returncode == 12

@@ -1,4 +1,4 @@
-"""Mails while the worker dies: each arrives at least once, and whoever gets one twice gets the same one twice.
+"""Mails while the worker dies: each arrives at least once, and a mail that arrives twice is the same both times.
 
 In the ordinary run a few bookings and kills. BOOKING_TEST_MAIL_BOOKINGS and BOOKING_TEST_MAIL_KILLS make it as many as
 one likes.
@@ -41,8 +41,8 @@ def book(world: World) -> None:
 
 
 class Killing:
-    """Kills the worker in the middle of mails, spread over all of them: before the mail was taken, or after it was and
-    before anybody was told."""
+    """Kills the worker in the middle of mails, spread over all of them: before the mail was accepted, or after that and
+    before its answer."""
 
     def __init__(self, server: MailServer, worker: Worker) -> None:
         self.server = server

@@ -45,7 +45,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def auditor(tmp_path: Path) -> Iterator[Any]:
-    """A browser in which axe-core runs, beside pages whose policy allows no script."""
+    """A browser that runs axe-core, beside pages whose policy allows no script."""
     driver = chromium(tmp_path)
     yield driver
     driver.quit()
@@ -119,7 +119,7 @@ def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World) -> 
 
 
 def test_the_page_is_styled_by_what_its_policy_allows(browser: Any, address: str) -> None:
-    """Were the policy's hash not that of the style, the page would be as plain as without one."""
+    """If the policy's hash did not match the style, the page would have no style."""
     browser.get(address)
     assert browser.find_element(By.CSS_SELECTOR, ".status").value_of_css_property("font-weight") == "600"
 

@@ -229,7 +229,7 @@ class Market:
             self.staff("void", self.ops.act, lambda tx, actor: bookings.void_payment(tx, actor, record))
 
     def settle_refund(self, chance: random.Random) -> None:
-        """Return by hand what a refund owes, or a part of it, or close it without returning anything."""
+        """Settle a refund by hand, in full or in part, or close it without a payment."""
         if refunds := [row for row in self.world.rows(tables.refunds) if row["status"] in ("failed", "needs_review")]:
             refund = chance.choice(refunds)
             amount = chance.choice([None, None, refund["amount_minor"] // 2, 0])
@@ -298,7 +298,7 @@ class Market:
             self.on_the_way += [event] * copies
 
     def deliver(self, chance: random.Random, count: int = 2) -> None:
-        """Let some events arrive, in any order; one that is not answered with 200 comes again."""
+        """Let some events arrive, in any order; an event that is not answered with 200 comes again."""
         for _ in range(count):
             with self._lock:
                 if not self.on_the_way:
@@ -406,7 +406,7 @@ def gift_cards_agree(market: Market) -> None:
 
 
 def money_agrees(market: Market) -> None:
-    """Compare the charges at Stripe with what is known of them here."""
+    """Compare the charges at Stripe with their records here."""
     rows = {row["booking_id"]: row for row in market.world.rows(tables.payments)}
     parts: Counter[str] = Counter()
     refunds = defaultdict(list)
@@ -434,7 +434,7 @@ def money_agrees(market: Market) -> None:
 
 
 def events_agree(market: Market) -> None:
-    """Fold the feed, and compare each state with the resource; each event has the former values of what it changed."""
+    """Fold the feed, and compare each state with the resource; each event has the former values of its changes."""
     events, states = list(feed(market)), dict[tuple[str, str], Row]()
     assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
     for event in events:

@@ -1,6 +1,6 @@
 """The checks can fail: each of these bugs is planted in a line of the service, and the doctor turns red.
 
-The same story without a bug ends well, so that whatever is found is the bug's doing.
+The same story without a bug ends well: each finding is caused by the bug.
 """
 
 import sys
@@ -52,7 +52,7 @@ def world(fresh_database_url: str) -> Iterator[World]:
     database.close()
 
 
-# What happens ----------------------------------------------------------------------------------------------------
+# The faults ------------------------------------------------------------------------------------------------------
 
 
 def scenario(world: World) -> None:
@@ -104,7 +104,7 @@ def held_and_booked(world: World) -> None:
 
 
 def lowered_below_holds(world: World) -> None:
-    """Lower the seats of a departure below what is held and booked, as staff may, and cancel the booking."""
+    """Lower the seats of a departure below the held and booked seats, as staff may, and cancel the booking."""
     ops, departure = Operations(world), world.departure(world.experience(), seats=4)
     ops.hold(departure, 3)
     booking = ops.book(departure)
@@ -177,7 +177,7 @@ def twenty_one_keys(world: World) -> None:
         world.database.write(lambda tx: keys.create(tx, world.organization, name="one more", now=world.clock()))
 
 
-# What is wrong ---------------------------------------------------------------------------------------------------
+# The findings ----------------------------------------------------------------------------------------------------
 
 
 _MOVE = gift_card_service._move
@@ -186,7 +186,7 @@ _MOVE = gift_card_service._move
 def redeemed_alone(
     tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int, *, number: int = 0
 ) -> None:
-    """Write what is redeemed, and nothing of what is restored."""
+    """Write redemptions, and no restorations."""
     if kind == "redeem":
         _MOVE(tx, actor, card, booking_id, kind, amount_minor, number=number)
 
@@ -210,7 +210,7 @@ def instead(target: str, replacement: object) -> Patch:
 
 
 def forgotten(target: str) -> Patch:
-    """Return a patch with which the call does nothing."""
+    """Return a patch that makes the call do nothing."""
     return instead(target, lambda *_, **__: None)
 
 
@@ -259,7 +259,7 @@ _LOCK, _QUOTE, _PRESENT, _NEW_EVENT = (
 
 
 def one_too_many(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
-    """Reserves an event more than is told."""
+    """Reserves one event more than is published."""
     return _LOCK(tx, {owner: (numbers, count + 1) for owner, (numbers, count) in wanted.items()})
 
 
@@ -396,7 +396,7 @@ BUGS = (
         one_charge_for_two,
     ),
     Bug(
-        "seats are held for ever",
+        "seats are held without end",
         forgotten("booking_core.bookings.storefront._check"),
         "no timestamp is further in the future than its limit",
         hold_for_ever,

@@ -1,4 +1,4 @@
-"""The service behind PgBouncer, in transaction mode, in session mode, and as it was before version 1.21."""
+"""The service with PgBouncer, in transaction mode, in session mode, and as before version 1.21."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def every_session(url: str, size: int) -> Iterator[list[psycopg.Connection]]:
 
 
 def pollute(url: str, size: int) -> None:
-    """Leave settings in each session of the server, as another program behind the same pooler may."""
+    """Leave settings in each session of the server, as another program with the same pooler may."""
     with every_session(url, size) as held:
         for each in held:
             for statement in _POLLUTE:
@@ -231,7 +231,7 @@ async def _notified(pooled: str, direct: str, times: int) -> None:
 
 
 def test_a_backup_is_restored_past_the_pooler(new_database_url: Callable[[str], str], tmp_path: Path) -> None:
-    """The schema of a backup may have to be upgraded after its data has replaced what is there."""
+    """The schema of a backup may have to be upgraded after its data has replaced the present data."""
     direct, file = new_database_url("postgresql"), tmp_path / "tours.backup"
     settings = Settings(database_url=direct, secret_key=SECRET)
     backups.create(settings, file, advance=lambda *_: None)

@@ -1,6 +1,6 @@
 """The previous release on the schema of a newer one, as its processes meet it while a deployment is upgraded.
 
-The newer schema is that of this release with the additive revisions of the test.
+The newer schema is this release's schema with the additive revisions of the test.
 """
 
 from collections.abc import Callable

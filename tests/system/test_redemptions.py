@@ -77,7 +77,7 @@ def test_what_many_guests_take_from_a_card_is_what_it_loses(world: World) -> Non
     wanted = [(code, number) for number in range(GUESTS) for _, code in cards]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         bought = list(pool.map(lambda each: rush.buy(*each), wanted))
-    # What was given back when all others had been refused is spent by one guest after the other.
+    # An amount that was returned after all others had been refused is spent by one guest after the other.
     for (gift_card_id, code), number in itertools.product(cards, range(GUESTS, 2 * GUESTS)):
         if number % 5 and world.row(tables.gift_cards, gift_card_id)["balance_minor"] >= PRICE:
             wanted.append((code, number))

@@ -155,7 +155,7 @@ def test_without_a_stripe_key_the_worker_command_leaves_refunds_to_staff(shop: S
         worker.start().wait_until_it_runs()
         for booking_id in made:
             with_retries(shop.cancel, booking_id)
-        wait_until(lambda: shop.statuses() == {"needs_review": 3}, "every refund is left to staff")
+        wait_until(lambda: shop.statuses() == {"needs_review": 3}, "every refund waits for staff")
         assert worker.stop() == ExitCode.OK
     assert shop.made() == 0
     reviewed = [

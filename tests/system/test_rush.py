@@ -184,7 +184,7 @@ def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None
 
 
 def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody(service: Service) -> None:
-    """Ten holds are taken over twice each, ten are released, and eighty buyers want what is left."""
+    """Ten holds are taken over twice each, ten are released, and eighty buyers want the remaining seats."""
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=30)
         key = world.key()
@@ -225,7 +225,8 @@ def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody
 
 
 def test_moves_quotes_and_bookings_of_two_departures_never_sell_a_seat_too_many(service: Service) -> None:
-    """Thirty bookings want to move where fifty buyers book, thirty others want what they leave, twenty only ask."""
+    """Thirty bookings want to move where fifty buyers book, thirty others want their seats, twenty only request a
+    preview."""
     with new_world(service.url) as world:
         experience, key = world.experience(), world.key()
         left = world.departure(experience, seats=35)

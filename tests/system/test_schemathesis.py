@@ -1,10 +1,9 @@
-"""Whatever a client sends, the service answers as its description says.
+"""The service answers every request as its description says.
 
 Requests are made up from the description, right ones and wrong ones: every operation, both databases, NUL and all
-other characters included. Half of the ids are those of rows, so that requests get further than the parser.
+other characters included. Half of the ids are ids of rows: requests get further than the parser.
 
-To make up a request costs several times what its answer costs, so each is made up once and sent to a service on either
-database.
+Generating a request costs several times its answer, so each is generated once and sent to a service on either database.
 """
 
 import math
@@ -123,7 +122,7 @@ def clients(databases_of_module: Mapping[str, Database]) -> Iterator[dict[str, T
 
 @dataclass(frozen=True)
 class Side:
-    """An organization on one of the databases, in which there is something to find."""
+    """An organization with rows, on one of the databases."""
 
     backend: str
     api: Api
@@ -160,7 +159,7 @@ def _requests_only(app: Any, known: Mapping[bytes, bytes]) -> Callable[..., Any]
         return anywhere.sub(lambda found: known[found[0]], text)
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        assert scope["type"] == "http"  # started and stopped by whoever runs it for the whole module
+        assert scope["type"] == "http"  # started and stopped by the module's fixture
 
         async def received() -> Any:
             message = await receive()
@@ -188,10 +187,10 @@ def described(schema: Any, sides: list[Side]) -> Iterator[Any]:
 
 
 def _spelled_out(node: Any) -> Any:
-    """Give each date-time that has a pattern one that looks like a date-time.
+    """Give each date-time with a pattern a pattern of a date-time.
 
-    Requests are made up from the pattern, and then looked at: a third of what this one makes is a date-time. Among
-    texts of any characters one is searched for in vain, which takes minutes.
+    Requests are generated from the pattern, and then checked: a third of its texts are date-times. Among texts of any
+    characters the search for one takes minutes.
     """
     if isinstance(node, list):
         return [_spelled_out(each) for each in node]
@@ -202,7 +201,7 @@ def _spelled_out(node: Any) -> Any:
 
 
 def _lead_somewhere(schema: Any, ids: dict[str, list[str]]) -> None:
-    """Lets half of the made-up ids be those of rows."""
+    """Replaces half of the generated ids with ids of rows."""
 
     @schema.hook
     def flatmap_path_parameters(context: Any, path_parameters: Any) -> Strategy:
@@ -231,7 +230,7 @@ def test_every_answer_is_as_described(described: Any, sides: list[Side], mode: G
     operation = described[path][method]
 
     def check(case: Any) -> None:
-        if case.headers.get("Idempotency-Key") == EXAMPLE_KEY:  # every edge would be the one that comes too late
+        if case.headers.get("Idempotency-Key") == EXAMPLE_KEY:  # every edge would come too late
             case.headers["Idempotency-Key"] = fresh_key()
         for side in sides:
             headers = {"Authorization": f"Bearer {side.api.key}"}

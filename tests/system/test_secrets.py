@@ -1,6 +1,6 @@
 """A day's work with secrets that would be known anywhere, and then a look everywhere for them.
 
-What is found is compared with a list of the few places where a secret may be read: the one answer that shows it, the
+The findings are compared with a list of the few places where a secret may be read: the one answer that shows it, the
 guest's own mail. So nothing may be found too many, and a search that finds nothing at all cannot pass either.
 """
 
@@ -49,7 +49,7 @@ logs.config = loud
 from booking_cli.main import main
 sys.exit(main())
 """
-"""`booking` with a log that says all it can, also what the libraries say of themselves."""
+"""`booking` with the most detailed log, also of the libraries."""
 
 _SLUG = "fjord-tours"
 _BLOCKED = "blocked@example.com"
@@ -72,7 +72,7 @@ class Chosen:
     marker: str = field(default_factory=lambda: f"marker{secrets.token_hex(8)}")
     """No secret: a part of the public address, which the log and every link hold."""
     planted: str = field(default_factory=lambda: secrets.token_hex(12))
-    """No secret either: it stands in a note, encoded, and is found wherever the booking is shown."""
+    """No secret either: it is in a note, encoded, and is found wherever the booking is shown."""
 
     def canaries(self) -> list[Canary]:
         return [
@@ -101,7 +101,7 @@ class Chosen:
 
 
 class Chatty(MailServer):
-    """Refuses every login until it is told not to, and a guest's mails for good. A refusal repeats what was refused."""
+    """Refuses every login until a test allows it, and a guest's mails always. A refusal repeats the refused text."""
 
     def __init__(self, password: str) -> None:
         super().__init__(login=("mailer", password))
@@ -282,7 +282,7 @@ def day(
             yield made
 
 
-# What happens on it ----------------------------------------------------------------------------------------------
+# The day ---------------------------------------------------------------------------------------------------------
 
 
 def open_shop(day: Day, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -369,7 +369,7 @@ def put_off(url: str) -> None:
     refused += " AND status = 'queued' AND lease_until IS NULL AND attempt_count > 0"
 
     with databases.connect(url) as connection:
-        wait_until(lambda: connection.execute(refused).rowcount == 1, "the guest's mail is put off")
+        wait_until(lambda: connection.execute(refused).rowcount == 1, "the guest's mail is deferred")
 
 
 def misuse(day: Day, departure: str, booking: Any, code: str) -> None:
@@ -399,7 +399,7 @@ def misuse(day: Day, departure: str, booking: Any, code: str) -> None:
 
 
 def look_around(day: Day, reader: str, booking: Any, card_id: str, endpoint: str) -> None:
-    """Everything that can be read: with a key that may not see links, then with one that may."""
+    """Everything that can be read: with a key that may not see links, then with a key that may."""
     paths = ["/me", "/bookings", f"/bookings/{booking['id']}", "/customers", "/gift-cards", f"/gift-cards/{card_id}"]
     paths += ["/events?limit=100", "/experiences"]
     for path in paths:
@@ -438,7 +438,7 @@ def operate(day: Day, booking: Any, card_id: str, endpoint: str) -> None:
 
 
 def fail(day: Day, departure: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that end badly, and are asked where."""
+    """Commands that fail with a traceback."""
     buy = [*checkout(departure, "cy@example.com"), "--gift-card", code]
     issue = ["gift-cards", "issue", "--org", _SLUG, "--amount", "100", "--code", code]
     day.run("failures", *issue, "--debug", code=ExitCode.CONFLICT)
@@ -470,7 +470,7 @@ def break_down(day: Day, departure: str, code: str) -> None:
             day.post("refusals", "/bookings", order(departure, ""), status=500)
 
 
-# What is found ---------------------------------------------------------------------------------------------------
+# The findings ----------------------------------------------------------------------------------------------------
 
 SHOWN = {
     ("key", "$ keys create"),
@@ -540,7 +540,7 @@ def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
 
 
 def settle(day: Day, endpoint: str, town: Town) -> None:
-    """Until nothing is under way but what waits for minutes."""
+    """Until only rows with a wait of minutes are left."""
 
     def is_over() -> bool:
         waiting = f"/api/v1/webhooks/{endpoint}/deliveries?status=queued"
@@ -555,7 +555,7 @@ def settle(day: Day, endpoint: str, town: Town) -> None:
 
 
 def look(day: Day, town: Town) -> None:
-    """Everywhere: while the service runs, and what it leaves behind."""
+    """Everywhere: while the service runs, and after its end."""
     for _ in range(2):
         for place, held in canaries.stored(day.url).items():
             day.keep(place, held)

@@ -1,7 +1,7 @@
 """Anything that staff, storefront, API and worker may do, in any order, against a model that knows no database.
 
-After each step the seats, the bookings, the cards, the refunds and every event in its order are what the model says;
-at the end of each example the doctor finds nothing. BOOKING_TEST_EXAMPLES asks for more examples than the few of an
+After each step the seats, the bookings, the cards, the refunds and every event in its order agree with the model; at
+the end of each example the doctor finds nothing. BOOKING_TEST_EXAMPLES asks for more examples than the few of an
 ordinary run.
 """
 
@@ -47,7 +47,7 @@ from booking_core.records.idempotency import Answer
 EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
 STEPS = 60
 BATCH = 2
-"""Bookings of a cancelled departure in one transaction: few, so that batches happen."""
+"""Bookings of a cancelled departure in one transaction: few, to have several batches."""
 ADULT, SUIT, PENDING, MINIMUM = 89000, 15000, 30 * MINUTE, 2
 ADDRESSES = ("ada@example.com", "grace@example.com", "alan@example.com")
 FULL = ("insufficient_capacity", None)
@@ -155,7 +155,7 @@ class Model:
         return max(0, departure.total - self.taken(departure) - held)
 
     def live(self, departure: Departure) -> list[Booking]:
-        """Return the live bookings in the order in which they are cancelled together."""
+        """Return the live bookings in the order of their common cancellation."""
         return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
 
     def publish(self, kind: str, resource_id: str) -> None:
@@ -229,13 +229,13 @@ class Machine(RuleBasedStateMachine):
         return things[-1 - which % len(things)]
 
     def pick_departure(self, which: int) -> Departure:
-        """Mostly one that can be booked: else most steps would be refused."""
+        """Mostly a departure that can be booked: else most steps would be refused."""
         bookable = [each for each in self.model.departures if unbookable(each, self.at) is None]
         departure: Departure = self.pick(bookable if bookable and which % 5 < 4 else self.model.departures, which)
         return departure
 
     def pick_hold(self, which: int) -> Hold:
-        """Mostly one that was not used yet."""
+        """Mostly an unused key."""
         unused = [each for each in self.model.holds if not each.has_ended]
         held: Hold = self.pick(unused if unused and which % 5 < 4 else self.model.holds, which)
         return held
@@ -400,7 +400,7 @@ class Machine(RuleBasedStateMachine):
         )
     )
     def book_by_api(self, requests: list[tuple[int, int, str, PaymentMode, int | None]]) -> None:
-        """Several in one batch, some of which take a hold over, each decided on what the one before left."""
+        """Several in one batch, some of them take a hold over; each is decided by the state after the one before."""
         asked = [(*self._pick_for_api(which, held), *rest) for which, *rest, held in requests]
         creates = [
             create(
@@ -436,7 +436,7 @@ class Machine(RuleBasedStateMachine):
         return refusal or self._refusal(departure, count, 0, 0, None, own)
 
     def _quote(self, departure: Departure, own: Hold | None, count: int) -> None:
-        """Check that a quote names what the booking would be refused with first, and the seats that are left for it."""
+        """Check that a quote names the first refusal of the booking, and the seats available for it."""
         guests = [GuestLineInput(tier_id="adult", count=count)]
         order = BookingOrder(departure_id=departure.id, guests=guests, hold_id=own and own.id)
         quoted = self.database.read(lambda tx: bookings.quote(tx, self.world.caller(), order))
@@ -447,7 +447,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=which)
     @precondition(lambda self: self.keys)
     def send_again(self, which: int) -> None:
-        """Send a request again with its key, and check that the answer is the same, whatever happened in between."""
+        """Send a request again with its key, and check that the answer is the same after any other steps."""
         request, body = self.pick(self.keys, which)
         (answer,) = created(self.database, [request])
         assert isinstance(answer, Answer)
@@ -510,7 +510,7 @@ class Machine(RuleBasedStateMachine):
         assert shown["booking_number"] == len(self.model.bookings)
         assert shown["totals"]["total"]["amount_minor"] == due - from_card
 
-    # What becomes of a booking -------------------------------------------------------------------------------------
+    # Later steps of a booking --------------------------------------------------------------------------------------
 
     @rule(which=which)
     @precondition(lambda self: self.model.bookings)
@@ -692,7 +692,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Leave no work for the periodic jobs of the next example."""
         if sys.exc_info()[0] or not hasattr(self, "world"):
-            return  # the step that failed has said what is wrong
+            return  # the failed step has reported the problem
         assert self.world.examine() == []
         self.clock.advance(DAY)
         self.ops.abandon_due()

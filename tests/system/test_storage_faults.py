@@ -236,7 +236,7 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
     logged = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
     assert [record.name for record in logged].count("booking.database") == 1
     assert not [record for record in logged if record.exc_info]
-    assert len(logged) <= 3  # where the server also ended connections, the worker and its job log once that it was away
+    assert len(logged) <= 3  # where the server also ended connections, the worker and its job log the outage once
 
 
 def test_the_backoff_grows_with_each_failure_up_to_five_seconds() -> None:

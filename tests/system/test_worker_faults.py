@@ -20,8 +20,8 @@ from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid
 
 DEADLINE = {"BOOKING_WEBHOOK_DEADLINE": "0.6"}
-"""For tests that wait until a lease has passed. What they do to a worker meanwhile is done before the receiver answers,
-since a busy machine may take longer than that to do it afterwards."""
+"""For tests that wait until a lease has passed. The test acts on a worker before the receiver answers, since a busy
+machine may be too slow afterwards."""
 PATIENCE = {"BOOKING_WEBHOOK_DEADLINE": "60"}
 """For all others: no attempt times out, however busy the machine is."""
 LEASE_S = 2

@@ -1,8 +1,8 @@
 """`booking webhooks listen`: forward events to an application on this machine.
 
-The event feed is read over HTTP, and each event is posted as the delivery that the service would send, with a signature
-of its own. The position in the feed is saved after each event, so that a new listener continues where the last one
-stopped. Events keep their order; while the application or the service is down, they wait.
+The event feed is read over HTTP, and each event is posted like a delivery of the service, with a new signature. The
+position in the feed is saved after each event: a new listener continues where the last one stopped. Events keep their
+order; while the application or the service is down, they wait.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ ATTEMPTS = 3
 POLL_S = 1.0
 REFUSED_SHOWN_MAX = 20
 
-ForwardTo = Annotated[str | None, option("--forward-to URL", "The receiver; 8000 stands for http://localhost:8000/.")]
+ForwardTo = Annotated[str | None, option("--forward-to URL", "The receiver; 8000 means http://localhost:8000/.")]
 EventTypes = Annotated[
     list[str] | None,
     option(

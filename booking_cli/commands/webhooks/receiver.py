@@ -2,7 +2,7 @@
 
 http.client is used because it follows no redirect, uses no proxy of the environment, keeps no cookies and sends exactly
 the given headers. It is imported when it is used, since its TLS takes longer than the rest of `sign`. Each request has
-a connection of its own, so that a restarted application is reached.
+a new connection, which also reaches a restarted application.
 """
 
 import itertools
@@ -240,7 +240,7 @@ class Forwarder:
     def forward(self, event: FeedEvent) -> Iterator[Attempt]:
         """Send the event, and yield every attempt. The last one accepts it or gives it up.
 
-        A receiver that is down gets any number of attempts, one that refuses the event a limited number.
+        A receiver that is down gets any number of attempts, a receiver that refuses the event a limited number.
         """
         refusals = 0
         for number in itertools.count(1):
@@ -260,7 +260,7 @@ class Forwarder:
     def _post(self, event: FeedEvent, delivery_id: str) -> Result:
         from webhook_verify.testing import signed_request
 
-        # Each attempt gets a new signature, since a receiver refuses one that is minutes old.
+        # Each attempt gets a new signature, since a receiver refuses a signature that is minutes old.
         headers, body = signed_request(event.body, self._secrets.values, delivery_id=delivery_id)
         return post(self._target, {**headers, **self._headers}, body)
 

@@ -1,7 +1,7 @@
 """`booking webhooks trigger`: send an event to a receiver, valid or with a deliberate fault.
 
-Without --from-event and --body the event is a sample. Its shape, headers and signature are those of the service, so
-that the receiver handles it like a real one.
+Without --from-event and --body the event is a sample. Its shape, headers and signature are the same as the service's,
+and the receiver handles it like a real event.
 """
 
 import json
@@ -74,7 +74,7 @@ Kind = Annotated[
         show_default=False,
     ),
 ]
-To = Annotated[str | None, option("--to URL", "The receiver; 8000 stands for http://localhost:8000/.")]
+To = Annotated[str | None, option("--to URL", "The receiver; 8000 means http://localhost:8000/.")]
 Changes = Annotated[
     list[str] | None, option("--set PATH=VALUE", "Change a field, such as data.reason=api; repeatable.")
 ]

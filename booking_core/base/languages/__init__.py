@@ -50,7 +50,7 @@ FOLDER = Path(__file__).with_name("messages")
 
 
 def N_(message: str) -> str:  # noqa: N802 - the name that gettext's tools know
-    """Mark a message for the catalogues where it stands; it is translated where it is used."""
+    """Mark a message for the catalogues; it is translated where it is used."""
     return message
 
 
@@ -75,7 +75,7 @@ _ENGLISH_DATE = "EEEE d MMMM y"
 _NUMBER = re.compile(r"[#0,.]+")
 """The number in a pattern of CLDR."""
 _TAGS_MAX = 256
-"""Tags come from requests, so that not every one is kept."""
+"""Tags come from requests: not every tag is kept."""
 
 
 @dataclass(frozen=True, slots=True)

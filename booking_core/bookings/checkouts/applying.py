@@ -1,8 +1,8 @@
 """Record what Stripe says of a payment: by a webhook, or when the worker asks (claimed, looked up, settled).
 
-Every function leaves the same state whatever arrives how often and in which order. A payment that succeeded stays so,
-refunds are compared with what is known by their sum, and a dispute that was closed is not opened again. So no event has
-to be remembered by its id. Locks are taken as everywhere: booking, payment, then the intent.
+Every function reaches the same state from any order and number of events. A payment that succeeded stays so, refunds
+are compared with the known sum, and a closed dispute is not opened again. So no event has to be remembered by its id.
+Locks are taken as everywhere: booking, payment, then the intent.
 """
 
 import logging
@@ -246,8 +246,8 @@ def _resolve_by_refund(target: _Target, update: RefundUpdate) -> Applied:
 
 
 def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> Applied:
-    """Record what was refunded elsewhere: now, when the payment is received, or when a refund of this service that is
-    being sent has ended, after which the worker asks Stripe again."""
+    """Record refunds that were made elsewhere: now, when the payment is received, or after the end of a refund of this
+    service that is being sent; then the worker calls Stripe again."""
     if update.refunded_minor is None:
         return _refer(target, update.intent_id, ReviewReason.REFUND_DIFFERS, None, row.currency)
     refunded_minor = max(row.refunded_minor, update.refunded_minor)

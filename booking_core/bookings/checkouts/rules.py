@@ -1,4 +1,4 @@
-"""Rules of payment intents: their states, what is said of them, and when Stripe is asked. No storage, no clock."""
+"""Rules of payment intents: their states, their reports, and the times of look-ups at Stripe. No storage, no clock."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +15,7 @@ class IntentStatus(StrEnum):
     """`payment_intents.status`."""
 
     REQUESTED = "requested"
-    """Stripe has not answered yet, so that no guest can pay."""
+    """Stripe has not answered yet: no guest can pay."""
     OPEN = "open"
     """The guest can pay."""
     SUCCEEDED = "succeeded"
@@ -46,7 +46,7 @@ class ReviewReason(StrEnum):
 
 
 BESIDES_PAYMENT = frozenset({ReviewReason.SECOND_INTENT, ReviewReason.REFUND_DIFFERS})
-"""The reasons that stay whatever Stripe reports of the booking's own payment."""
+"""The reasons that no report about the booking's own payment changes."""
 
 
 LOST = "lost"
@@ -67,7 +67,7 @@ class IntentRow(NamedTuple):
     refunded_minor: int
     """All that Stripe has said it refunded."""
     returned_minor: int
-    """Of that, what is recorded with the payment and not as its refund."""
+    """The part that is recorded with the payment and not as its refund."""
     dispute_id: str | None
     dispute_status: str | None
     dispute_reason: str | None
@@ -92,7 +92,7 @@ def new_row(booking_id: str, amount_minor: int, currency: str, at: int) -> Inten
     )
 
 
-# What is said of an intent ---------------------------------------------------------------------------------------
+# Reports of an intent --------------------------------------------------------------------------------------------
 
 
 class IntentState(StrEnum):
@@ -126,7 +126,7 @@ class IntentUpdate:
     """Of its metadata; None: somebody else made it, in the same account."""
     booking_id: str | None = None
     received_minor: int | None = None
-    """None: an amount that no booking can have, such as one that is not a whole number of minor units."""
+    """None: an amount that no booking can have, such as a fraction of a minor unit."""
     currency: str = ""
     error: str | None = None
     refunds: RefundUpdate | None = None
@@ -147,14 +147,14 @@ class DisputeUpdate:
 
 Update = IntentUpdate | RefundUpdate | DisputeUpdate
 
-# When Stripe is asked --------------------------------------------------------------------------------------------
+# Look-ups at Stripe ----------------------------------------------------------------------------------------------
 
 LEASE = 45 * SECOND
 """Longer than the two calls of a check."""
 LEAD = MINUTE
-"""Before the end of a checkout, so that a payment whose webhook was lost still books."""
+"""Before the end of a checkout: a payment whose webhook was lost still books."""
 AFTER_END = 5 * SECOND
-"""Behind the end of a checkout, when the worker has cancelled the booking: then the intent is canceled."""
+"""After the end of a checkout, when the worker has cancelled the booking: then the intent is canceled."""
 UNSETTLED = MINUTE
 """Until a refund that came too early is compared again."""
 DELAY_MAX = 6 * HOUR
@@ -163,7 +163,7 @@ CHECKS_MAX = 120
 
 
 def first_check(at: int, expires_at: int) -> int:
-    """Return the first instant at which Stripe is asked: shortly before the end of the checkout."""
+    """Return the instant of the first look-up: shortly before the end of the checkout."""
     return max(at, expires_at - min(LEAD, (expires_at - at) // 2))
 
 

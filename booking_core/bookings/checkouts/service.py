@@ -46,7 +46,7 @@ _DECLINED = "card_declined"
 
 def create(tx: Tx, caller: Caller, request: CheckoutCreate) -> bytes:
     """Create the booking of a checkout and return it as JSON: pending until it is paid, or confirmed at once when
-    nothing is left to pay.
+    nothing has to be paid.
 
     Raises:
         Conflict: `card_payments_not_configured`, or as `storefront.check_out`.
@@ -134,7 +134,7 @@ def expired() -> Conflict:
 
 
 def refusal(code: str | None) -> Conflict:
-    """Return the refusal of a checkout for which Stripe makes no intent."""
+    """Return the refusal of a checkout without an intent at Stripe."""
     return Conflict("payment_refused", f"Stripe takes no such payment ({code}), and the booking is released.")
 
 
@@ -297,7 +297,7 @@ def pay_in_sandbox(tx: Tx, caller: Caller, booking_id: str, card: SandboxCard) -
     """Pay for a checkout of the caller's sandbox, and return the payment as JSON-ready values.
 
     It has the effects of Stripe's webhook, at once: the booking is confirmed, or the decline is recorded. A payment
-    behind the end of the checkout is returned (decision 0012), until the worker has canceled the intent.
+    after the end of the checkout is returned (decision 0012), until the worker has canceled the intent.
 
     Raises:
         Conflict: `not_a_sandbox`; `paid_already`; `checkout_expired`: the intent was canceled.

@@ -81,7 +81,7 @@ def shown(page: FromClause) -> Select[Any]:
 
 
 class ShownBooking(NamedTuple):
-    """A booking with what decides about the refund of its cancellation."""
+    """A booking with the data that decides about its refund after a cancellation."""
 
     row: BookingRow
     recorded_minor: int

@@ -140,14 +140,14 @@ class ClosedDepartures:
     """The departures that have closed for booking and whose participants are to be counted.
 
     Args:
-        grace: microseconds after its start at which a departure is left out.
+        grace: microseconds after its start when a departure is omitted.
     """
 
     def __init__(self, grace: int) -> None:
         self._grace = grace
 
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
-        """Return organizations behind `after`; those count as due that cancel departures under their minimum."""
+        """Return the organizations after `after` that cancel departures under their minimum."""
         found = tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)
         return [Owner(owner, bool(is_on), offset) for owner, is_on, offset in found]
 

@@ -64,7 +64,7 @@ LIST = KeysetList(
     shown,
     {
         "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
-        # Sorted as in its index, so that PostgreSQL does not search the first rows in the table itself.
+        # Sorted as in its index: PostgreSQL does not search the first rows in the table itself.
         "updated_since": OWN.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
         "departure_id": OWN.with_only_columns(*_KEY).where(
             bookings.c.departure_id == bindparam("departure_id", type_=Id)

@@ -11,7 +11,7 @@ BATCH_ENTRIES = 500
 """Entries of one transaction. SQLite writes them in a few hundredths of a second."""
 
 KINDS = ("experiences", "departures", "gift_cards", "customers")
-"""In the order in which they are written."""
+"""In the order of their writes."""
 
 T = TypeVar("T")
 

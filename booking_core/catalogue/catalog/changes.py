@@ -168,13 +168,13 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
             else:
                 changes.add_problem(entry, "starts_at", f"is the start of the departure {holder['id']}")
         if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
-            changes.add_problem(entry, "starts_at", "lies after the end that is stored; give ends_at too")
+            changes.add_problem(entry, "starts_at", "is after the stored end; give ends_at too")
     return changes
 
 
 def effective_prices(departure: Row, tour: Row) -> Row:
-    """Return the departure's own prices as far as they count: a single price without tiers, else those of tiers that
-    the experience has (decisions/0010)."""
+    """Return the departure's own prices as far as they count: a single price without tiers, else the prices of tiers
+    that the experience has (decisions/0010)."""
     if not tour["price_tiers"]:
         return {"price_minor": departure["price_minor"], "prices": None}
     tiers, own = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}
@@ -262,7 +262,7 @@ def ignored_prices(
 ) -> list[Note]:
     """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
 
-    The arguments are those of `left_behind`.
+    The arguments are the same as for `left_behind`.
     """
     removed = _removed_tiers(known, row)
     count = sum(
@@ -297,7 +297,7 @@ def departure_conflicts(
         endless = sum((departure | own)["ends_at"] is None for departure, own in rest)
         if endless:
             path = f"{entry.pointer}/duration_minutes"
-            problems.append(Problem(path, f"is needed by {endless} stored departures that have no end of their own"))
+            problems.append(Problem(path, f"is needed by {endless} stored departures without an end"))
     if row["currency"] != known["currency"]:
         priced = sum(_keeps_a_price(departure, own) for departure, own in rest)
         if priced:

@@ -217,7 +217,7 @@ def _amount(value: object) -> object:
 
 
 Amount = Annotated[Price, BeforeValidator(_amount)]
-"""A price, or a whole number of minor units in the experience's currency, which has no currency of its own."""
+"""A price, or a whole number of minor units in the experience's currency."""
 
 
 class Tier(_Object):

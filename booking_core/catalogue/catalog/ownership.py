@@ -57,7 +57,7 @@ def _by_value(values: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _currencies(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Yield every currency of the file with its pointer, wherever it stands."""
+    """Yield every currency of the file with its pointer."""
     if isinstance(value, list):
         for i, item in enumerate(value):
             yield from _currencies(item, f"{path}/{i}")
@@ -82,7 +82,7 @@ def _times(document: object) -> Iterator[tuple[str, str]]:
 
 def _fits(text: str, own: Zone) -> bool:
     """Return whether a timestamp can have been written in the zone: without an offset, in UTC, or with the offset that
-    the zone has at that instant. One that cannot be read is reported elsewhere."""
+    the zone has at that instant. An unreadable timestamp is reported elsewhere."""
     match = _OFFSET.fullmatch(text)
     if not match:
         return True

@@ -66,7 +66,7 @@ def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
         others: problems that were found elsewhere, to be reported with the others.
 
     Raises:
-        InvalidCatalogue: with every problem, those of shape first.
+        InvalidCatalogue: with every problem, problems of shape first.
     """
     shaped, problems = read(document, zone)
     problems += others
@@ -87,10 +87,10 @@ def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
     return _planned(shaped, timetables, zone)
 
 
-# Looking at what was written, whatever its shape -----------------------------------------------------------------
+# Values of any shape ---------------------------------------------------------------------------------------------
 #
-# A catalogue with mistakes of shape is searched for all the others as well, so that one reading finds them all: what
-# follows takes what it can use from the raw document, and leaves alone what `document.read` has reported already.
+# A catalogue with mistakes of shape is checked for all other problems as well: one reading finds them all. The
+# functions below use the valid values of the raw document, and skip the values that `document.read` has reported.
 
 
 def objects(parent: object, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -159,7 +159,7 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
     yield from _once((f"{span.pointer}/starts_at", span.starts_at) for span in spans if span.starts_at is not None)
     for span in spans:
         if span.starts_at is not None and span.ends_at is not None and span.ends_at < span.starts_at:
-            yield Problem(f"{span.pointer}/ends_at", "lies before starts_at")
+            yield Problem(f"{span.pointer}/ends_at", "is before starts_at")
     if raw.get("duration_minutes") is None:
         for span in spans:
             if not span.has_end:
@@ -257,7 +257,7 @@ def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
             yield Problem(f"{path}/balance/currency", "is not the currency of the initial amount")
     begins, ends = (_instant(raw, key, zone) for key in ("valid_from", "expires_at"))
     if begins is not None and ends is not None and ends < begins:
-        yield Problem(f"{path}/expires_at", "lies before valid_from")
+        yield Problem(f"{path}/expires_at", "is before valid_from")
 
 
 # Entries ---------------------------------------------------------------------------------------------------------

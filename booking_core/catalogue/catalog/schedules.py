@@ -66,7 +66,7 @@ def timetable(schedules: Iterable[tuple[str, dict[str, Any]]], written: set[int]
     found = Timetable([], [], [])
     starts: dict[int, Start] = {}
     met: dict[tuple[str, str], list[int]] = {}
-    # Starts that a clock change moved come last, so that an existing departure of the same start takes precedence.
+    # Starts that a clock change moved come last: an existing departure of the same start takes precedence.
     for start in sorted(_expanded(schedules, zone, found.problems), key=lambda start: start.is_moved):
         known = starts.get(start.at)
         if start.note:
@@ -108,9 +108,9 @@ def _is_in_order(path: str, raw: dict[str, Any], problems: list[Problem]) -> boo
     except ValidationError:  # reported already
         return False
     if days < 0:
-        problems.append(Problem(f"{path}/to", "lies before from"))
+        problems.append(Problem(f"{path}/to", "is before from"))
     elif days > YEARS_MAX * 366:
-        problems.append(Problem(f"{path}/to", f"lies more than {YEARS_MAX} years after from"))
+        problems.append(Problem(f"{path}/to", f"is more than {YEARS_MAX} years after from"))
     else:
         return True
     return False

@@ -110,7 +110,7 @@ def import_document(
         other_currency, other_timezone: as `validate`.
 
     Raises:
-        InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
+        InvalidCatalogue: with every problem of the document, or with the stored catalogue; nothing is written.
     """
     tx.allow_pauses()
     plan = validate(document, organization=organization, other_currency=other_currency, other_timezone=other_timezone)
@@ -161,13 +161,13 @@ def import_in_batches(
 ) -> Summary:
     """Import a plan in short transactions, after checking the whole plan against the stored rows.
 
-    Bookings wait for one batch at most. Repeating the import completes one that was interrupted.
+    Bookings wait for one batch at most. Repeating an interrupted import completes it.
 
     An experience whose prices, currency or duration change, or whose departures change their starts, is written in one
-    transaction with all its departures of the plan, so that no booking is priced by half of a change.
+    transaction with all its departures of the plan: no booking is priced by half of a change.
 
     Args:
-        tally: counts what is imported, also when an error or an interruption ends it.
+        tally: counts the imported entries, also when an error or an interruption ends it.
         before_batch: is called between transactions; an exception ends the import.
 
     Raises:
@@ -198,7 +198,7 @@ def _import_batch(
     try:
         return database.write(work)
     except InvalidCatalogue as error:
-        outcome = "what was imported before stays" if has_begun else "nothing was imported"
+        outcome = "the entries before it stay imported" if has_begun else "nothing was imported"
         raise InvalidCatalogue(error.problems, outcome) from None
 
 
@@ -337,7 +337,7 @@ def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: C
     yield from _write_rows(tx, tables.gift_cards, organization_id, made, now)
     for row in decided.created:
         if spent := row["initial_minor"] - row["balance_minor"]:
-            # The ledger adds up to the balance: what was spent elsewhere is its first line.
+            # The ledger adds up to the balance: the amount spent elsewhere is its first line.
             line = {"gift_card_id": row["id"], "booking_id": None, "kind": "adjust", "amount_minor": -spent}
             entry = {"organization_id": organization_id, "id": tokens.new_id(), **line, "created_at": now}
             tx.insert(tables.gift_card_entries, **entry)

@@ -47,7 +47,7 @@ class TableReader:
         return [self._row(values) for values in tx.all(self._every, organization_id=organization_id)]
 
     def matching(self, tx: Tx, organization_id: str, wanted: Iterable[Mapping[str, object]]) -> list[Row]:
-        """Return the rows whose columns equal those of a wanted row."""
+        """Return the rows whose columns equal the columns of a wanted row."""
         asked = [{"organization_id": organization_id, **each} for each in wanted]
         if not asked:
             return []
@@ -56,8 +56,8 @@ class TableReader:
     def _select_matching(self, names: tuple[str, ...]) -> Statement:
         """Return the statement for rows whose columns equal a row of the parameter `wanted`.
 
-        The organization is part of each wanted row, so that SQLite looks each of them up. With a separate parameter it
-        would scan all rows of the organization, and all wanted rows for each of them.
+        The organization is part of each wanted row: SQLite looks each row up. With a separate parameter it would scan
+        all rows of the organization, and all wanted rows for each of them.
         """
         table = self.table
 
@@ -99,7 +99,7 @@ def insert(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) ->
 
 
 def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
-    """Update only the columns of `row`, so that concurrent changes of other columns are kept."""
+    """Update only the columns of `row`: concurrent changes of other columns are kept."""
     columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
     sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))
     name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
@@ -107,7 +107,7 @@ def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) ->
 
 
 def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
-    """Move departures to distinct starts before 1970, so that others can take over their starts."""
+    """Move departures to distinct starts before 1970: others can then take over their starts."""
     for i, each in enumerate(sorted(ids)):
         tx.update(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
     tx.flush()  # before any start is taken: one statement would change both in any order

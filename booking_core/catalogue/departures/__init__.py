@@ -1,8 +1,8 @@
 """Departures: availability, and the changes of staff (close, reopen, set the number of seats).
 
 `announcing` is the worker's part: it publishes departures that have changed. The package also exports the rules that
-bookings share with availability, so that the two always agree. A departure is cancelled in `bookings`, because its
-bookings are cancelled with it.
+bookings share with availability: the two always agree. A departure is cancelled in `bookings`, because its bookings are
+cancelled with it.
 """
 
 from booking_core.catalogue.departures.announcing import TOUCHED, announce

@@ -94,7 +94,7 @@ _WIDTH = len(DepartureRow._fields)
 
 
 def announce(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> Processed[bool]:
-    """Publish those of the departures that are due and differ from their last event.
+    """Publish the departures that are due and differ from their last event.
 
     A departure that was announced less than the window ago is deferred. One with seats on hold is looked at again when
     the next hold ends, since that is no event.

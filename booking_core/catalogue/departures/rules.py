@@ -50,7 +50,7 @@ def ends_at(starts_at: int, own: int | None, duration_minutes: int | None) -> in
 
 
 def closes_at(starts_at: int, experience_hours: int | None, organization_hours: int) -> int:
-    """Return the instant from which booking is closed, in elapsed hours before the start (decision B2).
+    """Return the instant when booking closes, in elapsed hours before the start (decision B2).
 
     The experience's setting comes before the organization's.
     """
@@ -79,7 +79,7 @@ def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int
     """Return the half-open range of instants that covers the local days from `first` to `last`.
 
     Raises:
-        Unprocessable: `last` lies before `first`, or more than 92 days after it (decision L3). The error names `field`.
+        Unprocessable: `last` is before `first`, or more than 92 days after it (decision L3). The error names `field`.
     """
     if last < first:
         raise Unprocessable.at(field, "The window ends before it begins.", "window_reversed")

@@ -11,7 +11,7 @@ from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
 from booking_core.records.departure_touches import ANNOUNCE
 
-# Seats that holds keep: availability and bookings sum them here, so that they always agree.
+# Seats that holds keep: availability and bookings both sum them here, and always agree.
 
 SEATS_HELD = func.coalesce(func.sum(holds.c.seats), 0)
 """The seats of the selected holds, 0 without a hold."""

@@ -79,7 +79,7 @@ def present(row: ExperienceRow, zone: Zone, *, has_add_ons: bool = True) -> dict
     """Present an experience as in API v1 section 2.
 
     Args:
-        has_add_ons: the Add-ons app is on, so that add-ons can be booked.
+        has_add_ons: the Add-ons app is on: add-ons can be booked.
     """
     advertised = row.price_from_minor
     if advertised is None:
@@ -162,8 +162,8 @@ def advertised_minor(
 ) -> int | None:
     """Return the price that is shown for a departure or an experience (decision B18); None when nothing is for sale.
 
-    That is `price_from_minor`, unless the departure has prices of its own; else the lowest price of a tier above zero;
-    zero only when every tier is free. The arguments are those of `tiers`.
+    That is `price_from_minor`, unless the departure has separate prices; else the lowest price of a tier above zero;
+    zero only when every tier is free. The arguments are the same as for `tiers`.
     """
     offered = tiers(price_tiers, price_from_minor, price_minor, prices)
     has_own = offered.keys() & orjson.loads(prices or "{}") if orjson.loads(price_tiers) else price_minor is not None
@@ -193,7 +193,7 @@ def present_translations(stored: str | None, *, has_add_ons: bool) -> dict[str, 
     """Present translations as in the API.
 
     Args:
-        has_add_ons: the Add-ons app is on, so that add-ons can be booked.
+        has_add_ons: the Add-ons app is on: add-ons can be booked.
     """
     found: dict[str, dict[str, Any]] = orjson.loads(stored) if stored else {}
     hidden: dict[str, Any] = {} if has_add_ons else {"add_ons": {}}
@@ -201,8 +201,8 @@ def present_translations(stored: str | None, *, has_add_ons: bool) -> dict[str, 
 
 
 def closest(tags: Iterable[str], wanted: str) -> str | None:
-    """Return the tag that serves a wanted language: the same one, else the one that is left when its last parts are cut
-    off (`de` for `de-AT`, RFC 4647), else another one of the same language. Case does not matter."""
+    """Return the tag that serves a wanted language: the same tag, else the tag without its last parts (`de` for
+    `de-AT`, RFC 4647), else another tag of the same language. Case does not matter."""
     known = {tag.lower(): tag for tag in tags}
     prefix = wanted.lower()
     while prefix:

@@ -85,7 +85,7 @@ class _Eraser:
     # Steps of a customer -----------------------------------------------------------------------------------------
 
     def _bookings(self, group: Sequence[Erasure]) -> Progress | None:
-        """Process bookings by the customer's timeline, in which each has an entry."""
+        """Process bookings by the customer's timeline, which has an entry for each."""
         (erasure,) = group
         key = {"organization_id": self.owner, "customer_id": erasure.customer_id}
         entries, last = store.ENTRIES.page(self.tx, erasure.position, _ENTRIES, **key)
@@ -196,7 +196,7 @@ class _Eraser:
         return Progress(last, len(found))
 
     def _opened(self, key: str, sealed: str) -> bytes | None:
-        """Return the body of an answer; None if no live secret key opens it, so that it is never shown again."""
+        """Return the body of an answer; None if no live secret key opens it: it is never shown again."""
         try:
             return self.installation.secret_keys.open(idempotency.SEALED_FOR, sealed, self.owner, key)
         except ValueError:

@@ -55,7 +55,7 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     if refund_id is not None:
         raise Conflict(
             "refund_open",
-            f"The customer is still owed the refund {refund_id}: wait for the gateway, or settle it with"
+            f"The refund {refund_id} of the customer is pending: wait for the gateway, or settle it with"
             f" `booking refunds settle {refund_id} --note TEXT`.",
         )
 

@@ -1,4 +1,4 @@
-"""Rules of erasures: their steps, and what replaces personal data in a JSON text. No storage, no clock."""
+"""Rules of erasures: their steps, and the substitutes for personal data in a JSON text. No storage, no clock."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     position: tuple[Any, ...] | None
     """None: the step is complete."""
     rows: int
-    """Rows that were read, which is what a transaction is bounded by."""
+    """Rows that were read, the bound of a transaction."""
 
 
 def advanced(erasure: Erasure, progress: Progress) -> Erasure:

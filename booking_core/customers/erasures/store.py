@@ -139,7 +139,7 @@ def _state(erasure: Erasure, at: int) -> dict[str, Any]:
 
 
 def lock(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> list[Erasure]:
-    """Lock those of the erasures that are unfinished, the oldest first, and skip locked ones."""
+    """Lock the unfinished erasures, the oldest first, and skip locked ones."""
     found = tx.all(_LOCK, organization_id=organization_id, wanted=ids(customer_ids))
     return [
         Erasure(customer_id, frozenset(orjson.loads(addresses)), Step(step), tuple(orjson.loads(position)))
@@ -265,7 +265,7 @@ def bookings_of(tx: Tx, organization_id: str, customer_ids: Collection[str]) -> 
 
 
 def lock_bookings(tx: Tx, organization_id: str, customer_id: str, booking_ids: Collection[str]) -> list[GuestBooking]:
-    """Lock those of the bookings that are of the customer."""
+    """Lock the bookings of the customer."""
     key = {"organization_id": organization_id, "customer_id": customer_id}
     found = tx.all(_LOCK_BOOKINGS, **key, wanted=ids(booking_ids)) if booking_ids else []
     return [GuestBooking._make(row) for row in found]
@@ -287,7 +287,7 @@ def give_booking(tx: Tx, organization_id: str, booking_id: str, *, customer_id: 
 
 
 def open_refund(tx: Tx, organization_id: str, customer_id: str) -> str | None:
-    """Return the id of a refund that is owed to the customer, by the gateway or by staff."""
+    """Return the id of a pending refund of the customer, by the gateway or by staff."""
     row = tx.first(_OPEN_REFUND, organization_id=organization_id, customer_id=customer_id)
     return row[0] if row else None
 
@@ -400,7 +400,7 @@ UPDATE_ANSWER = Update("anonymize_answer", tables.idempotency, sets=("body_seale
 
 
 def _among(table: Table, is_anonymous: ColumnElement[bool]) -> Statement:
-    """Return the statement that selects those of the ids whose row is anonymized."""
+    """Return the statement that selects the ids whose row is anonymized."""
     return Statement(
         lambda dialect: select(table.c.id).where(
             table.c.organization_id == OWNER, in_rows(dialect, table.c.id, "wanted", "id"), is_anonymous
@@ -413,7 +413,7 @@ _ANONYMOUS_CUSTOMERS = _among(tables.customers, _customers.anonymized_at.is_not(
 
 
 def anonymous_ids(tx: Tx, organization_id: str, wanted: Collection[str]) -> tuple[set[str], set[str]]:
-    """Return those of the ids that are of anonymized bookings, and of anonymized customers."""
+    """Return the ids of anonymized bookings, and of anonymized customers."""
     key = {"organization_id": organization_id, "wanted": ids(wanted)}
     bookings, people = ({row[0] for row in tx.all(each, **key)} for each in (_ANONYMOUS_BOOKINGS, _ANONYMOUS_CUSTOMERS))
     return bookings, people

@@ -1,4 +1,4 @@
-"""Gift cards: issued, spent on bookings, given back, switched off and on, read.
+"""Gift cards: issue, redeem, return an amount, deactivate and reactivate, read.
 
 A card's balance is its face value and its ledger; the ledger entries of a booking are written with the booking.
 """

@@ -150,7 +150,7 @@ def _check(field: str, value: int | str) -> None:
     if isinstance(value, str):
         _check_text(field, value)
     else:
-        within_years(value)  # as in a catalogue file, so that an export can be imported again
+        within_years(value)  # as in a catalogue file: an export can be imported again
 
 
 def _check_text(field: str, text: str) -> None:

@@ -206,7 +206,7 @@ def redeem(
     the same transaction.
 
     Args:
-        wanted_minor: the amount left to pay, above zero.
+        wanted_minor: the amount to pay, above zero.
         customer_id: the customer whose timeline gets an entry; none: no entry.
 
     Raises:
@@ -233,7 +233,7 @@ class Redemption:
 
     booking_id: str
     restored: LockedCard
-    """The card with the amount given back."""
+    """The card with the amount returned."""
     amount_minor: int
     number: int
     """Of the entry in the card's ledger: 0 for a cancellation, 1 and so on for changes of the party."""
@@ -243,7 +243,7 @@ def lock_redemption(tx: Tx, actor: Actor, booking_id: str, *, part_minor: int | 
     """Lock the card that paid for a booking, whose row the caller has locked; none when no amount is to be restored.
 
     Args:
-        part_minor: goes back now, while the rest stays in force; all that was not given back yet unless said.
+        part_minor: is returned now, while the rest stays in force; by default all that was not returned yet.
     """
     redeemed = store.redeemed(tx, actor.organization.id, booking_id)
     if redeemed is None:
@@ -258,7 +258,7 @@ def lock_redemption(tx: Tx, actor: Actor, booking_id: str, *, part_minor: int | 
 
 
 def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> NewEvent:
-    """Return to the card the amount that the booking took, whatever the card's status.
+    """Return to the card the amount that the booking took, in any status of the card.
 
     Returns:
         The `gift_card.restored` event, for the caller that publishes the transaction's events.

@@ -36,8 +36,8 @@ from booking_core.payments.gift_cards.rules import GiftCardRow, LockedCard, Tran
 
 
 class _Now(ColumnElement[int]):
-    """The instant the statement began; the same wherever the statement names it, so that the status that is filtered
-    by and the status that is shown never part."""
+    """The instant the statement began; the same everywhere in the statement: the filtered status and the shown status
+    never differ."""
 
     inherit_cache = True
     type = BigInteger()
@@ -107,7 +107,7 @@ _UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=Big
 
 
 def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Select[Any]:
-    """Select the keys of the cards that meet one of the conditions, no two of which overlap.
+    """Select the keys of the cards that meet one of the conditions, which do not overlap.
 
     Each has an index, and is sorted as in it: otherwise PostgreSQL searches the first cards in the table itself.
     """

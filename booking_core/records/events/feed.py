@@ -1,6 +1,6 @@
 """The feed of events: list and get.
 
-An event carries the whole resource, so that reading it needs the resource's read scope (API v1 section 4). Scopes are
+An event carries the whole resource, so reading it needs the resource's read scope (API v1 section 4). Scopes are
 checked before the other parameters (decision R1).
 """
 

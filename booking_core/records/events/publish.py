@@ -32,7 +32,7 @@ ONCE = frozenset(
         EventType.GIFT_CARD_ISSUED,
     }
 )
-"""The types that a resource has at most once. Their occurrence is 0, so that a unique index refuses another."""
+"""The types that a resource has at most once. Their occurrence is 0: a unique index refuses a second one."""
 
 _NO_CHANGES = frozenset({"updated_at", "manage_url"})
 """Fields that are never in `changes`: every change has the first, and no event holds the second."""
@@ -86,8 +86,8 @@ def _lock(dialect: Dialect, *, blocking: bool) -> Update:
     wanted = rows_parameter(dialect, "wanted", _WANTED).c
     change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
     if dialect.name == "postgresql":
-        # Rows are locked in the order of their ids before any is changed, so that two batches with several
-        # organizations in common wait for each other and never deadlock.
+        # Rows are locked in the order of their ids before any is changed: two batches with several organizations in
+        # common wait for each other and never deadlock.
         in_order = (
             select(counters.organization_id)
             .where(in_rows(dialect, counters.organization_id, "wanted", "organization_id"))
@@ -178,7 +178,7 @@ def sequences_query(organization_id: str) -> Query[Sequences | None]:
 
 
 def advance(tx: Tx, organization_id: str, locked: Sequences, booking_numbers: int, events: int) -> None:
-    """Collect the reservation of so many numbers behind those of locked sequences."""
+    """Collect the reservation of so many numbers after the numbers of locked sequences."""
     tx.update(
         _ADVANCE,
         organization_id=organization_id,
@@ -191,7 +191,7 @@ def advance(tx: Tx, organization_id: str, locked: Sequences, booking_numbers: in
 # Publishing ------------------------------------------------------------------------------------------------------
 
 _NAMES = {kind: (kind.value, kind.resource_type.value, kind in ONCE) for kind in EventType}
-"""By type: its name, that of its resource's type, and if a resource has it at most once."""
+"""By type: its name, the name of its resource's type, and whether a resource has it at most once."""
 
 
 def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int, at: int) -> str:

@@ -1,9 +1,9 @@
 """The SQL of the feed.
 
 A page costs the same at any place of the feed and with any filter. Every type: a scan along the primary key. Some
-types: one scan along the index of types for each, merged, so that a rare type is not searched among the others. One
-resource: one scan along the index of its occurrences for each type, merged too, since a departure that changes all the
-time has thousands. A bound in time becomes a bound of the sequence first, so that the scan ends there.
+types: one scan along the index of types for each, merged: a rare type is not searched among the others. One resource:
+one scan along the index of its occurrences for each type, merged too, since a departure that changes all the time has
+thousands. A bound in time becomes a bound of the sequence first: the scan ends there.
 """
 
 from collections.abc import Callable
@@ -139,7 +139,7 @@ def _of_all(shape: _Shape, kinds: list[Any]) -> list[Any]:
     shown = _SHOWN.where(*_between(shape)(events.c.sequence, events.c.created_at))
     if not kinds:
         return [_first(shown, events.c.sequence, shape.order)]
-    # Left to itself, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
+    # Without this, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
     shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
     return [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
 
@@ -182,7 +182,7 @@ def _between(shape: _Shape) -> Callable[[ColumnElement[int], ColumnElement[int]]
 
 
 def _bounds(order: Order) -> CTE:
-    """Return the sequences between which all events of the period after the cursor lie."""
+    """Return the bounds of the sequences of all events in the period after the cursor."""
     other = events.alias("other")
     before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
     behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
@@ -201,9 +201,9 @@ def _bounds(order: Order) -> CTE:
 
 
 # Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
-# first that is not old: what is kept stays dense. Dates run a little against the sequence, so that one which is not old
-# yet may lie before one which is; it is looked for among as many as one purge takes. An endpoint waits for the events
-# behind its cursor, for those in flight, and for those in the ranges that it recovers.
+# first that is not old: the remaining sequence has no gaps. Dates run a little against the sequence: an event that is
+# not old yet may precede an old one; it is searched among as many events as one purge takes. An endpoint waits for the
+# events after its cursor, for events in flight, and for events in the ranges that it recovers.
 def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
     own = table.c.organization_id == bindparam("organization_id", type_=Id)
     first: ColumnElement[int] = select(func.coalesce(func.min(waiting), _END)).where(own, *conditions).scalar_subquery()
@@ -286,6 +286,6 @@ _ORGANIZATIONS_BEFORE = Statement(
 
 
 def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[Owner]:
-    """Return organizations behind `after` by id; those count as due whose oldest event is from before that instant."""
+    """Return the organizations after `after`, by id, whose oldest event is from before that instant."""
     found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
     return [Owner(organization_id, bool(is_old)) for organization_id, is_old in found]

@@ -26,7 +26,7 @@ from booking_core.upkeep.backups.errors import BackupError, Content, damaged
 from booking_core.upkeep.secret_keys import KINDS
 
 _FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin", "opt/homebrew/opt/postgresql@*/bin")
-"""The folders in which packages of Debian, Red Hat and Homebrew install them, in addition to the PATH."""
+"""The folders of the packages of Debian, Red Hat and Homebrew, in addition to the PATH."""
 _LOCK_WAIT_MS = 60_000
 """`pg_dump` waits so long for a table that an upgrade has locked."""
 _LOOKS, _LOOK_AGAIN_S = 10, 0.1
@@ -49,7 +49,7 @@ class _Target:
     environment: Mapping[str, str]
     folder: Path
     schema: str
-    """The name of the schema in which the service has its tables."""
+    """The name of the schema of the service's tables."""
     server_major: int
 
     @contextmanager
@@ -116,7 +116,7 @@ def _read(script: Iterable[bytes]) -> tuple[set[str], Content]:
 
 
 def load(settings: Settings, file: Path, force: bool, _: object) -> None:
-    """Replace the tables of the schema by those of the backup, in one transaction."""
+    """Replace the tables of the schema with the tables of the backup, in one transaction."""
     target = _target(settings)
     tables = _tables(settings, target.schema, force)
     drop = f"DROP TABLE {', '.join(tables)} CASCADE;\n" if tables else ""
@@ -173,7 +173,7 @@ def _tables(settings: Settings, schema: str, force: bool) -> list[str]:
 
 
 def _other_clients(tx: Tx) -> int:
-    """Return the number of other clients. One that has left is counted by the server for a moment longer."""
+    """Return the number of other clients. The server counts a disconnected client for a moment longer."""
     count: Callable[[], int] = lambda: int((tx.first(_SQL.statement("other_clients")) or [0])[0])  # noqa: E731
     for _ in range(_LOOKS):
         if not (others := count()):
@@ -210,7 +210,8 @@ def _target(settings: Settings) -> _Target:
 
 
 def find_programs(beside_server: str) -> Path:
-    """Return the folder of the programs: that of the server if it is on this machine, one of the PATH or of packages.
+    """Return the folder of the programs: the server's folder if it is on this machine, else a folder of the PATH or of
+    packages.
 
     Raises:
         BackupError: there are none.

@@ -33,7 +33,7 @@ def create(settings: Settings, file: Path, *, force: bool = False, advance: Adva
         force: whether an existing file is replaced.
 
     Raises:
-        BackupError: the file exists, or it cannot be written; the secret keys do not open what was written.
+        BackupError: the file exists, or it cannot be written; the secret keys do not open the backup.
     """
     try:
         if file.exists() and not force:
@@ -46,7 +46,7 @@ def create(settings: Settings, file: Path, *, force: bool = False, advance: Adva
 
 
 def restore(settings: Settings, file: Path, *, force: bool = False, advance: Advance) -> Backup:
-    """Replace the content of the database by that of the backup, in one transaction, and upgrade its schema.
+    """Replace the content of the database with the backup, in one transaction, and upgrade its schema.
 
     Args:
         force: whether a database with rows is replaced.
@@ -68,7 +68,7 @@ def restore(settings: Settings, file: Path, *, force: bool = False, advance: Adv
 
 
 def _checked(settings: Settings, file: Path) -> Backup:
-    """Return the backup in a file that is whole, and whose secret keys are those of the settings."""
+    """Return the backup in a file that is complete and was sealed with the secret keys of the settings."""
     content = (sqlite if settings.is_sqlite else postgres).inspect(settings, file)
     if content.revision is None:
         raise damaged(file, "it has no schema of this service.")

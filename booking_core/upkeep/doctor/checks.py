@@ -1,5 +1,5 @@
 """The kinds of checks: `Check`, a query that selects the rows that break an invariant, and `RowScan`, a function that
-validates every row of a table by itself. The `.sql` files of this package declare them in the headers of their
+validates every row of a table alone. The `.sql` files of this package declare them in the headers of their
 statements."""
 
 import re
@@ -155,7 +155,7 @@ MAIL_RETRYABLE = 72 * HOUR
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """Of which organization, and by which options."""
+    """The organization and the options of a check."""
 
     organization_id: str | None
     parameters: Mapping[str, int]
@@ -212,8 +212,8 @@ class Check(BaseCheck):
     def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
         """Yield the rows that break the invariant, read by one statement and so in one snapshot.
 
-        The rows of each sandbox whose clock is ahead are read by a statement of their own, at its own instant; not for
-        work that a worker should have done: a clock that was just moved makes nothing late.
+        The rows of each sandbox whose clock is ahead are read by a separate statement, at the sandbox's instant; not
+        for work that a worker should have done: a clock that was just moved makes nothing late.
         """
         for organization_id, subject, message, *since in self._rows(tx, context):
             yield self.finding(context, str(organization_id), str(subject), str(message), *map(int, since))
@@ -237,7 +237,7 @@ class Check(BaseCheck):
 
 @dataclass(frozen=True, kw_only=True)
 class RowScan(BaseCheck):
-    """A function that validates each row by itself. The rows are read in pages along the primary key, one organization
+    """A function that validates each row alone. The rows are read in pages along the primary key, one organization
     after the other.
 
     The query selects the key, the subject of a finding, and the row that `validate` gets. Its WHERE clause compares the

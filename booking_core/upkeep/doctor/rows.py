@@ -1,4 +1,4 @@
-"""Validators of rows that are simpler in Python than in two dialects of SQL. None shows what a guest has typed.
+"""Validators of rows that are simpler in Python than in two dialects of SQL. None shows a guest's text.
 
 Each returns the message of a row that breaks its invariant, or None.
 """
@@ -60,7 +60,7 @@ def validate_address(row: list[Any]) -> str | None:
 def validate_customer(row: list[Any]) -> str | None:
     """Compare a customer's key with the normalised e-mail address."""
     email, key = row
-    return None if email_key(email) == key else "its key is not that of its e-mail address"
+    return None if email_key(email) == key else "its key does not match its e-mail address"
 
 
 def validate_scopes(row: list[Any]) -> str | None:

@@ -1,7 +1,7 @@
-"""The installation's secret keys over everything that they sealed: counted, checked at start, and sealed anew.
+"""The installation's secret keys and all values that they sealed: counted, checked at start, and resealed.
 
-After `reseal` a former secret key can be dropped: what it sealed is sealed by the key in use, and what its guests'
-links are made with is kept (decisions/0018). Cursors that it signed end with it.
+After `reseal` a former secret key can be removed: its values are sealed by the key in use, and the derived key of its
+guests' links is kept (decisions/0018). Cursors that it signed end with it.
 """
 
 from booking_core.upkeep.secret_keys.service import (

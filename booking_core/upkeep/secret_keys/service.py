@@ -1,4 +1,4 @@
-"""Functions of secret keys: check at start that they open what the database holds, count sealed values by key, and
+"""Functions of secret keys: check at start that they open the database's sealed values, count these values by key, and
 reseal them with the first key."""
 
 import random
@@ -24,7 +24,7 @@ WRITTEN_AT_ONCE = 50
 """So few in one transaction that a booking which waits for a gift card, or on SQLite for the one writer, waits for
 milliseconds."""
 PAUSE_S = 0.01
-"""The pause between two transactions, in which other writers get their turn."""
+"""The pause between two transactions, for other writers."""
 _TRIES = 5
 _WALKS = 5
 
@@ -79,7 +79,7 @@ class Resealed:
 
 
 def with_link_keys(database: Database, installation: Installation) -> Installation:
-    """Return the installation with the link keys of former secret keys, so that their links still open."""
+    """Return the installation with the link keys of former secret keys: their links still open."""
     return database.read(lambda tx: with_stored_link_keys(tx, installation))
 
 
@@ -104,7 +104,7 @@ def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> bytes | N
 def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
     """Open the first and the last values of each kind, and return the kinds with values that do not open.
 
-    Two look-ups for each kind, so that every start can afford it. `status` looks at every value.
+    Two look-ups for each kind: cheap at every start. `status` looks at every value.
 
     Args:
         keys: with the link keys of former ones (`with_link_keys`).
@@ -205,7 +205,7 @@ def _message(found: list[Unopened]) -> str:
             each.plural
         )
     named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
-    return f"BOOKING_SECRET_KEY does not open what this database holds: {named}."
+    return f"BOOKING_SECRET_KEY does not open the sealed values of this database: {named}."
 
 
 # Counting --------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
     return [Count(GUEST_LINK, key_id, state, values) for (key_id, state), values in sorted(counted.items())]
 
 
-# Sealing anew ----------------------------------------------------------------------------------------------------
+# Resealing -------------------------------------------------------------------------------------------------------
 
 
 def count_to_reseal(database: Database, keys: SecretKeys) -> int:
@@ -256,9 +256,8 @@ def reseal(
 ) -> list[Resealed]:
     """Seal with the first key, for its row, each value that another live key sealed.
 
-    Safe beside everything that runs: a value is replaced only where it still is the one that was read, in short
-    transactions with pauses. One that was interrupted goes on when it is called again; when all is done it changes
-    nothing.
+    Safe beside running processes: a value is replaced only if it has not changed since it was read, in short
+    transactions with pauses. An interrupted call continues when it is repeated; when all is done it changes nothing.
 
     Args:
         keys: with the link keys of former ones (`with_link_keys`).
@@ -277,7 +276,7 @@ def reseal(
 
 
 def _reseal_kind(database: Database, keys: SecretKeys, kind: Kind, pause: Pause) -> Iterator[Counter[str]]:
-    """Walk the kind, and once more for values that were changed while they were sealed anew."""
+    """Walk the kind, and once more for values that were changed while they were resealed."""
     for _ in range(_WALKS):
         missed = 0
         for batch in _walk(database, keys, kind):

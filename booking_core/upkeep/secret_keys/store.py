@@ -210,7 +210,7 @@ def newest_link_key(tx: Tx, at: int) -> str | None:
     return row[0] if row else None
 
 
-# Sealing anew ----------------------------------------------------------------------------------------------------
+# Resealing -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache
@@ -244,7 +244,7 @@ def count_others(tx: Tx, kind: Kind, key_id: str) -> int:
 
 @lru_cache
 def _replace(kind: Kind) -> Statement:
-    """Replaces a value only where it is still the one that was read."""
+    """Replaces a value only if it has not changed since it was read."""
 
     def build(dialect: Dialect) -> Any:
         table = kind.table
@@ -263,7 +263,7 @@ def _replace(kind: Kind) -> Statement:
 
 
 def replace(tx: Tx, kind: Kind, anew: Sequence[Mapping[str, object]]) -> int:
-    """Write values that were sealed anew, and return how many: none that another transaction changed since."""
+    """Write resealed values, and return how many: none that another transaction has changed since."""
     return tx.run(_replace(kind), anew=as_json(anew))
 
 

@@ -75,7 +75,7 @@ class Availability(APIResource):
         """
         checked_date("date_from", date_from)
         if checked_date("date_to", date_to) is not None and date_to is not None and date_to < date_from:
-            raise ValueError("date_to lies before date_from")
+            raise ValueError("date_to is before date_from")
         days = [(date_from, None)] if date_to is None else date_windows(date_from, date_to)
         specs = [_spec(first, last, experience_id, options) for first, last in days]
         return Paginator(self._client, PageIterator(specs, None, max_items), Departure)

@@ -270,7 +270,7 @@ def _error_response(lines: Sequence[str], headers: Json, examples: Json) -> Json
     `code` stays open for later codes.
     """
     for example in examples.values():
-        # FastAPI drops what is null in an example.
+        # FastAPI drops null values in an example.
         example["value"] = _with_fields(example["value"])
     codes = {"properties": {"code": {"type": "string", "enum": list(examples)}}}
     schema = {"$ref": "#/components/schemas/ErrorBody", **codes}
@@ -420,7 +420,7 @@ class OpenApi(Resource):
     response_description="The description.",
 )
 async def get_openapi(request: Request, service: ServiceDep) -> Answer:
-    """Needs no key. Where it and prose elsewhere disagree, it is right."""
+    """Needs no key. It takes precedence over other documentation."""
 
     def run() -> Answer:
         service.authenticator.count_address(credentials_of(request))

@@ -73,9 +73,10 @@ class BookingQuery(ListQuery):
     responses=refusals(Unprocessable.at("departure_to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
 def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
-    """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
-    lies 92 days away. `email` is the address of the customer's record: a booking keeps what its guest gave, which may
-    differ once the record was changed. `manage_url` is filled in for keys that hold `bookings:write`."""
+    """`departure_from` and `departure_to` are days of the organization, at most 92 apart; if only one is given, the
+    other is 92 days away. `email` is the address of the customer's record: a booking keeps the address that its guest
+    gave, which may differ after a change of the record. `manage_url` is filled in for keys that hold
+    `bookings:write`."""
     since = query.instant("updated_since", caller)
     return bookings.find(
         tx,
@@ -134,18 +135,18 @@ def create_booking(
 ) -> CreateRequest:
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
-    key and body gets the first answer again, whatever happened in between. `details` gives the reason of a `conflict`
+    key and body gets the first answer again, even after a crash. `details` gives the reason of a `conflict`
     (`departure_cancelled`, `departure_closed`, `departure_started`, `external_reference_taken`, and of a hold
     `hold_expired`, `hold_released`, `hold_booked`, `hold_of_another_departure`) and of a 422 `validation_failed`
     (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`).
 
-    With `hold_id` the booking takes over the seats of a hold of this departure, once; a party that is larger needs
-    seats that are available beside it, and of a larger hold the rest is available again.
+    With `hold_id` the booking takes over the seats of a hold of this departure, once. A larger party needs more
+    available seats; the other seats of a larger hold are available again.
 
-    `external_reference` is your name of the booking, and `metadata` up to 50 texts of yours; both come back with the
-    booking and in its events. With `external_reference_unique` the booking is refused (`external_reference_taken`) when
-    the organization has one with that reference already, cancelled or not: an order is then booked once, also under
-    another key."""
+    `external_reference` is your id of the booking, and `metadata` has up to 50 of your texts; the booking and its
+    events return both. With `external_reference_unique` the booking is refused (`external_reference_taken`) when the
+    organization has one with that reference already, cancelled or not: an order is then booked once, also under another
+    key."""
     return keyed.creation(caller, body)
 
 
@@ -169,11 +170,11 @@ def quote_booking(
     key: OrderKey,
     body: Annotated[BookingQuoteRequest, JsonBody(), example(_QUOTE_EXAMPLE)],
 ) -> object:
-    """Returns what `POST /bookings` with the same body would sell: the price, the seats that are needed and left, and
-    in `refusals` each reason why it would be refused, with the codes and reasons of its errors. The guest and the
-    payment may be left out. Nothing is held or written, so the booking may be refused a moment later: hold the seats
-    first. With the `Idempotency-Key` of an order that is booked already, the quote is allowed and names the booking.
-    An unknown departure is a 404."""
+    """Returns the price, the needed seats and the available seats of `POST /bookings` with the same body, and in
+    `refusals` each reason to refuse it, with the code and reason of its error. The guest and the payment may be
+    omitted. Nothing is held or written, so the booking may be refused a moment later: hold the seats first. With the
+    `Idempotency-Key` of an order that is booked already, the quote is allowed and names the booking. An unknown
+    departure is a 404."""
     return bookings.quote(tx, caller, body, key=key)
 
 
@@ -194,11 +195,10 @@ async def cancel_booking(
         example({"refund": "auto", "reason": "The guest is ill."}),
     ] = BookingCancel(),  # noqa: B008 - frozen
 ) -> Answer:
-    """Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is answered
-    unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy says of a booking
-    that was paid by card (`payment.source` is `stripe`), `none` keeps the money; the service returns no other payment:
-    what was paid on site or by invoice is returned by hand. The booking is cancelled whatever the gateway says:
-    `payment.status` stays `paid` until it has answered."""
+    """Releases the seats, and returns a gift card's payment to the card. A booking that is already cancelled is
+    answered unchanged, so a retry is always safe. `refund: auto` refunds a card payment (`payment.source` is `stripe`)
+    by the organization's policy, `none` keeps the money. Staff return other payments, on site or by invoice, by hand.
+    The booking is cancelled at once: `payment.status` stays `paid` until the gateway has answered."""
     refund = body.refund or RefundMode.AUTO
 
     def work(tx: Tx) -> bytes:
@@ -229,9 +229,9 @@ RescheduleBody = Annotated[
 async def reschedule_booking(
     caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: RescheduleBody
 ) -> Answer:
-    """Takes the seats of the new departure and gives back those of the former one, or does neither. Lines and totals
-    stay as sold, also at a departure of another experience; `list_price` says what they cost there today. A check-in
-    and a no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
+    """Takes seats of the new departure and releases the seats of the former one, or does neither. Lines and totals stay
+    as sold, also at a departure of another experience; `list_price` has their price there today. A check-in and a
+    no-show are cleared. The guest gets a mail, and the event is `booking.rescheduled`. A booking that is on that
     departure already is answered unchanged. `details` gives the reason of a `conflict` (`booking_cancelled`,
     `departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 (`currency_mismatch`)."""
     return await command.write(caller, lambda tx: bookings.apply_reschedule(tx, caller, booking_id, body.departure_id))
@@ -241,12 +241,12 @@ async def reschedule_booking(
     "/{id}/reschedule/preview",
     summary="Preview the move of a booking to another departure",
     response_model=BookingChange,
-    response_description="The booking as it would be, or the reasons for which it would not move.",
+    response_description="The booking as it would be, or the reasons why it would not move.",
     responses=refusals(NotFound),
 )
 def preview_reschedule(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: RescheduleBody) -> object:
-    """Answers what `POST /bookings/{id}/reschedule` would answer now, and changes nothing. `refusals` has each reason
-    for which it would be refused."""
+    """Gives the answer that `POST /bookings/{id}/reschedule` would give now, and changes nothing. `refusals` has each
+    reason to refuse it."""
     return bookings.preview_reschedule(tx, caller, booking_id, body.departure_id)
 
 
@@ -276,13 +276,13 @@ def _party(body: BookingPartyChange) -> Party:
 async def change_party(
     caller: BookingsWriter, command: IdempotentCommand, booking_id: PathId, body: PartyBody
 ) -> Answer:
-    """Sets the whole party, so that a request that is repeated changes nothing more. Guests who stay keep the price at
-    which they were sold, and those who join pay today's price of their tier. What was paid for guests who leave is
-    refunded by the terms of a cancellation, money before the gift card. The event is `booking.updated`.
-    `details` gives the reason of a `conflict` (`booking_cancelled`, `booking_pending`, `booking_checked_in`,
-    `booking_no_show`, `departure_cancelled`, `departure_started`; `departure_closed` for more guests;
-    `payment_pending`; `paid_by_card`: the price of a booking that a card has paid cannot rise) and of a 422
-    (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`, `currency_mismatch`)."""
+    """Sets the whole party, so a repeated request changes nothing more. Guests who stay keep their price, and
+    additional guests pay today's price of their tier. Payments for guests who leave are refunded by the terms of a
+    cancellation, money before the gift card. The event is `booking.updated`. `details` gives the reason of a `conflict`
+    (`booking_cancelled`, `booking_pending`, `booking_checked_in`, `booking_no_show`, `departure_cancelled`,
+    `departure_started`; `departure_closed` for more guests; `payment_pending`; `paid_by_card`: the price of a booking
+    that a card has paid cannot rise) and of a 422 (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`,
+    `amount_overflow`, `currency_mismatch`)."""
     party = _party(body)
     return await command.write(caller, lambda tx: bookings.change_party(tx, caller, booking_id, party))
 
@@ -291,12 +291,12 @@ async def change_party(
     "/{id}/party/preview",
     summary="Preview a change of the party of a booking",
     response_model=BookingChange,
-    response_description="The booking as it would be, or the reasons for which its party would not change.",
+    response_description="The booking as it would be, or the reasons why its party would not change.",
     responses=refusals(NotFound),
 )
 def preview_party(caller: BookingsWriter, tx: ReadTx, booking_id: PathId, body: PartyBody) -> object:
-    """Answers what `POST /bookings/{id}/party` would answer now, and changes nothing. `refusals` has each reason for
-    which it would be refused."""
+    """Gives the answer that `POST /bookings/{id}/party` would give now, and changes nothing. `refusals` has each reason
+    to refuse it."""
     return bookings.preview_party(tx, caller, booking_id, _party(body))
 
 

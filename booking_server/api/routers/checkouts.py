@@ -55,12 +55,11 @@ async def create_checkout(
 ) -> Answer:
     """Books seats for a guest who pays by card at once. The booking is `pending` and keeps its seats until
     `payment.expires_at`; Stripe.js confirms the payment with `payment.client_secret` in the guest's browser, and
-    Stripe's webhook confirms the booking. A booking without anything left to pay is confirmed at once, and `payment` is
-    null. A retry with the same key never makes a second booking or a second PaymentIntent: after a 503 send the same
-    request again. A sandbox asks no Stripe: `POST /sandbox/checkouts/{id}/pay` pays there. `details` gives the reason
-    of a `conflict`: `card_payments_not_configured`, `payment_refused` (Stripe takes no such amount),
-    `checkout_expired`, `external_reference_taken`, `hold_ended`, `hold_of_another_departure`, or one of `POST
-    /bookings`."""
+    Stripe's webhook confirms the booking. A booking with nothing to pay is confirmed at once, and `payment` is null. A
+    retry with the same key never makes a second booking or a second PaymentIntent: after a 503 send the same request
+    again. A sandbox does not call Stripe: `POST /sandbox/checkouts/{id}/pay` pays there. `details` gives the reason of
+    a `conflict`: `card_payments_not_configured`, `payment_refused` (Stripe takes no such amount), `checkout_expired`,
+    `external_reference_taken`, `hold_ended`, `hold_of_another_departure`, or one of `POST /bookings`."""
 
     async def finish(answer: Answer) -> Answer:
         return await _with_payment(service, caller, answer)
@@ -71,9 +70,9 @@ async def create_checkout(
 
 
 async def _with_payment(service: Service, caller: Caller, answer: Answer) -> Answer:
-    """Return the answer of the booking as that of its checkout, with the payment that Stripe has made for it.
+    """Return the answer of the checkout from the answer of its booking, with its payment at Stripe.
 
-    Stripe is asked while no transaction is open. A request that is repeated finds the intent, or makes the same one.
+    Stripe is called while no transaction is open. A repeated request finds the intent, or makes the same intent.
     """
     if answer.status != _CREATED:
         return answer
@@ -133,7 +132,7 @@ async def _make_intent(service: Service, caller: Caller, prepared: Prepared) -> 
 )
 @tagged
 def get_checkout(caller: CheckoutsWriter, tx: ReadTx, booking_id: PathId) -> object:
-    """Returns the checkout by the id of its booking. `payment.client_secret` is null once the guest can no longer pay,
-    be it that the booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout
-    are not found."""
+    """Returns the checkout by the id of its booking. `payment.client_secret` is null when the guest can no longer pay:
+    the booking is paid (`booking.payment.status`) or cancelled. Bookings that were not made by a checkout are not
+    found."""
     return checkouts.get(tx, caller, booking_id)

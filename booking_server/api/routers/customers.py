@@ -31,7 +31,7 @@ class CustomerQuery(ListQuery):
     """The filters of the list of customers."""
 
     email: EmailText | None = pydantic.Field(None, examples=["ada@example.com"])
-    """The customer with this address, whatever its case."""
+    """The customer with this address. Case does not matter."""
 
 
 @router.get(
@@ -61,7 +61,7 @@ _CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": 
 
 @router.post(
     "",
-    summary="Create a customer, or get the one with that address",
+    summary="Create a customer, or get the existing one",
     status_code=201,
     response_model=Customer,
     response_description="The new customer.",
@@ -72,8 +72,8 @@ async def create_customer(
     command: OptionallyIdempotentCommand,
     body: Annotated[CustomerCreate, JsonBody(), example(_CREATE_EXAMPLE)],
 ) -> Answer:
-    """The e-mail address is the identity of a customer. One that exists is answered as it is, with 200; nothing of it
-    is overwritten and no event is published."""
+    """The e-mail address identifies a customer. An existing customer is answered unchanged, with 200; nothing is
+    overwritten and no event is published."""
 
     def create(tx: Tx) -> Answer:
         customer, is_new = customers.create(tx, caller, body)

@@ -46,7 +46,7 @@ class AvailabilityQuery(parameters.Query):
 @tagged
 def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
     """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
-    92 days apart. The seats are those that the storefront shows; unpublished experiences are included."""
+    92 days apart. The storefront shows the same seats. Unpublished experiences are included."""
     return departures.find_available(
         tx, caller, date_from=query.date_from, date_to=query.date_to, experience_id=query.experience_id
     )
@@ -101,6 +101,6 @@ def get_departure(caller: AvailabilityReader, tx: ReadTx, departure_id: PathId) 
 )
 def get_departure_manifest(caller: BookingsReader, tx: ReadTx, departure_id: PathId) -> object:
     """Returns the pending and confirmed bookings of the departure on one page, by the guest's name, each with the
-    contact, tiers, add-ons, note and the amount that is left to pay. A departure with more than 1,000 bookings is a
-    `conflict` with the reason `manifest_too_large`: `GET /bookings?departure_id=` lists them."""
+    contact, tiers, add-ons, note and the amount still to pay. A departure with more than 1,000 bookings is a `conflict`
+    with the reason `manifest_too_large`: `GET /bookings?departure_id=` lists them."""
     return bookings.render_manifest(tx, caller, departure_id)

@@ -32,7 +32,7 @@ class GiftCardQuery(ListQuery):
 
 
 class IncludeQuery(parameters.Query):
-    """Fields that are left out unless they are asked for."""
+    """Fields that are omitted unless the request names them."""
 
     include: Text | None = pydantic.Field(None, examples=["code"])
     """Extra fields, separated by commas. The only one is `code`."""
@@ -61,8 +61,7 @@ def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCa
 def get_gift_card(
     caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
 ) -> object:
-    """With `include=code` the answer holds the code: a payment instrument, to be asked for only when it is about to be
-    handed over."""
+    """With `include=code` the answer has the code, which is a means of payment: request it only to hand it over."""
     include_code = "code" in (query.include or "").split(",")
     return gift_cards.get(tx, caller, gift_card_id, include_code=include_code)
 

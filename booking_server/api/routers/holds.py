@@ -43,8 +43,8 @@ async def create_hold(
 ) -> Answer:
     """Keeps seats of a departure from being sold while a guest checks out, for ten minutes by default and half an hour
     at most. Held seats are missing from `seats_available` everywhere. `POST /bookings` with `hold_id` takes them over,
-    `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, whatever happens to your
-    process. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`, `departure_started`,
+    `DELETE /holds/{id}` releases them, and from `expires_at` on they are available again, even if your process has
+    crashed. `details` gives the reason of a `conflict`: `departure_cancelled`, `departure_closed`, `departure_started`,
     or `hold_limit_reached` with 200 live holds."""
 
     def work(tx: Tx) -> object:
@@ -75,6 +75,6 @@ def get_hold(caller: BookingsReader, tx: ReadTx, hold_id: PathId) -> object:
     responses=refusals(NotFound, Conflict("hold_booked", "A booking has taken over the hold.")),
 )
 async def delete_hold(caller: BookingsWriter, command: PlainCommand, hold_id: PathId) -> Answer:
-    """Releases the seats at once. A hold that was released or has expired is answered in the same way, so a retry is
-    always safe. One that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
+    """Releases the seats at once. A released or expired hold is answered in the same way, so a retry is always safe. A
+    hold that a booking has taken over is a `conflict` with the reason `hold_booked`: cancel the booking."""
     return await command.write(caller, lambda tx: storefront.delete_hold(tx, caller, hold_id), status=204)

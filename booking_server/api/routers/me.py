@@ -20,7 +20,7 @@ router = ApiRouter(prefix="/api/v1/me", tags=["Me"])
     response_description="The organization and the key.",
 )
 def get_me(caller: AnyCaller) -> object:
-    """Needs no scope, and serves as the test of a key."""
+    """Needs no scope: use it to test a key."""
     return _body(caller.organization, caller.key)
 
 

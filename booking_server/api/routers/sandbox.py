@@ -36,7 +36,7 @@ _NOT_A_SANDBOX = Conflict("not_a_sandbox", "The organization is live.")
     "/clock",
     summary="Get the clock of the sandbox",
     response_model=SandboxClock,
-    response_description="The clock, and what is due at its instant.",
+    response_description="The clock, and the work that is due.",
     responses=refusals(_NOT_A_SANDBOX),
 )
 def get_sandbox_clock(caller: AnyCaller, tx: ReadTx) -> object:
@@ -52,7 +52,7 @@ _ADVANCE_EXAMPLE = {"seconds": 86_400}
     "/clock/advance",
     summary="Move the clock of the sandbox ahead",
     response_model=SandboxClock,
-    response_description="The clock after the advance, with what has become due.",
+    response_description="The clock after the advance, with the work that has become due.",
     responses=refusals(
         _NOT_A_SANDBOX,
         Unprocessable.at("to", "The clock of a sandbox never goes back.", "in_the_past"),
@@ -64,9 +64,9 @@ async def advance_sandbox_clock(
     body: Annotated[SandboxClockAdvance, JsonBody(), example(_ADVANCE_EXAMPLE)],
 ) -> Answer:
     """Moves the clock by `seconds`, or `to` an instant; it never goes back, and is at most 731 days ahead of the real
-    time. What becomes due is done at the new instant, as by a service that was away meanwhile: so move the clock in
-    steps to see each retry of a webhook. Signatures of webhooks, rate limits and retention keep to the real time.
-    `details` gives the reason of a `conflict` (`not_a_sandbox`) and of a 422 (`in_the_past`, `too_far_ahead`)."""
+    time. Work that becomes due is done at the new instant, as after an outage of the service: move the clock in steps
+    to see each retry of a webhook. Signatures of webhooks, rate limits and retention keep to the real time. `details`
+    gives the reason of a `conflict` (`not_a_sandbox`) and of a 422 (`in_the_past`, `too_far_ahead`)."""
     return await command.write(caller, lambda tx: sandboxes.advance(tx, caller, body))
 
 
@@ -74,12 +74,11 @@ async def advance_sandbox_clock(
     "/mails",
     summary="List the mails that the sandbox has captured",
     response_model=Page[SandboxMail],
-    response_description="A page of mails, in the order in which they were written.",
+    response_description="A page of mails, in the order of their creation.",
     responses=refusals(_NOT_A_SANDBOX),
 )
 def list_sandbox_mails(caller: _Writer, tx: ReadTx, query: Annotated[ListQuery, Query()]) -> object:
-    """Mails to guests and to staff, of which none is sent. The text holds the guest's link, hence the scope
-    `bookings:write`."""
+    """Mails to guests and to staff; none is sent. The text has the guest's link, hence the scope `bookings:write`."""
     return sandboxes.find_mails(tx, caller, query.page)
 
 

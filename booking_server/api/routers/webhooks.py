@@ -124,10 +124,10 @@ async def change_webhook(
     endpoint_id: PathId,
     body: Annotated[WebhookEndpointChange, JsonBody(), example({"status": "enabled"})],
 ) -> Answer:
-    """Fields that are not given stay as they are. With `status` `disabled` nothing more is sent, and what is queued is
-    `failed` with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
-    `auto_disabled`, failures and the 72 hours are counted anew; nothing that failed is sent again unless `recover` is
-    asked for it. A new URL needs the read scope of everything that is subscribed to."""
+    """Fields that are not given are unchanged. With `status` `disabled` nothing more is sent: queued deliveries, and
+    deliveries of later events, are `failed` with `endpoint_disabled`. With `enabled`, also after `auto_disabled`,
+    failures and the 72 hours are counted from zero; failed deliveries are only sent again by `recover`. A new URL needs
+    the read scope of every subscribed event type."""
     is_public = await _is_public(service, caller, body)
 
     def change(tx: Tx) -> object:
@@ -145,7 +145,7 @@ async def change_webhook(
     responses=refusals(NotFound),
 )
 async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
-    """For good: its secrets are forgotten, its log can no longer be read, what is queued is not sent."""
+    """Cannot be undone: its secrets are deleted, its log can no longer be read, queued deliveries are not sent."""
 
     def delete(tx: Tx) -> None:
         webhooks.delete(tx, caller, endpoint_id)
@@ -170,9 +170,9 @@ async def rotate_webhook_secret(
         example({"overlap_seconds": 86400}),
     ] = SecretRotate(),  # noqa: B008 - frozen
 ) -> Answer:
-    """Until the overlap ends every delivery carries a signature of each live secret, so that receivers can change over
-    at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for a secret that leaked,
-    none is."""
+    """Until the overlap ends every delivery has a signature of each live secret, so receivers have time to change over.
+    At most two former secrets are live beside the new secret; with an overlap of 0, for a secret that leaked, none
+    is."""
     return await command.write_audited(
         caller,
         "webhooks.rotate_secret",
@@ -185,7 +185,7 @@ async def rotate_webhook_secret(
 
 
 async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callable[[Tx], object], **ids: str) -> Answer:
-    """Queue deliveries, in the transaction that writes the audit entry, and answer what was queued."""
+    """Queue deliveries in the transaction of the audit entry, and return their number."""
     return await command.write_audited(caller, f"webhooks.{verb}", queue, ids, status=202)
 
 
@@ -199,7 +199,7 @@ async def _queue(caller: Caller, command: PlainCommand, verb: str, queue: Callab
 )
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Answer:
     """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
-    its retries, and counts like one. An endpoint that is off gets one attempt, which does not count."""
+    its retries, and counts like one. A disabled endpoint gets one attempt, which does not count."""
     return await _queue(
         caller, command, "test", lambda tx: webhooks.send_test(tx, caller, endpoint_id), endpoint=endpoint_id
     )
@@ -207,7 +207,7 @@ async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_
 
 @router.post(
     "/{id}/recover",
-    summary="Send again what a webhook endpoint did not get",
+    summary="Send the failed deliveries of a webhook endpoint again",
     status_code=202,
     response_model=Recovered,
     response_description="How many deliveries were queued.",
@@ -227,8 +227,8 @@ async def recover_webhook(
         example({"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}),
     ],
 ) -> Answer:
-    """Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off
-    included. Each has six more attempts with the usual waits. Tests are left alone."""
+    """Queues the failed and dead deliveries of a period, also of events that occurred while the endpoint was disabled.
+    Each has six more attempts with the usual waits. Tests are not repeated."""
     return await _queue(
         caller, command, "recover", lambda tx: webhooks.recover(tx, caller, endpoint_id, body), endpoint=endpoint_id
     )
@@ -252,9 +252,10 @@ async def redeliver_webhook(
     endpoint_id: PathId,
     body: Annotated[DeliveryRedeliver, JsonBody(), example({"event_id": data.EVENT_ID})],
 ) -> Answer:
-    """Queues an event that the feed still has, also if it was delivered before, or is of a type that the endpoint does
-    not subscribe to; it needs the read scope of the event's resource. The body and its `id` are those of the first
-    time, so that a receiver that acts on each id once has to forget this one first. One that is queued stays so."""
+    """Queues an event that is still in the feed, also if it was delivered before, or is of a type that the endpoint
+    does not subscribe to; it needs the read scope of the event's resource. The body and its `id` are the same as
+    before, so a receiver that acts on each id once has to forget the id first. A delivery that is already queued is not
+    queued again."""
     return await _queue(
         caller,
         command,
@@ -309,7 +310,7 @@ def list_deliveries(
     responses=refusals(NotFound),
 )
 def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, delivery_id: DeliveryId) -> object:
-    """An attempt whose `duration_ms` is null is under way, or its outcome was never learnt: then it was made again."""
+    """An attempt whose `duration_ms` is null is in progress, or its outcome is unknown and it was repeated."""
     return webhooks.get_delivery(tx, caller, endpoint_id, delivery_id)
 
 

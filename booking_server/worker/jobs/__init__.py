@@ -38,7 +38,8 @@ def announcement_job(database: Database) -> SweepJob:
 
     touched, announce = departures.TOUCHED, departures.announce
     sweep = Sweep("announce_departures", database, touched, announce, observe=count)
-    # Not at every turn: each commit wakes the worker, and a rush of bookings must not be slowed down by what it causes.
+    # Not at every turn: each commit wakes the worker, and this work must not slow down the rush of bookings that causes
+    # it.
     job = SweepJob("announcements", database, Task(sweep=sweep, every=SECOND))
     return job
 

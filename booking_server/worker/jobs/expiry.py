@@ -19,12 +19,12 @@ log = logging.getLogger("booking.clock")
 LEAP = MINUTE
 """More than this is neither a slewing clock nor a slow query."""
 FIRST_LEAP = DAY
-"""A process that starts has only the retention clock to compare with, which is behind after a pause of the service."""
+"""A new process can only compare with the retention clock, which is late after a pause of the service."""
 SETTLE_S = 1800.0
 """The default time to pay for a checkout: a guest who was paying when the clock leapt can still finish."""
 ABANDON_EVERY = SECOND
-"""Expired checkouts hold seats that others could book. Not at every turn, though: each commit wakes the worker, and a
-rush of bookings must not be slowed down by what it causes."""
+"""Expired checkouts hold seats that others could book. Not at every turn, though: each commit wakes the worker, and
+this work must not slow down the rush of bookings that causes it."""
 MINIMUM_EVERY = MINUTE
 WARN_EVERY = HOUR
 """Staff is warned a week ahead, so an hour makes no difference."""
@@ -70,9 +70,9 @@ class ExpiryJob(SweepJob):
         )
         self._elapsed_s = elapsed_s
         self._last: tuple[int, float] | None = None
-        """The last reading of the database's clock, and the monotonic seconds before it was asked for."""
+        """The last reading of the database's clock, and the monotonic seconds before its query."""
         self._settles_at_s: float | None = None
-        """The monotonic seconds at which a clock that has leapt is trusted; None: it is."""
+        """The monotonic seconds when a clock that has leapt will be trusted; None: it is trusted now."""
         self._observed_at = 0
         self._total_offset = 0
         """The sum of the offsets of all sandboxes, as last seen."""
@@ -83,7 +83,7 @@ class ExpiryJob(SweepJob):
         return await super().run_turn(stop)
 
     def due(self, now: int) -> list[Task]:
-        """Return the tasks whose interval has passed; after a leap of the clock only the one that is safe then."""
+        """Return the tasks whose interval has passed; after a leap of the clock only the task that is safe then."""
         return [task for task in super().due(now) if self._settles_at_s is None or task is self._cancelling]
 
     async def _observe_clock(self, now: int) -> None:

@@ -1,8 +1,8 @@
 """The common part of jobs that call another service: rows are leased, carried out and settled.
 
 No transaction is open during a call. A process that dies leaves leases that expire; another worker then carries the
-rows out once more. Organizations are served in turn, and each has a limited share of the calls in flight, so that a
-service that hangs for one of them leaves calls for the others.
+rows out once more. Organizations are served in turn, and each has a limited share of the calls in flight: a service
+that hangs for one organization leaves calls for the others.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from booking_server.worker.jobs.sweep import Sweep
 log = logging.getLogger("booking.jobs")
 
 POLL_S = 0.1
-"""Seconds between two looks for due rows while calls are in flight: one that hangs keeps another organization waiting
-for no longer than an idle job does."""
+"""Seconds between two looks for due rows while calls are in flight: a call that hangs delays another organization no
+longer than an idle job does."""
 
 RowT = TypeVar("RowT")
 ResultT = TypeVar("ResultT")
@@ -28,7 +28,7 @@ ResultT = TypeVar("ResultT")
 class LeaseJob(Job, Generic[RowT, ResultT]):
     """A periodic job that keeps a limited number of units in flight: a single row, or a few rows of one organization.
 
-    A unit that is slow delays no other: as soon as one has finished, its place is taken by the next one that is due.
+    A unit that is slow delays no other: when one has finished, the next due unit takes its place.
 
     Args:
         claims: leases due rows.
@@ -54,7 +54,7 @@ class LeaseJob(Job, Generic[RowT, ResultT]):
         """Record the results of units that finished together, or handle their exceptions."""
 
     async def run_turn(self, stop: asyncio.Event) -> int:
-        """Settle what has finished and lease what is due; return how many rows were leased or processed.
+        """Settle finished units and lease due rows; return the number of rows leased or processed.
 
         While nothing is due it waits for the units in flight, and looks for due rows now and then.
         """

@@ -42,7 +42,7 @@ SEND_BATCH = 8
 OF_ONE_MAX = CONNECTIONS_MAX - 1
 """Connections for one organization: one is left for the others while its recipients' servers hang."""
 LEASE_S = int(BATCH_S + MAIL_S) + 5
-"""Longer than a batch can take, so that no heartbeat is needed."""
+"""Longer than a batch can take: no heartbeat is needed."""
 UNPARK_EVERY = MINUTE
 """Repeated, because an older process that has no mail server and is about to be replaced parks the mails it claims."""
 
@@ -70,7 +70,7 @@ class MailJob(LeaseJob[ClaimedMail, None]):
         self._unparked_at = 0
 
     async def start_due(self, stop: asyncio.Event) -> int:
-        """Write the mails that are owed, then lease mails that are due."""
+        """Write the pending mails, then lease due mails."""
         await self._unpark(stop)
         written = await self.writes.run_turn(stop, batches=WRITES_MAX)
         return written + await super().start_due(stop)

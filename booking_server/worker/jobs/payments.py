@@ -34,7 +34,8 @@ Result = tuple[PaymentCheck, IntentUpdate | None]
 
 
 class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
-    """Looks up the payments of all organizations whose checks are due, and cancels those of abandoned checkouts."""
+    """Looks up the payments whose checks are due, of all organizations, and cancels the payments of abandoned
+    checkouts."""
 
     name = "payments"
 
@@ -61,7 +62,7 @@ class PaymentCheckJob(LeaseJob[PaymentCheck, Result]):
             return check, None
 
     async def settle(self, finished: "Sequence[asyncio.Future[Result]]") -> None:
-        """Record the states, one payment after the other, so that none fails for another."""
+        """Record the states, one payment after the other: a failure affects no other payment."""
         for future in finished:
             if error := future.exception():
                 log.error("a payment could not be looked up", exc_info=error)
@@ -97,9 +98,9 @@ def payment_check_job(settings: Settings, database: Database, installation: Inst
 refunds_log = logging.getLogger("booking.refunds")
 
 REFUNDS_IN_FLIGHT_MAX = 16
-"""Calls at once, each in a thread of its own: far below the rate that Stripe allows an account."""
+"""Calls at once, each in a separate thread: far below the rate that Stripe allows an account."""
 LEASE_S = 45.0
-"""Longer than the two calls that a refund takes at most, so that no heartbeat is needed."""
+"""Longer than the two calls that a refund takes at most: no heartbeat is needed."""
 REFUNDS_OF_ONE_MAX = 12
 """Calls at once for one organization: a quarter is left for the others while its calls hang."""
 
@@ -107,7 +108,7 @@ REFUNDS_OF_ONE_MAX = 12
 class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none.
 
-    Those of sandboxes go to the test gateway, whatever gateway there is.
+    Refunds of sandboxes always go to the test gateway.
 
     Args:
         serves: returns whether the gateway makes the refunds of an organization.
@@ -153,7 +154,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit[0])
 
     async def start_due(self, stop: asyncio.Event) -> int:
-        """Record the results of before, then lease what is due."""
+        """Record the earlier results, then lease due refunds."""
         unsettled, self._unsettled = self._unsettled, []
         await self._settle(unsettled)
         return await super().start_due(stop)

@@ -1,4 +1,4 @@
-"""Periodic jobs: work that becomes due by itself, done in turns.
+"""Periodic jobs: work that becomes due with time, done in turns.
 
 To add one:
 
@@ -33,7 +33,7 @@ an expired checkout. Each poll is a query of every job, so it decides most of th
 
 
 class Job(ABC):
-    """A periodic job. Each runs in a loop of its own, so a slow mail server delays no refund."""
+    """A periodic job. Each runs in a separate loop, so a slow mail server delays no refund."""
 
     name: str
 
@@ -49,7 +49,7 @@ class Job(ABC):
 
     @abstractmethod
     async def run_turn(self, stop: asyncio.Event) -> int:
-        """Process a share of what is due, and return how many rows that were; 0 when nothing is due.
+        """Process a share of the due rows, and return their number; 0 when nothing is due.
 
         When `stop` is set, the turn ends after the batch in hand.
         """
@@ -68,7 +68,7 @@ class Job(ABC):
 class FailureIsolation:
     """Holds back the failures of tasks that run one after the other.
 
-    Run each task inside `isolated`, then call `raise_last`, so that the loop around the job still sees a failure.
+    Run each task inside `isolated`, then call `raise_last`: the loop around the job still sees a failure.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class FailureIsolation:
 
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:
-        """Hold back what the body raises, unless the database is away: then every other task would fail too."""
+        """Hold back the body's exception, unless the database is unavailable: then every other task would fail too."""
         try:
             yield
         except Exception as error:

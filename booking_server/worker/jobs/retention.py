@@ -1,9 +1,9 @@
 """The job that deletes rows past their retention (decision L8).
 
-Deliveries, deleted endpoints, events and stored answers have retentions of their own; mails with their outbox rows and
-holds are kept as long as deliveries. Each batch is a short transaction of one organization, and a turn has a bound, so
-that neither requests nor other organizations wait. The age of a row is measured with the retention clock, which follows
-the database's clock but never jumps with it.
+Deliveries, deleted endpoints, events and stored answers have separate retentions; mails with their outbox rows and
+holds are kept as long as deliveries. Each batch is a short transaction of one organization, and a turn has a bound:
+neither requests nor other organizations wait. The age of a row is measured with the retention clock, which follows the
+database's clock but never jumps with it.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Kind:
     before: Callable[[], int]
     """Returns the instant before which rows are old."""
     examine: Callable[..., list[Owner]]
-    """Returns organizations behind `after`, at most `limit`; those count as due that have rows up to `until`."""
+    """Returns the organizations after `after` with rows up to `until`, at most `limit`."""
     purge: PurgeBefore
 
     def organizations(self, tx: Tx, *, after: str, limit: int) -> list[Owner]:
@@ -114,7 +114,7 @@ class RetentionJob(Job):
         return Sweep(f"purge_{kind.name}", self._database, kind, process, observe=count)
 
     async def run_turn(self, stop: asyncio.Event) -> int:
-        """Delete a share of each kind when the pause is over, and return the number of rows."""
+        """Delete a share of each kind after the pause, and return the number of rows."""
         now = self._database.clock()
         if not has_passed(self._pause, self._purged_at, now):
             return 0
@@ -202,7 +202,7 @@ class RetentionJob(Job):
             log.info("the clock and the retention clock agree again")
         self._is_clock_ahead = is_ahead
 
-    # What is old -------------------------------------------------------------------------------------------------
+    # Old rows ------------------------------------------------------------------------------------------------------
 
     def _before(self, days: int) -> Callable[[], int]:
         return lambda: self.at - days * DAY

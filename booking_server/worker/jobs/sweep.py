@@ -25,7 +25,7 @@ log = logging.getLogger("booking.jobs")
 BATCH = 50
 """Rows in one transaction. Bookings wait for it: for its locks, and on SQLite, which has one writer, for all of it."""
 BATCHES_MAX = 40
-"""Transactions of one turn. Then other work of the same job has its turn, and this continues behind it."""
+"""Transactions of one turn. Then other work of the same job has its turn, and this work continues after it."""
 LOCK_WAIT_MS = 100
 """The time that a batch waits for a lock. A row that stays locked is found again by the next pass."""
 FAILURES_MAX = 5
@@ -101,9 +101,9 @@ class Sweep(Generic[T]):
         self._is_lease = is_lease
         self._observe = observe
         self._unresolved: set[tuple[str, str]] = set()
-        """Parked rows, and organizations, of which rows are leased."""
+        """Organizations with leased rows, and parked rows."""
         self._last_served = NIL_ID
-        """The organization that was served last, in this process: the next turn continues behind it."""
+        """The organization that was served last, in this process: the next turn continues after it."""
         self._passes: dict[str, _Pass] = {}
         self._failures: Counter[str] = Counter()
         """Rows of each organization that failed since the last that did not."""
@@ -114,7 +114,7 @@ class Sweep(Generic[T]):
         """Process a batch of each organization in turn until nothing is left; return the number of rows.
 
         It ends after `batches` transactions, and when `stop` is set after the one in hand. Each round begins with a
-        look for organizations, so that one whose first row becomes due now waits for a round and not for a backlog.
+        look for organizations: an organization whose first row becomes due now waits for one round, not for a backlog.
         """
         total, left, finished = 0, list[str](), set[str]()
         waiting = deque(await self.organizations(batches))
@@ -144,7 +144,7 @@ class Sweep(Generic[T]):
         return [owner.id for owner in found]
 
     def _due(self, tx: Tx) -> Iterator[Owner]:
-        """Yield the organizations with due rows, beginning behind the one that was served last."""
+        """Yield the organizations with due rows, beginning after the organization that was served last."""
         last = self._last_served
         yield from self._due_between(tx, last, None)
         if last != NIL_ID:
@@ -172,7 +172,7 @@ class Sweep(Generic[T]):
         self._last_served = organization_id
         position = self._passes.setdefault(organization_id, _Pass())
         page, known = await self._find(organization_id, position, limit or self._limit)
-        if not page.rows and position.after is not None:  # the pass is over: the next one begins
+        if not page.rows and position.after is not None:  # the pass has ended: the next one begins
             position.after = None
             page, known = await self._find(organization_id, position, limit or self._limit)
         batch: Batch[T] = Batch()
@@ -191,7 +191,7 @@ class Sweep(Generic[T]):
         return await asyncio.to_thread(self._database.read, read)
 
     def _advance(self, organization_id: str, page: Page, batch: Batch[T]) -> bool:
-        """Move the pass behind the rows that were tried, and return whether the organization goes on in this turn."""
+        """Move the pass past the rows that were tried, and return whether the organization continues in this turn."""
         position = self._passes[organization_id]
         position.has_left |= bool(batch.left)
         if batch.last is not None:
@@ -224,7 +224,7 @@ class Sweep(Generic[T]):
     async def _try(
         self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], batch: Batch[T]
     ) -> Exception | None:
-        """Process rows in one transaction, and return its error, unless the database is away for all."""
+        """Process rows in one transaction, and return its error, unless the database is unavailable for all."""
 
         def write(tx: Tx) -> Processed[T]:
             tx.limit_lock_waits(LOCK_WAIT_MS)
@@ -259,7 +259,7 @@ class Sweep(Generic[T]):
             parked.remove(tx, self.name, organization_id, repaired)
 
     async def settle(self, write: Callable[[Tx], None], rows: Sequence[tuple[str, str]]) -> None:
-        """Run a transaction after which leased rows are done, so that they are no longer parked.
+        """Run a transaction that completes leased rows, and unpark them.
 
         Args:
             rows: each with its organization.
@@ -280,7 +280,8 @@ class Sweep(Generic[T]):
         write: Callable[[Tx, Sequence[ResultT]], None],
         row_of: Callable[[ResultT], tuple[str, str]],
     ) -> list[tuple[ResultT, Exception]]:
-        """Record results together, or if that fails one by one; park the row of one that fails, and return those.
+        """Record results together, or if that fails one by one; park the rows of failed results, and return those
+        results.
 
         Args:
             row_of: returns the organization and the id of the row of a result.

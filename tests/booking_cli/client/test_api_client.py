@@ -1,4 +1,4 @@
-"""Which key, which address, and what is told when a request fails."""
+"""The key, the address, and the message when a request fails."""
 
 import json
 import stat
@@ -165,7 +165,7 @@ def test_stdin_without_a_key_is_refused(booking: Booking, canned: Any, typed: Ca
     assert booking("whoami", "--api-key-stdin", "-o", "json").error["code"] == "no_key"
 
 
-# What is told ----------------------------------------------------------------------------------------------------
+# Messages --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

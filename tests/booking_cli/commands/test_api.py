@@ -1,4 +1,4 @@
-"""`booking api`: any request, against the running service on both databases, and against one that answers as told."""
+"""`booking api`: any request, to the running service on both databases, and to a server with prepared answers."""
 
 import json
 import sys

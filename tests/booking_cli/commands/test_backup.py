@@ -105,7 +105,7 @@ def selling(world: World) -> Iterator[list[str]]:
             key = new_id()
             created(world.database, [create(world, departure, key)])
             sold.append(key)
-            is_over.wait(1 / SOLD_PER_SECOND)  # the load has a rate, so that the databases stay small
+            is_over.wait(1 / SOLD_PER_SECOND)  # the load has a rate: the databases stay small
 
     thread = threading.Thread(target=sell, daemon=True)
     thread.start()

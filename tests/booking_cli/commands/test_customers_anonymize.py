@@ -1,4 +1,4 @@
-"""`booking customers anonymize` asks, shows what it would do, and says how far an erasure is."""
+"""`booking customers anonymize` confirms, shows its effect in advance, and reports the progress of an erasure."""
 
 import os
 from typing import Any

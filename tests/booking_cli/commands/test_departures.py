@@ -1,4 +1,4 @@
-"""`booking departures`: staff lists, closes, resizes and cancels what leaves, and prints who comes."""
+"""`booking departures`: staff lists, closes, resizes and cancels departures, and prints their guests."""
 
 import csv
 import json

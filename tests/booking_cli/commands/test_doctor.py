@@ -136,7 +136,7 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tupl
     assert "No problems found." in screen
 
 
-# What waits for a person -----------------------------------------------------------------------------------------
+# Work for a person -----------------------------------------------------------------------------------------------
 
 
 def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Callable[..., Any], fresh_database_url: str) -> None:

@@ -29,7 +29,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
 class Office:
-    """Staff at a shell, and what it cannot do there by itself."""
+    """Staff at a shell, and the events that staff cannot cause there."""
 
     def __init__(self, booking: Callable[..., Any]) -> None:
         self.database = Database(os.environ["BOOKING_DATABASE_URL"])
@@ -217,7 +217,7 @@ def test_only_overdue_bookings_are_asked_for(office: Office) -> None:
     assert office.run("payments", "due", "--org", "fjord-tours", "--overdue").json["data"] == []
 
 
-# What becomes of the money of a cancelled booking ----------------------------------------------------------------
+# The money of a cancelled booking --------------------------------------------------------------------------------
 
 
 def answer(method: str, source: str, status: str, *, total: int = 89000, gift_card: int = 0) -> dict[str, Any]:

@@ -377,7 +377,7 @@ def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizat
         while answers < 12 and "booking.confirmed\n" not in seen:
             seen.append(lines.readline())
             answers += seen[-1].startswith("< 200")
-            if answers == 4:  # the list, the organization, and two looks at a feed in which nothing is new
+            if answers == 4:  # the list, the organization, and two looks at a feed without new events
                 answers += 1
                 book(booking, departure)
     assert "booking.confirmed\n" in seen

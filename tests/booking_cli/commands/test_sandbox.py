@@ -19,7 +19,7 @@ Process = Callable[..., subprocess.Popen[str]]
 
 @dataclass
 class Served:
-    """A sandbox that is served, and what it printed."""
+    """A sandbox that is served, and its output."""
 
     process: subprocess.Popen[str]
     printed: dict[str, Any]
@@ -68,7 +68,7 @@ def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Boo
     later = booking("sandbox", "advance", "--to", before["now"], "-o", "json")
     assert (later.code, later.error["code"]) == (8, "validation_failed")
     while booking("sandbox", "clock", "--fields", "status").out.strip() != "ready":
-        pass  # each look takes longer than what it waits for
+        pass  # each look takes longer than the work that it waits for
     mails = booking("sandbox", "mails", "--all", "-o", "json").json["data"]
     assert {mail["kind"] for mail in mails} == {"booking_confirmation_mail"}
     folder = Path(printed["database"]).parent

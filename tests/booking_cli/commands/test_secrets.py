@@ -1,4 +1,4 @@
-"""`booking secrets` counts what each key seals and seals it anew; nothing runs with a key that opens nothing."""
+"""`booking secrets` counts the sealed values of each key and reseals them; no program runs with a wrong key."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +175,6 @@ def test_the_table_fits_a_terminal(
 
 
 def _of_cards(resealed: Any) -> Any:
-    """Return what was done to the codes of gift cards."""
+    """Return the changes of the codes of gift cards."""
     (found,) = [each for each in resealed.json["data"] if each["kind"] == "gift_card_code"]
     return found

@@ -1,4 +1,4 @@
-"""`booking serve`: what it refuses before it starts, and that it serves."""
+"""`booking serve`: its refusals before it starts, and its service."""
 
 import json
 import re
@@ -143,7 +143,7 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
     process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
-    # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
+    # Of several addresses the last that is not a proxy's counts: a client can write any text before it.
     clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
     with serving(process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
@@ -219,7 +219,7 @@ def test_a_log_line_carries_what_was_given_beside_it() -> None:
 
 
 def test_a_process_that_serves_may_have_many_sockets_open() -> None:
-    """In a process of its own: a limit that was raised stays so."""
+    """In a separate process: a raised limit stays raised."""
     program = (
         "import resource\n"
         "from booking_cli.operator.service import raise_open_files_limit\n"

@@ -82,7 +82,7 @@ def test_a_request_that_is_not_clear_is_refused_in_the_contracts_shape(address: 
 
 
 def test_a_head_of_50_mib_is_refused_when_64_kib_of_it_have_come(address: Address) -> None:
-    """The service once read all of it, which took fourteen seconds in which it did nothing else."""
+    """The service once read all of it, for fourteen seconds, and did nothing else meanwhile."""
     with connected(address) as client:
         client.sendall(GET + b"X: " + b"a" * 65_536)
         (response,) = parsed(received(client))
@@ -93,7 +93,7 @@ def test_a_head_of_50_mib_is_refused_when_64_kib_of_it_have_come(address: Addres
                 client.sendall(b"a" * MIB)
                 sent += 1
         except OSError:
-            pass  # cut: it does not read for ever what it will not use
+            pass  # cut: it stops reading bytes that it will not use
     (response,) = answers(address, GET + b"Connection: close\r\n\r\n")
     assert response.status == 401
 

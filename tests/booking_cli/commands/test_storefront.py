@@ -1,4 +1,4 @@
-"""`booking storefront` does what a guest's checkout does, and shows what REST would."""
+"""`booking storefront` acts as a guest's checkout does, and shows the same as the API."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`serve` and `worker` wait for a database that is away or recovers, and for nothing else."""
+"""`serve` and `worker` wait for a database that is unavailable or recovers, and for nothing else."""
 
 import subprocess
 from collections.abc import Callable

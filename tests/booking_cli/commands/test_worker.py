@@ -1,4 +1,4 @@
-"""`booking worker` works until it is told to stop, and leaves an SQLite database to the process that serves it."""
+"""`booking worker` works until it is stopped, and refuses an SQLite database, which its serving process works on."""
 
 import fcntl
 import logging

@@ -1,4 +1,4 @@
-"""What is not found has a hint that fits it: the list in which the thing would stand."""
+"""A missing object has a fitting hint: the list that would show it."""
 
 import re
 from collections.abc import Callable
@@ -128,7 +128,8 @@ NO_IDS = tuple(
 )
 ALL = [*CASES, *NO_IDS]
 NAMES_NOTHING_THERE = {("orgs", "create"), ("sandbox", "pay")}
-"""They name what is to be made, or need several cells of PostgreSQL (see test_cells) or a sandbox (test_sandbox.py)."""
+"""They name the object to be made, or need several cells of PostgreSQL (see test_cells) or a sandbox
+(test_sandbox.py)."""
 
 
 @pytest.mark.parametrize(("noun", "argv"), ALL, ids=lambda value: value if isinstance(value, str) else None)

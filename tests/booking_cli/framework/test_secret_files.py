@@ -1,4 +1,4 @@
-"""A secret is shown once or kept in a file, whoever reads the rest."""
+"""A secret is shown once or kept in a file, in every output format."""
 
 import json
 import re

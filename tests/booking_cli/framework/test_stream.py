@@ -1,4 +1,4 @@
-"""A list without an end: lines that come one by one, on a terminal above a line that says what is waited for."""
+"""A list without an end: lines that come one by one, on a terminal above a status line."""
 
 import json
 from collections.abc import Callable

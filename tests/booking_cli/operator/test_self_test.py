@@ -113,7 +113,7 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
 
 
 class Unheard(self_test.Receiver):
-    """A receiver to which nothing comes, and for which the time is over at once."""
+    """A receiver without deliveries, whose time ends at once."""
 
     class Nothing(queue.SimpleQueue[Any]):
         def get(self, block: bool = True, timeout: float | None = None) -> Any:

@@ -45,9 +45,9 @@ def test_a_supervisor_that_is_killed_takes_its_processes_along(
             supervisor.send_signal(signal.SIGKILL)
             client.sendall(b"}")  # at once: the processes are given less than a second
             (response,) = parsed(b"".join(iter(lambda: client.recv(65_536), b"")))
-            assert response.status == 401  # what had begun is answered
+            assert response.status == 401  # a request in progress is answered
         supervisor.wait()
-        wait_until(lambda: not alive(processes), "its processes are gone")
+        wait_until(lambda: not alive(processes), "its processes have ended")
     with socket.create_server((host, int(port))):
         pass  # the port is free
 

@@ -18,7 +18,7 @@ def test_a_burst_of_connections_is_dealt_out() -> None:
     with contextlib.ExitStack() as stack:
         taken = stack.enter_context(bound(socket.AF_INET, ("127.0.0.1", 0)))
         address = taken.getsockname()
-        with pytest.raises(ConnectionRefusedError):  # nobody listens at what is only taken
+        with pytest.raises(ConnectionRefusedError):  # no socket listens on a port that is only bound
             socket.create_connection(address)
         own = [stack.enter_context(pickle.loads(pickle.dumps(taken))) for _ in range(2)]
         for each in own:

@@ -1,4 +1,4 @@
-"""Ids, keys and what is sealed."""
+"""Ids, keys and sealed values."""
 
 import os
 import re

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.operations import Operations
 from support.world import World
 
 
@@ -18,11 +17,6 @@ def new_world(new_world: Callable[..., World]) -> Iterator[Callable[..., World]]
     yield make
     for world in made:
         assert world.examine() == []
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
 
 
 @pytest.fixture

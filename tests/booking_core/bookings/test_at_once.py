@@ -280,7 +280,7 @@ def test_departures_that_fall_under_their_minimum_are_cancelled_once_by_two_work
 
 
 def record(ops: Operations, booking_id: str) -> Callable[[], Any]:
-    """Records two thirds of what is to be paid."""
+    """Records two thirds of the amount to pay."""
     return partial(ops.act, lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=60_000))
 
 

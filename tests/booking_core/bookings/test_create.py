@@ -1,4 +1,4 @@
-"""Creating many bookings together gives each what it would have got alone, in order."""
+"""Bookings that are created together have the same results as one by one, in order."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cancelled departure cancels its bookings; one that too few booked is cancelled when booking closes."""
+"""A cancelled departure cancels its bookings; a departure with too few guests is cancelled when booking closes."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -120,7 +120,7 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
     assert ops.event_types().count("booking.cancelled") == 3
 
 
-# Batch by batch, by whoever asks ---------------------------------------------------------------------------------
+# Batch by batch --------------------------------------------------------------------------------------------------
 
 
 def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(

@@ -1,4 +1,5 @@
-"""What the hot queries cost among 100,000 bookings: an index for each, and no more on page 2,000 than on page 1."""
+"""The cost of the frequent queries among 100,000 bookings: an index for each, and page 2,000 costs no more than page
+1."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -215,7 +216,7 @@ def cursor_of(filled: Filled, order: Order, of: Asked) -> str:
 
 
 def assert_cheap(plan: Plan, filled: Filled, most: int = 120) -> None:
-    """Check that no large table is read whole, and that the cost is at most that of a page of 25.
+    """Check that no large table is read whole, and that the cost is at most the cost of a page of 25.
 
     SQLite counts a step for each column that is carried along.
     """
@@ -298,7 +299,7 @@ def test_a_filter_that_few_match_does_not_search_among_all(
 
 @pytest.mark.parametrize("order", list(Order))
 def test_the_bookings_of_a_customer_are_read_by_their_timeline(filled: Filled, order: Order) -> None:
-    """Only 20 of 100,000 bookings, of which a page shows all."""
+    """Only 20 of 100,000 bookings: a page shows all of them."""
     address = customer_address(filled)
     with connect(filled.url) as connection:
         query = f"SELECT id FROM customers WHERE organization_id = '{filled.world.org}' AND email = '{address}'"
@@ -313,8 +314,8 @@ def test_the_bookings_of_a_customer_are_read_by_their_timeline(filled: Filled, o
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("days", [1, 92])
 def test_a_window_of_departures_costs_a_page_or_what_departs_in_it(filled: Filled, order: Order, days: int) -> None:
-    """A day has 500 bookings, which are sorted; 92 days have nearly half of all, of which a walk soon meets a page.
-    PostgreSQL has kept the plan of one when it is asked for the other."""
+    """A day has 500 bookings, which are sorted; 92 days have nearly half of all, so a scan soon finds a page of them.
+    PostgreSQL has kept the plan of one query when the other runs."""
     first = date(2027, 1, 1)
     filters = {"departure_from": first, "departure_to": first + timedelta(days=days - 1)}
     page_plan(filled, order, filters)

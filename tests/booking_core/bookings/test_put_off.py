@@ -27,7 +27,7 @@ LONG_S, SHORT_S = 60.0, 0.05
 
 @pytest.fixture
 def other(new_world: Callable[..., World], world: World) -> World:
-    """A second organization, of which another transaction has locked rows."""
+    """A second organization; another transaction has locked rows of it."""
     if world.database.is_sqlite:
         pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
     return new_world()

@@ -1,4 +1,4 @@
-"""What a booking costs, takes, and looks like."""
+"""The price, the seats and the shape of a booking."""
 
 import base64
 from dataclasses import replace
@@ -329,7 +329,7 @@ def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
     for link in (None, "https://book.example.com/manage/x"):
         rendered = orjson.dumps(rules.present(row(**over), zone("Europe/Oslo"), link))
         shown = orjson.loads(rendered)
-        assert "cancellation" not in shown  # it depends on the instant, and this is what events have
+        assert "cancellation" not in shown  # it depends on the instant, and events have this shape
         assert shown == Booking.model_validate_json(rendered).to_json()
 
 

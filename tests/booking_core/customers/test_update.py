@@ -1,4 +1,4 @@
-"""A customer's contact details change, and that is told when something is different."""
+"""A customer's contact details change, and an event reports a difference."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,6 @@ from booking_core.base.clock import MINUTE
 from booking_core.db import tables
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
 
 
 @pytest.fixture

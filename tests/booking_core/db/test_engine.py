@@ -186,7 +186,7 @@ def test_a_connection_that_is_alive_is_used_again(remote: World) -> None:
 
 
 def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(remote: World) -> None:
-    """After a failover it leads to what is a standby now, and the service has to find its way to the new server."""
+    """After a failover it leads to a standby, and the service has to find the new server."""
     database = remote.database
     url, name = database.url.render_as_string(hide_password=False), database.url.database
     databases.run(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")

@@ -1,4 +1,5 @@
-"""Every filter of every list has an entry here: a page costs what passes the filter, not what it leaves out."""
+"""Every filter of every list has an entry here: the cost of a page depends on the rows that pass the filter, not on the
+excluded rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ RARE = 3
 OFTEN_USED = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 """A card with 200 of 20,000 transactions."""
 COST = {"sqlite": 30_000, "postgresql": 400}
-"""Several times what a page costs, and a fraction of what reading the table does."""
+"""Several times the cost of a page, and a fraction of the cost of reading the table."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Filled:
 
 @pytest.fixture(scope="module")
 def filled(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Filled]:
-    """An organization with many customers, experiences and cards, of which a few are unlike the others."""
+    """An organization with many customers, experiences and cards; a few differ from the others."""
     url, clock, made = new_database_url(backend), FixedClock(), rows.ids(9)
     database = Database(url, clock=clock)
     world = make_world(database, clock)
@@ -81,7 +82,7 @@ def card(org: str, row_id: str, at: int, number: int) -> rows.Row:
 
 
 def entry(org: str, row_id: str, card_id: str, number: int) -> rows.Row:
-    """Return an entry of the ledger: every hundredth of one card, the others of cards of their own."""
+    """Return an entry of the ledger: every hundredth of one card, each other of another card."""
     own = {"organization_id": org, "id": row_id, "created_at": NOON - MANY + number}
     own |= {"gift_card_id": OFTEN_USED if number % 100 == 0 else card_id}
     return own | {"booking_id": None, "kind": "adjust", "amount_minor": -1}

@@ -68,7 +68,7 @@ def test_a_schema_that_is_newer_by_additions_is_used_and_any_other_is_refused(
 def test_nothing_to_upgrade_takes_no_lock(url: str) -> None:
     with databases.connect(url) as other:
         other.execute(f"SELECT pg_advisory_lock({migrate._LOCK})")
-        migrate.upgrade(url)  # would wait for ever
+        migrate.upgrade(url)  # would never end
         assert revisions.current(url) == revisions.head()
 
 
@@ -142,7 +142,7 @@ def test_bookings_go_on_while_the_schema_is_upgraded(url: str, release: Release)
 
 
 def _problems(url: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Run one revision and return what it does to a table that existed before."""
+    """Run one revision and return its changes of an existing table."""
     tables = "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     with databases.connect(url) as connection:
         before = dict(connection.execute(tables).fetchall())

@@ -1,4 +1,4 @@
-"""Connections that are lent, reused and bounded, to threads in the order in which they asked."""
+"""Connections that are lent, reused and bounded, to threads in the order of their requests."""
 
 import threading
 from collections.abc import Callable
@@ -131,7 +131,7 @@ def test_a_permit_that_is_handed_over_at_the_last_moment_is_kept() -> None:
     turn = threading.Lock()
     permits._waiting.append(turn)
     permits._waiting.popleft()
-    assert not permits._has_given_up(turn), "it was handed over, so that the thread has it"
+    assert not permits._has_given_up(turn), "it was handed over: the thread has it"
 
 
 def test_a_lane_that_always_has_work_lets_another_write_after_the_transaction_in_hand(

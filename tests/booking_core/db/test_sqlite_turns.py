@@ -1,4 +1,4 @@
-"""A process beside the one that serves an SQLite file leaves its writer free for as long as it has held it."""
+"""A process beside the process that serves an SQLite file leaves the writer free for as long as it has held it."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A transaction collects its writes, sends them together, and can drop those of a refused piece of work."""
+"""A transaction collects its writes, sends them together, and can drop the writes of a refused part."""
 
 import re
 from collections.abc import Callable, Iterator

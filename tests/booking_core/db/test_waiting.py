@@ -1,4 +1,4 @@
-"""A start waits while the database is away, notifies once, and passes on any other error."""
+"""A start waits while the database is unavailable, notifies once, and passes on any other error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A database whose mails are this test's own: those of all organizations are written and sent together."""
+"""A database for this test alone: the mails of all organizations are written and sent together."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,7 +24,7 @@ def mail_session(mail_url: str, session_clock: FixedClock) -> Iterator[Database]
 
 @pytest.fixture
 def database(mail_session: Database, mail_url: str, clock: FixedClock) -> Database:
-    """A database that owes no mail, on the test's clock."""
+    """A database without pending mails, on the test's clock."""
     databases.run(mail_url, "DELETE FROM mails", "DELETE FROM effects")
     return mail_session
 

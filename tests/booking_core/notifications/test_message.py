@@ -1,4 +1,4 @@
-"""A message that every mail program reads as it was meant, whatever a guest is called."""
+"""A message that every mail program reads as intended, with any guest's name."""
 
 from email import message_from_bytes
 from email.header import decode_header, make_header

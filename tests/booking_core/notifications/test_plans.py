@@ -1,4 +1,4 @@
-"""The worker's statements cost what is due, not what was ever sent."""
+"""The cost of the worker's statements depends on the due mails, not on all mails."""
 
 from collections.abc import Callable
 
@@ -120,7 +120,7 @@ SHOPS, KEPT = 3, 12_000
 
 @pytest.fixture(scope="module")
 def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    """Three organizations with a month of mails behind them, one of a thousand failed; and effects without a mail."""
+    """Three organizations with the mails of a month, one of a thousand failed; and effects without a mail."""
     url, made, clock = new_database_url(backend), ids(12), FixedClock()
     database = Database(url, clock=clock)
     shops = [make_world(database, clock).org for _ in range(SHOPS)]

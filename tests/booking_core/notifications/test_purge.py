@@ -1,4 +1,4 @@
-"""A mail and what owed it go together, once their time is over, and nothing that is still to be done goes."""
+"""A mail and its outbox row are deleted together after their retention, and no pending row is deleted."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from booking_core.notifications import MailOutcome, MailResult
 
 @pytest.fixture
 def mails(fresh_database_url: str) -> Iterator[Mails]:
-    """In a database of its own: what is over goes in all organizations together."""
+    """In a separate database: old rows of all organizations are deleted together."""
     database = Database(fresh_database_url, clock=(clock := FixedClock()))
     yield Mails(make_world(database, clock))
     database.close()

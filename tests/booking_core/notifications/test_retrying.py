@@ -1,4 +1,4 @@
-"""An operator sees what became of every mail, and has those written anew that failed."""
+"""An operator sees the result of every mail, and has failed mails written again."""
 
 from typing import Any
 
@@ -163,7 +163,7 @@ def test_what_there_is_not_is_not_found(mails: Mails, name: str) -> None:
             verb(mails.world, name)
 
 
-# Owed again ------------------------------------------------------------------------------------------------------
+# Queued again ----------------------------------------------------------------------------------------------------
 
 
 def test_a_mail_that_failed_is_written_anew_and_sent(mails: Mails) -> None:

@@ -1,4 +1,4 @@
-"""What is owed becomes a mail, once, and says what is so now."""
+"""A pending row becomes a mail, once, with the present data."""
 
 import json
 import re
@@ -338,7 +338,7 @@ def cancel(
     mails.world.database.write(work)
 
 
-# What is so now --------------------------------------------------------------------------------------------------
+# The present data ------------------------------------------------------------------------------------------------
 
 
 def test_a_mail_tells_what_is_so_when_it_is_written(mails: Mails) -> None:
@@ -557,7 +557,7 @@ def test_no_mail_is_written_about_a_booking_that_is_not_there(mails: Mails) -> N
     assert outcomes(mails) == {CANCELLATION: "no_recipient", STAFF_CANCELLATION: "no_recipient"}
 
 
-# What was typed stays text ---------------------------------------------------------------------------------------
+# Entered text stays text -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("typed", TYPED)

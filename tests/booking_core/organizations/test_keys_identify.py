@@ -1,4 +1,4 @@
-"""Who is calling: what a key text opens, and why it opens nothing."""
+"""The caller of a request: the access of a key, and the reasons for a refusal."""
 
 from collections.abc import Callable
 
@@ -86,7 +86,7 @@ def test_each_refusal_is_an_exception_of_its_own(world: World) -> None:
 
 
 def test_keys_are_found_by_their_index(shared_database_url: str, world: World) -> None:
-    """Also in a small table: PostgreSQL is asked with sequential scans made expensive, as they are in a large one."""
+    """Also in a small table: sequential scans are made expensive for PostgreSQL, as in a large table."""
     url = make_url(shared_database_url)
     if not world.database.is_sqlite:
         url = url.update_query_dict({"options": "-cenable_seqscan=off"})

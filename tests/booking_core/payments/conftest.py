@@ -1,4 +1,4 @@
-"""A database for the tests of a module: whoever claims what is due, claims it of every organization."""
+"""A database for the tests of a module: a claim takes the due rows of every organization."""
 
 from collections.abc import Callable, Iterator
 

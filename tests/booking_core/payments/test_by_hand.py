@@ -44,7 +44,7 @@ class Staff:
         return found
 
     def refer(self) -> None:
-        """Leave what is due to staff, since there is no gateway."""
+        """Hand due refunds to staff, since there is no gateway."""
         assert due.refer_refunds(self.till.world.database)
 
     def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
@@ -62,7 +62,7 @@ def staff(till: Till) -> Staff:
 
 
 def without_booking(till: Till) -> list[Any]:
-    """Return what the doctor finds of money: the bookings of a till have no events of their own."""
+    """Return the doctor's findings about money: these bookings have no events."""
     about = ("refund", "payment", "gave back", "recorded")
     return [each for each in till.world.examine() if any(word in each.invariant for word in about)]
 
@@ -169,7 +169,7 @@ def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Sta
 
 
 def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -> None:
-    """Either staff settles what is then never sent, or the worker sends what staff then cannot settle."""
+    """Either staff settles a refund, and it is never sent; or the worker sends it, and staff cannot settle it."""
     made = [till.with_refund(100) for _ in range(20)]
     claimed: list[str] = []
     settled: list[str] = []
@@ -295,7 +295,7 @@ def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again
     assert staff.reopen(booking_id).amount_minor == 12_340
 
 
-# Recorded where nothing was owed ---------------------------------------------------------------------------------
+# Recorded without a refund due -----------------------------------------------------------------------------------
 
 
 def record(staff: Staff, booking_id: str, amount_minor: int = 1_000) -> Refund:
@@ -383,7 +383,7 @@ def test_a_booking_stands_for_its_refund_that_waits_and_not_for_a_newer_one_that
     assert (found.id, found.status) == (waiting["id"], "failed")
 
 
-# What a cancellation did to the money ----------------------------------------------------------------------------
+# The money of a cancellation -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Money that was returned is published once, whoever returned it; an attempt that returned none is not."""
+"""Each return of money is published once, by the gateway or by staff; a failed attempt is not published."""
 
 from typing import Any
 

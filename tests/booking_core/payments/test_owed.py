@@ -1,4 +1,4 @@
-"""Card money on the booking's side: expected, received or dropped, and what is owed of it when the booking ends."""
+"""Card payments of a booking: expected, received or dropped, and the refund when the booking ends."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def test_a_payment_that_is_received_twice_stays_as_it_was_received_first(till: T
     before = till.payment(booking_id)
     till.world.clock.advance(HOUR)
     till.receive(booking_id, before["payment_intent"])
-    with pytest.raises(Conflict, match="given back by hand"):
+    with pytest.raises(Conflict, match="returned by hand"):
         till.receive(booking_id, "pi_other")
     assert till.payment(booking_id) == before
     assert len(till.timeline()) == 1
@@ -72,7 +72,7 @@ def test_money_that_comes_after_all_is_received(till: Till) -> None:
     assert till.request_refund(booking_id) == TOTAL
 
 
-# What is owed ----------------------------------------------------------------------------------------------------
+# Refunds due -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_owed_is_written_once_and_frozen(till: Till) -> None:

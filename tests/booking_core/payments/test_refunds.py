@@ -1,4 +1,4 @@
-"""A refund is leased, sent, and settled by what the gateway said; what it never says is asked for again."""
+"""A refund is leased, sent, and settled by the gateway's answer; without an answer it is sent again."""
 
 import threading
 from dataclasses import replace
@@ -253,7 +253,7 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
     assert till.settle() == 0
 
 
-# Left to people --------------------------------------------------------------------------------------------------
+# Work for staff --------------------------------------------------------------------------------------------------
 
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:

@@ -1,4 +1,4 @@
-"""What the worker is handed: what is due, with the live secrets, fair to every endpoint, and to one worker only."""
+"""Claims: due deliveries, with the live secrets, fair to every endpoint, each by one worker only."""
 
 import logging
 from collections import Counter
@@ -30,7 +30,7 @@ def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
     return Counter(each.endpoint_id for each in claimed)
 
 
-# What is handed out ----------------------------------------------------------------------------------------------
+# Claimed deliveries ----------------------------------------------------------------------------------------------
 
 
 def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
@@ -178,7 +178,7 @@ def test_an_organization_has_so_many_attempts_under_way_and_no_more(
 
 
 def test_an_endpoint_with_nothing_under_way_may_always_have_one(hooks: Hooks) -> None:
-    """However much of what the organization may have is used up by endpoints of its own that hang."""
+    """Even if its own hanging endpoints use up the organization's share."""
     hanging = [hooks.endpoint() for _ in range(9)]
     hooks.publish(times=4)
     under_way = of(hooks.claim(per_endpoint=2, per_organization=8))
@@ -359,8 +359,8 @@ END $$
 
 @pytest.fixture
 def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[ClaimedDelivery]]:
-    """Claims with a statement that has seen the queue already when something else happens, and that takes what it
-    picked afterwards. It asks for the time in between, and is made to wait for the answer."""
+    """Claims with a statement that has read the queue before something else happens, and takes its choice afterwards.
+    It asks for the time in between, and is made to wait for the answer."""
     if databases.is_sqlite(queue_url):
         pytest.skip("SQLite has one writer: nothing happens while a claim is under way")
     databases.run(queue_url, _CLOCK_THAT_WAITS.format(now=hooks.world.clock()))
@@ -419,7 +419,7 @@ def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
     assert [each.event_id for each in claimed_late(lambda: None)] == [event]
 
 
-# What it costs ---------------------------------------------------------------------------------------------------
+# Costs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("deliveries", [1, 40])

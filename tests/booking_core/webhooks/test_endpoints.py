@@ -1,5 +1,5 @@
-"""Endpoints under concurrency: ten are ten, and an event comes wholly before a change or wholly after it. What a client
-sees of them is in the contract's tests."""
+"""Endpoints under concurrency: ten are ten, and an event comes wholly before a change or wholly after it. The
+contract's tests check the answers to clients."""
 
 import threading
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def unsubscribe(hooks: Hooks, endpoint: str) -> None:
 )
 def test_an_event_published_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str | None) -> None:
     if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is told before or after")
+        pytest.skip("SQLite has one writer: an event is published before or after")
     endpoint = hooks.endpoint()
     changing = threading.Thread(target=act, args=(hooks, endpoint))
     with hooks.database.writing() as tx:

@@ -1,4 +1,5 @@
-"""Endpoints follow the log: an event costs nothing for them, and changes cost the same whatever waits."""
+"""Endpoints follow the log: an event costs nothing for them, and changes cost the same for any number of waiting
+events."""
 
 import threading
 from collections.abc import Callable
@@ -322,7 +323,7 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     hooks.disable(endpoint)
     assert statuses(hooks, endpoint) == ["failed"] * 8
     hooks.enable(endpoint)
-    assert hooks.claim() == [], "what was queued before it was disabled has failed"
+    assert hooks.claim() == [], "deliveries queued before it was disabled have failed"
     assert recover(hooks, endpoint) == {"matched": 8}
     assert sorted(statuses(hooks, endpoint)) == ["failed"] * 5 + ["queued"] * 3
     for _ in range(3):

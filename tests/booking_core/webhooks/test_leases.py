@@ -1,4 +1,4 @@
-"""First attempts in flight are one row for each endpoint, and become rows of their own with their results."""
+"""First attempts in flight are one row for each endpoint, and become separate rows with their results."""
 
 import pytest
 from support import databases

@@ -90,7 +90,7 @@ def test_an_unlimited_endpoint_has_no_pause(hooks: Hooks) -> None:
 
 
 def test_events_about_one_resource_do_not_wait_in_the_worker(hooks: Hooks, clock: FixedClock) -> None:
-    """The second would be sent as soon as the first is over, whatever is sent at that instant."""
+    """The second would be sent right after the first, regardless of the limit."""
     endpoint = hooks.endpoint(max_per_second=1)
     hooks.publish(CARD, times=2)
     worker = "00000000-0000-7000-8000-0000000000aa"

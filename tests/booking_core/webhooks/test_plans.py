@@ -1,4 +1,4 @@
-"""The worker's statements cost what they find, not what there is."""
+"""The cost of the worker's statements depends on the rows found, not on the size of the tables."""
 
 import itertools
 import re
@@ -25,7 +25,7 @@ from booking_core.webhooks.queue import LockedDeliveries
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
-"""The cursor of every endpoint, the events behind it, and the organizations that are flagged for it."""
+"""The cursor of every endpoint, the events after it, and the organizations that are flagged for it."""
 CLAIM: dict[str, Any] = {
     "free": 64,
     "in_flight": "[]",

@@ -1,4 +1,4 @@
-"""A worker that never came back: what it had taken is taken again, and what brings every worker down is parked."""
+"""A worker that died: its deliveries are claimed again, and a delivery that crashes every worker is parked."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
-"""What an attempt makes of its delivery and of its endpoint: retried by the table, dead after six, switched off after
-72 hours, and settled once whoever else was at it."""
+"""The effects of an attempt on its delivery and its endpoint: retried by the table, dead after six, disabled after 72
+hours, and settled once among concurrent workers."""
 
 import threading
 from collections.abc import Callable
@@ -287,7 +287,7 @@ def test_two_that_are_switched_off_together_leave_each_other_nothing_queued(hook
 
 def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks, clock: FixedClock) -> None:
     if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is told before or after")
+        pytest.skip("SQLite has one writer: an event is published before or after")
     endpoint = failing(hooks, 6, 72)
     claimed = hooks.one()
     event = NewEvent(REDEEMED, None, b"{}")
@@ -500,7 +500,7 @@ def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None
     together(settle, switch, settle, hooks.rescue)
 
 
-# What it costs ---------------------------------------------------------------------------------------------------
+# Costs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attempts", [1, 50])

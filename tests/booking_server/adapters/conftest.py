@@ -1,4 +1,4 @@
-"""Receivers of every kind on 127.0.0.1, a DNS that says what the test wants, canaries, and certificates.
+"""Receivers of every kind on 127.0.0.1, a DNS with prepared answers, canaries, and certificates.
 
 Only 127.0.0.1 may be called; every other address of this machine is denied, and where a canary listens, a connection
 would be seen.
@@ -90,13 +90,13 @@ Handle = Callable[[Call], None]
 
 
 class Receiver:
-    """A server that runs a function for each connection, in a thread of its own."""
+    """A server that runs a function for each connection, in a separate thread."""
 
     def __init__(self, handle: Handle, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
         self.left = threading.Semaphore(0)
-        """Released for each connection that is over."""
+        """Released for each connection that has ended."""
         self.closing = threading.Event()
         self._handle = handle
         self._tls = tls
@@ -355,7 +355,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture
 def connected_to(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Record every address to which this process connects during the test."""
+    """Record every address that this process connects to during the test."""
     _install_audit()
     seen: list[str] = []
     _watchers.append(seen)

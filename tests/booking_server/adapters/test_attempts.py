@@ -1,5 +1,5 @@
-"""The worker with its real sender and receivers on sockets: each request that a receiver saw is one attempt of the log,
-and what the receiver said stands in it. On both databases."""
+"""The worker with its real sender and receivers on sockets: each request that a receiver got is one attempt of the log,
+with the receiver's answer. On both databases."""
 
 import asyncio
 import random

@@ -1,7 +1,7 @@
 """No URL and no DNS brings a connection to an address that is denied: rows S1 to S13, with canaries that would see one.
 
-Beside the canaries, every connection that this process opens is recorded, so that the absence of one to an address
-which is not on this machine is seen as well.
+Beside the canaries, every connection that this process opens is recorded: a connection to an address outside this
+machine is noticed as well.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def test_no_notation_of_a_private_address_is_called(
 def test_a_forbidden_url_is_not_called(
     deliver: Deliver, settings: Any, names: Any, connected_to: list[str], url: str
 ) -> None:
-    """Rows S1 and S11, also when the row stands in the database already."""
+    """Rows S1 and S11, also when the row is in the database already."""
     resolver = names(good_example=["127.0.0.1"])
     assert not AddressGuard(settings(webhook_allow_http=False), resolver).is_public_url(url)
     assert shown(deliver(url, names=resolver, webhook_allow_http=False)) == BLOCKED
@@ -104,7 +104,7 @@ def test_a_forbidden_url_is_not_called(
 def test_one_denied_address_denies_all(
     deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], found: list[str]
 ) -> None:
-    """Row S8; 127.0.0.1 stands for a public address."""
+    """Row S8; 127.0.0.1 represents a public address."""
     canary = canaries("127.0.0.1", "127.0.0.2", "::1")
     resolver = names(good_example=found)
     url = f"http://good.example:{canary.port}/"

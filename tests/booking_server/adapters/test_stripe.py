@@ -56,7 +56,7 @@ def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
     first = (impatient if fault is Fault.TIMEOUT_AFTER else gateway).refund(CLAIMED)
     assert (first.outcome, first.provider_refund_id) == (RefundOutcome.UNKNOWN, None)
     assert first.reason
-    # An error that is stored for the key is told again, until the refund itself is looked for.
+    # An error that is stored for the key is answered again, until the refund itself is looked up.
     again = replace(CLAIMED, attempt_count=6) if fault is Fault.ERROR_STORED else CLAIMED
     assert said(gateway.refund(again)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
@@ -281,7 +281,7 @@ def test_a_refund_from_the_dashboard_counts_as_far_as_it_is_not_recorded(
     expected: tuple[Any, ...],
     refunded: int,
 ) -> None:
-    """Of a reopened refund, which had been left to staff, Stripe would accept a second one."""
+    """Stripe would accept a second refund for a refund that staff had to settle and that was reopened."""
     ledger.charge("pi_1", charged)
     for amount in at_the_dashboard:
         ledger.refund_at_the_dashboard("pi_1", amount)

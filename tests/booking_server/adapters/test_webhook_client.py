@@ -1,5 +1,5 @@
-"""Whatever a receiver does becomes one of the outcomes, in time; rows W1 to W9 of the receivers, and the connections
-that are kept. Each runs on both event loops, against a real server."""
+"""Every behaviour of a receiver becomes one of the outcomes, in time; rows W1 to W9 of the receivers, and kept
+connections. Each runs on both event loops, against a real server."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def outcome_in_time(
     return found
 
 
-# What is sent ----------------------------------------------------------------------------------------------------
+# Requests --------------------------------------------------------------------------------------------------------
 
 
 def test_the_request_has_the_headers_and_body_of_the_worker(deliver: Deliver, receive: Receive) -> None:
@@ -386,7 +386,7 @@ def test_decompression_bombs_use_less_than_20_mb(receive: Receive, authority: An
     assert int(done.stdout) < 20_000_000
 
 
-# W6: what is not HTTP --------------------------------------------------------------------------------------------
+# W6: invalid HTTP ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ def test_a_closed_connection_is_not_a_response(deliver: Deliver, receive: Receiv
 
 
 def test_a_closed_port_differs_from_a_silent_one(deliver: Deliver, names: Any) -> None:
-    with socket.socket() as closed:  # it is bound, so that nobody else listens there, and does not listen itself
+    with socket.socket() as closed:  # it is bound: no other socket listens there, and it does not listen itself
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
         assert outcome(deliver(url)) == (None, AttemptError.CONNECT_FAILED)

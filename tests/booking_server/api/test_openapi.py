@@ -1,4 +1,4 @@
-"""The description: complete, valid, and true of what the application answers."""
+"""The description: complete, valid, and in agreement with the application's answers."""
 
 import json
 import re
@@ -127,7 +127,7 @@ CHANGELOG = [
     ("2026-11-23", "2026-09-09", False, "Additive: `external_reference`, `external_reference_unique` and `metadata`"),
     ("2026-11-23", "2026-09-09", False, "Additive: the test card `pm_card_dashboardRefund`"),
 ]
-"""API v1 section 9, and what was added since."""
+"""API v1 section 9, and later additions."""
 
 
 def test_the_changelog_of_versions_is_served_and_stands_in_the_docs() -> None:
@@ -180,7 +180,7 @@ def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
         for kind in ("schemas", "parameters", "headers", "responses")
         for name in DOCUMENT["components"][kind]
     } - references
-    # No operation can answer it: it is what a path says to a method that it does not list.
+    # No operation can answer it: it is a path's answer to a method that it does not list.
     assert unused == {"#/components/responses/MethodNotAllowed"}
 
 
@@ -335,7 +335,7 @@ def _takes(adapter: TypeAdapter[str], text: str) -> bool:
     return True
 
 
-# What is answered ------------------------------------------------------------------------------------------------
+# Answers ---------------------------------------------------------------------------------------------------------
 
 
 def conforms(response: httpx.Response | raw.RawAnswer, method: str, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The request log: which requests have a line, and what stands in it."""
+"""The request log: the requests with a line, and its content."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ def test_a_share_of_the_requests_is_logged_and_every_failure(
 
     monkeypatch.setattr("booking_core.customers.get", broken)
     failed = logged(api, 0.0).get("/customers/0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
-    assert (failed.status_code, failed.headers["connection"]) == (500, "close")  # as uvicorn does behind an error
+    assert (failed.status_code, failed.headers["connection"]) == (500, "close")  # as uvicorn does after an error
     failure = lines()[1]
     assert (failure["operation"], failure["status"], failure["code"]) == ("get_customer", 500, "internal_error")
     assert failure["levelname"] == "WARNING"
@@ -149,7 +149,7 @@ def test_a_request_that_the_parser_refuses_is_counted_once_and_logged(
 
 
 async def exchanged(app: Any, request_bytes: bytes) -> bytes:
-    """Return what the service sends for the bytes of a connection."""
+    """Return the service's answer to the bytes of a connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, lifespan="on", log_level="warning"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))

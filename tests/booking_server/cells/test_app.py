@@ -1,4 +1,4 @@
-"""A process that serves several cells: the cell of a request, and a cell that is away."""
+"""A process that serves several cells: the cell of a request, and an unavailable cell."""
 
 import contextlib
 from collections.abc import Callable, Iterator

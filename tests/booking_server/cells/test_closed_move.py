@@ -22,7 +22,7 @@ BINDIR = "SELECT setting FROM pg_config WHERE name = 'BINDIR'"
 
 
 def run(server: str, program: str, *arguments: str) -> None:
-    """Run a program of the server's version, which lies beside the server where that is on this machine."""
+    """Run a program of the server's version: the program beside the server, if that is on this machine."""
     with psycopg.connect(server) as connection:
         (folder,) = connection.execute(BINDIR).fetchone() or ("",)
     command = Path(folder) / program

@@ -1,4 +1,4 @@
-"""The cell of a request is found by what its key or link names."""
+"""The cell of a request is found by the name in its key or link."""
 
 import pytest
 

@@ -167,7 +167,7 @@ def test_flushing_goes_on_after_the_database_was_away(
         async with usage.flushing(every_s=0.001):
             usage.note(caller)
             while last_uses(world) != [NOON]:
-                await asyncio.sleep(0.001)  # a turn of the loop, in which it is written
+                await asyncio.sleep(0.001)  # a turn of the loop, which writes it
 
     asyncio.run(asyncio.wait_for(serve(), 60))
     assert away == []

@@ -1,4 +1,4 @@
-"""Bookings of one organization that wait for locks do not make those of others wait."""
+"""Bookings of one organization that wait for locks do not delay the bookings of others."""
 
 import asyncio
 import threading
@@ -223,7 +223,7 @@ def test_a_request_that_fails_its_batch_hurts_only_itself(
     results = asyncio.run(scenario())
     assert [type(each) for each in results[:10]] == [Answer] * 7 + [ZeroDivisionError] + [Answer] * 2
     assert statuses(results) == [201] * 19
-    # With all, with those of its organization, and alone; another organization's are never tried alone.
+    # With all, with the requests of its organization, and alone; another organization's are never tried alone.
     tried = Counter(key for batch in batches.keys for key in batch)
     assert max(times for key, times in tried.items() if key.startswith("hostile")) <= 3
     assert max(times for key, times in tried.items() if key.startswith("quiet")) <= 2

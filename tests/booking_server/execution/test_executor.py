@@ -15,7 +15,7 @@ from booking_server.execution.executor import BatchExecutor, OwnerQueue, Place
 
 Executor = BatchExecutor[int, int]
 Waiting = Sequence[tuple[str | None, Sequence[int]]]
-"""Jobs by owner, in the order in which they are submitted."""
+"""Jobs by owner, in the order of their submission."""
 
 
 class Handler:
@@ -67,7 +67,7 @@ async def blocked(opened: Executor, handler: Handler, *waiting: tuple[str | None
 
 
 def outcomes_of(handler: Handler, *waiting: tuple[str | None, Sequence[int]], batch: int = 32) -> list[Any]:
-    """Return the outcomes of jobs that waited behind a first one."""
+    """Return the outcomes of jobs that waited for a first one."""
 
     async def scenario() -> list[Any]:
         with open_executor(handler, batch=batch) as opened:
@@ -96,7 +96,7 @@ def test_waiting_jobs_run_together_in_order_up_to_the_batch_size(handler: Handle
 
 
 def test_a_thread_takes_only_its_share_of_the_queue(handler: Handler) -> None:
-    """Each of two threads takes half of the queue, so that neither is idle while the other has all jobs."""
+    """Each of two threads takes half of the queue: neither is idle while the other has all jobs."""
 
     async def scenario() -> list[int]:
         with open_executor(handler, threads=2) as opened:
@@ -306,7 +306,7 @@ def test_a_rush_is_many_jobs_of_one_other_owner(handler: Handler) -> None:
             assert opened.is_rushed_by_another("b")
             assert not opened.is_rushed_by_another("a")
             futures.append(opened.submit(2, Place("b")))
-            assert not opened.is_rushed_by_another("c")  # those of many owners are run together
+            assert not opened.is_rushed_by_another("c")  # jobs of many owners are run together
             handler.free.set()
             await asyncio.gather(*futures)
 

@@ -117,7 +117,8 @@ def test_reads_are_answered_while_another_organization_holds_every_lane_that_it_
 def test_pages_of_one_organization_s_guests_hold_no_other_organization(
     service: Service, new_world: Callable[..., World]
 ) -> None:
-    """They have the organization's part of the lanes for lists; so have its checkouts of those for keys."""
+    """They have the organization's part of the lanes for lists, and its checkouts have its part of the lanes for
+    keys."""
     slow, neighbour, held = new_world(), Client(service, new_world()), Held()
     other = new_world()
 
@@ -142,7 +143,8 @@ def test_pages_of_one_organization_s_guests_hold_no_other_organization(
 def test_events_of_one_payment_account_are_looked_up_in_turn_with_those_of_others(
     service: Service, new_world: Callable[..., World]
 ) -> None:
-    """A flood from one network: that of another one is in the first batch after the one in hand, in second place."""
+    """A flood from one network: a request from another network is in the first batch after the running batch, in second
+    place."""
     neighbour, held, order = Client(service, new_world()), Held(), []
 
     def look_up(name: str) -> Callable[[Tx], None]:
@@ -252,7 +254,7 @@ def test_the_lane_of_new_keys_pauses_for_each_wrong_one(service: Service, new_wo
 
     asyncio.run(scenario())
     reads.close()
-    # All but those of the last batch, each of which has at most as many as a batch has.
+    # All but the last batch's, at most as many as a batch has.
     assert 200 - 32 <= round(sum(paused[1:]) / each_s) <= 201
 
 

@@ -250,7 +250,7 @@ def test_the_page_says_that_it_is_too_late_for_a_refund(guest: Guest, clock: Fix
 @pytest.mark.parametrize("body", [{"offer": "89000"}, {"offer": "x"}, {"offer": ""}, {}, {"other": "0"}])
 def test_a_cancellation_with_another_offer_is_refused(guest: Guest, clock: FixedClock, body: dict[str, str]) -> None:
     guest.pay_by_card()
-    clock.advance(47 * HOUR)  # meanwhile the time of the full refund was over
+    clock.advance(47 * HOUR)  # meanwhile the time of the full refund had ended
     response = guest.call("POST", f"{guest.path}/cancel", data=body)
     assert response.status_code == 409
     assert "has changed since you opened this page" in text_of(response)

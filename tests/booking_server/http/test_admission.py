@@ -1,4 +1,5 @@
-"""Requests above what a process can do are refused before they are routed, and never those of a quiet organization."""
+"""Requests above the capacity of a process are refused before they are routed, and never requests of a quiet
+organization."""
 
 import asyncio
 import contextlib
@@ -39,7 +40,7 @@ def asked(key: str = "", path: str = "/api/v1/bookings", method: str = "POST", a
 
 
 class Traffic:
-    """Requests to an admission whose clock stands still until it is moved. Keys that begin with a capital are known."""
+    """Requests to an admission whose clock only moves when it is set. Keys that begin with a capital are known."""
 
     def __init__(self) -> None:
         self.at = 100.0
@@ -107,7 +108,7 @@ def test_an_organization_that_a_queue_has_refused_gets_one_more_in_for_each_that
     *waiting, last = traffic.send("A", 33)
     traffic.end(last, refusals=[FULL])
     traffic.end(*(waiting.pop() for _ in range(4)))
-    for _ in range(100):  # and the queue is not asked in vain
+    for _ in range(100):  # and the queue is not called without need
         assert traffic.send("A", 10) == []
         traffic.end(waiting.pop())
         (admitted,) = traffic.send("A", 10)
@@ -316,7 +317,7 @@ def test_under_a_flood_every_request_of_a_neighbour_is_accepted() -> None:
 
 
 class Turnstile(Admission):
-    """Refuses what asks for `/refused`, and the pages of guests."""
+    """Refuses requests for `/refused` and for guests' pages."""
 
     def __init__(self) -> None:
         super().__init__(lambda _: None)
@@ -353,7 +354,7 @@ def connection(loop: SteppedLoop, turnstile: Turnstile) -> Connection:
 
 
 def behind(admission: Admission, app: Any = echo) -> Any:
-    """Return the application behind an admission."""
+    """Return the application with an admission."""
     return RequestContextMiddleware(AdmissionMiddleware(app, admission=admission))
 
 
@@ -437,7 +438,7 @@ def test_in_a_flood_a_client_that_asks_again_at_once_gets_one_refusal_a_second(
         assert len(connection.responses) == refused
         connection.pass_time(0.1)
         assert len(connection.responses) == refused + 1
-    connection.send(ACCEPTED, ACCEPTED)  # what is admitted never waits
+    connection.send(ACCEPTED, ACCEPTED)  # admitted requests never wait
     assert [each.status for each in connection.responses][-2:] == [200, 200]
 
 
@@ -451,7 +452,7 @@ def answer(client: TestClient, key: str, path: str = "/api/v1/me") -> Any:
 
 
 def without_id(answered: Any) -> Any:
-    """Return an answer without what differs between two that are the same."""
+    """Return an answer without the fields that differ between two equal answers."""
     status, headers, body = answered
     return status, headers | {"x-request-id": ""}, body | {"request_id": ""}
 
@@ -531,7 +532,7 @@ def test_a_refusal_by_a_queue_is_repeated_before_the_queue(
 def test_a_key_that_asks_on_beyond_its_limit_costs_no_look_up(
     monkeypatch: pytest.MonkeyPatch, looked_up: list[str], client: TestClient, valid_keys: list[str]
 ) -> None:
-    """Its refusals pass through no lane, where other organizations would wait behind them."""
+    """Its refusals pass through no lane, where they would delay other organizations."""
     monkeypatch.setattr(rules, "REPEATED_MAX_S", 3600.0)
     offender, neighbour = valid_keys
     assert [answer(client, offender)[0] for _ in range(3)] == [200] * 3

@@ -320,7 +320,7 @@ def test_a_response_before_the_end_of_the_request_closes_and_lingers(loop: Stepp
     connection.send(*[piece] * 7)
     (response,) = connection.responses
     assert (response.status, response.headers["connection"]) == (413, "close")
-    assert connection.state == "half-closed"  # and still read, so that the client is not reset while it writes
+    assert connection.state == "half-closed"  # and still read: the client is not reset while it writes
     assert connection.transport.is_reading
     connection.send(*[piece] * 7)
     assert connection.state == "half-closed"

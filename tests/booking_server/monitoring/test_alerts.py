@@ -45,7 +45,7 @@ def world(fresh_database_url: str) -> Iterator[World]:
 
 
 def exported(world: World) -> set[str]:
-    """Return the names of all metrics of a process with a worker, as they are asked for."""
+    """Return the names of all metrics of a process with a worker, as they are served."""
     settings = Settings(database_url=world.database.url.render_as_string(hide_password=False), secret_key=SECRET)
     metrics = Metrics(world.database)
     metrics.observe_executors([], lambda: 0)

@@ -1,4 +1,4 @@
-"""Probes tell a process that works from one that should get requests, part by part."""
+"""Probes distinguish a process that runs from a process that should get requests, part by part."""
 
 import asyncio
 import signal
@@ -230,7 +230,7 @@ def test_the_heartbeats_of_workers_that_were_killed_long_ago_are_removed(databas
 
 
 class Loop:
-    """An event loop that keeps the calls it is asked for."""
+    """An event loop that records its calls."""
 
     def __init__(self) -> None:
         self.later: list[tuple[float, Callable[..., Any]]] = []

@@ -175,7 +175,7 @@ def test_the_pages_fit_every_window_and_follow_the_color_scheme(
     show(browser.driver, size)
     set_color_scheme(browser.driver, "dark")
     browser.open(path)
-    for scheme in ("dark", "light"):  # an open page follows the one that is chosen
+    for scheme in ("dark", "light"):  # an open page follows the chosen scheme
         set_color_scheme(browser.driver, scheme)
         assert fits(browser.driver)
         background = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")

@@ -1,7 +1,7 @@
-"""A clock that jumps ahead, against the job of what expires, on both databases.
+"""A clock that jumps ahead, and the job for expired rows, on both databases.
 
 After a jump nothing expires before the clock was steady for half an hour. The tests of the retention job are in
-`jobs/test_retention.py`, those of rows that a clock which was ahead has left in the tests of the doctor.
+`jobs/test_retention.py`; rows from a clock that was ahead are tested with the doctor.
 """
 
 import asyncio

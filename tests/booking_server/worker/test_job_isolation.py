@@ -47,7 +47,7 @@ BATCHES = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A step of a job: the rows that it processes, the oldest first, and how they are told from processed ones."""
+    """A step of a job: the rows that it processes, the oldest first, and the mark of processed rows."""
 
     table: str
     key: str
@@ -397,7 +397,7 @@ def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbou
 
 @pytest.mark.parametrize("name", ["abandon_checkouts", "check_minimum", "write_mails"])
 def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Neighbours, name: str) -> None:
-    """Its time zone is unknown, so that nothing of it can be shown."""
+    """Its time zone is unknown: none of its rows can be rendered."""
     case = SWEEPS[name]
     neighbours.fill(case, 100)
     neighbours.large.change(tables.organizations, neighbours.large.org, timezone="Mars/Olympus")
@@ -476,7 +476,7 @@ def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbour
 
     neighbours.database.write = interleaved  # type: ignore[method-assign]
     asyncio.run(job.run_turn(asyncio.Event()))
-    assert len(set(seen)) >= 3, "several batches, with a commit of another connection behind each"
+    assert len(set(seen)) >= 3, "several batches, with a commit of another connection after each"
 
 
 def test_a_purge_that_is_asked_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
@@ -623,7 +623,7 @@ def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(nei
 
 
 def test_a_mail_waits_for_two_batches_of_what_another_organization_owes(neighbours: Neighbours) -> None:
-    """It becomes due behind the first batch of the other's, and is sent before a third one is written."""
+    """It becomes due after the first batch of the other organization, and is sent before a third batch is written."""
     case, backlog = SWEEPS["write_mails"], 200
     (rows,) = [rows for _, rows in outbox_rows(neighbours.small, 1)]
     for table, owed in case.fill(neighbours.large, backlog):

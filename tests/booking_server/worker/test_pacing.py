@@ -1,4 +1,4 @@
-"""The loop looks for the deliveries of an endpoint with a limit when its pause is over."""
+"""The loop looks for the deliveries of an endpoint with a limit after its pause."""
 
 import asyncio
 from types import SimpleNamespace

@@ -57,7 +57,7 @@ def queue(database: Database, sound: Hooks) -> DeliveryQueue:
 
 
 def work_off(queue: DeliveryQueue, hooks: Hooks) -> list[ClaimedDelivery]:
-    """Claim what is due, fail all of it and record that."""
+    """Claim all due deliveries, fail them and record that."""
 
     async def work() -> list[ClaimedDelivery]:
         claimed = await queue.claim()

@@ -94,7 +94,7 @@ def expiry_job(world: World) -> ExpiryJob:
 
 
 class Sandbox:
-    """A sandbox with what its own key does, and the live organization beside it."""
+    """A sandbox with its key, and the live organization beside it."""
 
     def __init__(self, world: World, outside: Outside) -> None:
         self.world, self.outside = world, outside
@@ -173,7 +173,7 @@ def sandbox(own_database: Database, clock: FixedClock, outside: Outside) -> Sand
 
 @pytest.fixture
 def live(own_database: Database, clock: FixedClock, outside: Outside) -> Sandbox:
-    """A live organization beside it, with the same calls except those of the clock."""
+    """A live organization beside it, with the same calls except calls of the clock."""
     return Sandbox(make_world(own_database, clock), outside)
 
 

@@ -1,4 +1,4 @@
-"""`booking webhooks listen`: every event reaches the application, whatever is restarted meanwhile."""
+"""`booking webhooks listen`: every event reaches the application, through restarts of every program."""
 
 import asyncio
 import io
@@ -60,7 +60,7 @@ class Application:
     def __init__(self) -> None:
         self.received: list[tuple[dict[str, str], bytes]] = []
         self.answers: list[int] = []
-        """What is answered next, and then 200."""
+        """The next answers; then 200."""
         self.port = servers.free_port()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
@@ -82,7 +82,7 @@ class Application:
                 length = int(self.headers["content-length"])
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    return  # whoever sent it was killed in the midst of it
+                    return  # its sender was killed while sending
                 application.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(application.answers.pop(0) if application.answers else 200)
                 self.end_headers()
@@ -116,7 +116,7 @@ def application() -> Iterator[Application]:
 
 
 class Listener:
-    """`booking webhooks listen` in a process of its own, with its output in files."""
+    """`booking webhooks listen` in a separate process, with its output in files."""
 
     def __init__(self, process: Process, folder: Path, target: str) -> None:
         self._process = process
@@ -156,7 +156,7 @@ class Listener:
 
     def wait_for(self, events: Sequence[str]) -> None:
         """Wait until the listener has written that the events were received."""
-        wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are told of")
+        wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are reported")
 
     def end(self, how: signal.Signals) -> int:
         assert self.running is not None
@@ -176,7 +176,7 @@ def listener(process: Process, tmp_path: Path, application: Application) -> Iter
         made.end(signal.SIGKILL)
 
 
-# What is sent ----------------------------------------------------------------------------------------------------
+# Requests --------------------------------------------------------------------------------------------------------
 
 
 def publish_all(hooks: Hooks) -> list[str]:
@@ -288,7 +288,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
         application.wait_for(event_ids)
 
         assert application.ids == event_ids
-        # Whoever is killed between an answer and its note sends that one event again.
+        # A listener that is killed between an answer and its note sends that event again.
         assert len(application.received) <= len(event_ids) + 1
         verifier = Verifier(listener.secret)
         for headers, body in application.received:
@@ -330,7 +330,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     listener.start("--since", "10m")
     wait_until(lambda: listener.out.count(event_ids[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
-    # What happened while nobody listened is older than what is asked for now, and still comes.
+    # Events from before the requested time still come if no listener ran when they occurred.
     missed = hooks.publish()
     listener.start("--since", "2999-01-01")
     listener.wait_for(missed)
@@ -365,7 +365,7 @@ def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     assert application.ids == [event_ids, ping]
 
 
-# Receivers that refuse, and that are away ------------------------------------------------------------------------
+# Receivers that refuse, and that are down ------------------------------------------------------------------------
 
 
 def test_a_refused_event_is_tried_again_then_left_behind_and_named(
@@ -375,7 +375,7 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     listener.start("--attempts", "2", "-o", "json")
     refused, taken = hooks.publish(times=2)
     application.wait_for([taken])
-    wait_until(lambda: len(listener.records) == 3, "three attempts are told of")
+    wait_until(lambda: len(listener.records) == 3, "three attempts are reported")
     assert [(each["id"], each["outcome"], each["status"]) for each in listener.records] == [
         (refused, "retrying", 500),
         (refused, "given_up", 400),
@@ -388,7 +388,7 @@ def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Liste
     application.answers = [500]
     listener.start("--attempts", "1")
     refused, taken = hooks.publish(times=2)
-    wait_until(lambda: taken in listener.out, "both are told of")
+    wait_until(lambda: taken in listener.out, "both are reported")
     assert listener.end(signal.SIGINT) == 130
     lines = listener.err.splitlines()
     assert "1 event forwarded." in lines
@@ -531,7 +531,7 @@ def test_a_cursor_that_is_refused_is_replaced_by_the_date_and_nothing_comes_twic
 
 def test_a_service_that_is_away_is_reported_and_waited_for() -> None:
     trouble: list[str | None] = []
-    # 408 is what a proxy answers on a connection that was idle for long.
+    # A proxy answers 408 on a connection that was idle for long.
     refusals = refusal(503, "service_unavailable"), refusal(500, "internal_error"), refusal(408, "")
     assert take(feed(FakeClient(*refusals, page(1, resume="c")), Position(), trouble), 1) == [1]
     assert [each is None for each in trouble] == [False, False, False, True]
@@ -699,7 +699,7 @@ def _revoke(hooks: Hooks) -> None:
     hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
 
 
-# What a developer looks at -----------------------------------------------------------------------------------------
+# The developer's view ----------------------------------------------------------------------------------------------
 
 
 def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(

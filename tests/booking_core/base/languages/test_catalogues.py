@@ -36,7 +36,7 @@ def test_there_is_a_catalogue_for_each_language_but_that_of_the_code() -> None:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUES))
 def test_each_message_of_the_code_is_translated_and_no_other(code: str) -> None:
-    """`make messages` adds what is new to the catalogues."""
+    """`make messages` adds new messages to the catalogues."""
     found = {each.id for each in translated(code)}
     assert found == KNOWN.keys()
     assert [each.id for each in translated(code) if not all(texts(each)) or each.fuzzy] == []

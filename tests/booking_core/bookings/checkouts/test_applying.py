@@ -1,4 +1,4 @@
-"""What Stripe says is recorded once, in whatever order it comes and however often."""
+"""Stripe's reports are recorded once, in any order and number."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -330,7 +330,7 @@ def test_a_dispute_of_a_booking_paid_without_a_checkout_is_kept(shop: Shop) -> N
     assert (shop.row(booking_id)["status"], shop.row(booking_id)["dispute_status"]) == ("succeeded", "needs_response")
 
 
-# When Stripe is asked --------------------------------------------------------------------------------------------
+# Look-ups at Stripe ----------------------------------------------------------------------------------------------
 
 
 def test_the_first_check_is_shortly_before_the_end() -> None:

@@ -162,7 +162,7 @@ def purge(world: World, *, before: int, limit: int = 100) -> int:
 
 @pytest.fixture
 def only(fresh_database_url: str) -> Iterator[World]:
-    """An organization in a database of its own: holds of all are forgotten together."""
+    """An organization in a separate database: holds of all organizations are purged together."""
     database = Database(fresh_database_url, clock=(clock := FixedClock()))
     yield make_world(database, clock)
     database.close()

@@ -438,7 +438,7 @@ REFUSALS: dict[str, tuple[Document, Document, dict[str, Any]]] = {
     "no duration under departures without an end": (
         departures(departure(24), departure(25)),
         tours(tour(duration_minutes=None)),
-        {"/experiences/0/duration_minutes": "is needed by 2 stored departures that have no end of their own"},
+        {"/experiences/0/duration_minutes": "is needed by 2 stored departures without an end"},
     ),
     "the start of another departure": (
         departures(departure(24, id=A), departure(25, id=B)),

@@ -40,7 +40,7 @@ def prices(world: World) -> list[int | None]:
     return [item["price"] and item["price"]["amount_minor"] for item in available(world)]
 
 
-# What is shown is what is charged --------------------------------------------------------------------------------
+# The shown price is charged --------------------------------------------------------------------------------------
 
 AMOUNTS = st.integers(0, 500_000)
 TIERS = ("adult", "child", "family", "senior ~/å")
@@ -48,7 +48,7 @@ TIERS = ("adult", "child", "family", "senior ~/å")
 
 @st.composite
 def drawn_tours(draw: st.DrawFn) -> Document:
-    """Draw an experience with some departures: with tiers or without, with prices of its own or without."""
+    """Draw an experience with some departures: with tiers or without, with separate prices or without."""
     offered = draw(st.lists(st.sampled_from(TIERS), unique=True))
     made: Document = {"slug": f"tour-{next(_numbers)}", "title": "Tour", "duration_minutes": 60}
     if draw(st.booleans()):
@@ -167,7 +167,7 @@ def test_prices_for_tiers_need_tiers(world: World) -> None:
     }
 
 
-# What is stored already ------------------------------------------------------------------------------------------
+# Stored departures -----------------------------------------------------------------------------------------------
 
 
 def test_a_single_price_that_is_stored_beside_tiers_is_neither_shown_nor_charged(world: World) -> None:

@@ -28,7 +28,7 @@ class Announcer:
         self.world, self.ops, self.hooks = world, Operations(world), Hooks(world)
 
     def work(self) -> list[dict[str, Any]]:
-        """Announce what is due, and return the data of every announcement so far."""
+        """Make the due announcements, and return the data of every announcement so far."""
         due = [row["id"] for row in self.touched()]
         self.world.database.write(lambda tx: departures.announce(tx, self.world.org, due))
         return self.announced()
@@ -189,7 +189,7 @@ def test_the_job_counts_what_it_published_and_what_looked_the_same(
     announcer.work()
     world.clock.advance(HOUR)
     job = announcement_job(world.database)
-    asyncio.run(job.run_once())  # those of other tests
+    asyncio.run(job.run_once())  # announcements of other tests
     job.results.clear()
     world.clock.advance(SECOND)
     announcer.ops.cancel(announcer.ops.book(departure, email="grace@example.com")["id"])

@@ -1,4 +1,4 @@
-"""Availability: which departures, in which order, with how many seats."""
+"""Availability: its departures, their order and their seats."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -176,7 +176,7 @@ PER_DAY = 55
 
 
 def crowd(url: str, world: World, tour: str, *, day: int, count: int, held: int) -> None:
-    """So many departures from that day on, and as many holds, of which `held` are live."""
+    """So many departures from that day on, and as many holds; `held` of them are live."""
     made = [tokens.new_id() for _ in range(count)]
     departures_made = (
         {

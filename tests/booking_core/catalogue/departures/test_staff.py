@@ -16,11 +16,6 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
-
-
-@pytest.fixture
 def departure(world: World) -> str:
     return world.departure(world.experience(), seats=5)
 

@@ -1,4 +1,4 @@
-"""What is derived from an experience's row, and how it is shown."""
+"""The values derived from an experience's row, and its presentation."""
 
 import json
 

@@ -40,7 +40,7 @@ def test_nothing_of_the_guest_is_left_in_any_column_of_any_table(filled: Guests)
     filled.erase()
     assert filled.traces() == set()
     filled.mails.write()
-    assert filled.traces() == set(), "mails that were still to be sent are written anew"
+    assert filled.traces() == set(), "unsent mails are written again"
     assert filled.world.examine() == []
 
 
@@ -104,7 +104,7 @@ def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> 
         "events": counted["events"] + 1,
         "timeline": counted["timeline"] + 1,
         "erasures": 1,
-        "mails": len(after["mails"]),  # those to be sent are written anew
+        "mails": len(after["mails"]),  # unsent mails are written again
     }
     assert own in {str(row["id"]) for row in after["customers"]}
 
@@ -208,7 +208,7 @@ def test_a_guest_who_is_owed_a_refund_is_refused(guests: Guests) -> None:
 
 
 def test_an_erasure_that_is_killed_at_any_point_goes_on(filled: Guests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page is a transaction of its own here, which is killed before it is made."""
+    """Each page is a separate transaction here, which is killed before its commit."""
     monkeypatch.setattr(processing, "ROWS_MAX", 2)
     monkeypatch.setattr(processing, "_ENTRIES", 2)
     filled.request()

@@ -1,4 +1,4 @@
-"""Gift cards are shown with the status they have now, and without their code unless it is asked for."""
+"""Gift cards are shown with their present status, and without their code unless it is requested."""
 
 import time
 from typing import Any

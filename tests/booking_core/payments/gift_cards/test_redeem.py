@@ -1,4 +1,4 @@
-"""What a booking takes from a card, the card lacks; it goes back once."""
+"""A booking takes an amount from a card, and the amount is returned once."""
 
 import sqlite3
 import threading

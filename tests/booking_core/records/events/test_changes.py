@@ -3,17 +3,12 @@
 import orjson
 import pytest
 from support.operations import Operations
-from support.world import DAY, World
+from support.world import DAY
 
 from booking_core import bookings
 from booking_core.customers.erasures.rules import event_body
 from booking_core.models.bookings import PaymentMode
 from booking_core.records.events.publish import former_values
-
-
-@pytest.fixture
-def ops(world: World) -> Operations:
-    return Operations(world)
 
 
 @pytest.fixture

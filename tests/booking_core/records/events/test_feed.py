@@ -1,4 +1,4 @@
-"""The feed is walked by its sequence, shows a key what it may read, and is followed without missing anything."""
+"""The feed is read by its sequence, shows a key the events that it may read, and a follower misses none."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A page of the feed costs the same wherever it lies and whatever it leaves out."""
+"""A page of the feed costs the same at every place and with every filter."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -62,11 +62,11 @@ EVERYTHING: tuple[Scope, ...] = ()
 ONLY_READ = tuple(READ_SCOPES)
 SINCE, UNTIL = {"created_since": NOON - 60 * DAY}, {"created_until": NOON - 30 * DAY}
 LATELY = {"created_since": NOON - 29 * DAY}
-"""A period in which neither a rare event lies nor one of the busy departure."""
+"""A period without rare events and without events of the busy departure."""
 RESOURCE = {"resource_id": "019ab5f2-0000-7000-8000-000000000000"}
 OF_BUSY = {"resource_id": BUSY}
 WORK = {"sqlite": 15_000, "postgresql": 200}
-"""Several times what a page of every readable type costs, and a fraction of what reading the feed does."""
+"""Several times the cost of a page of every readable type, and a fraction of the cost of reading the feed."""
 
 ASKED: list[tuple[tuple[Scope, ...], dict[str, Any]]] = [
     *((scopes, bounds) for scopes in (EVERYTHING, ONLY_READ) for bounds in ({}, SINCE, UNTIL, SINCE | UNTIL)),

@@ -228,7 +228,7 @@ def test_deliveries_have_canonical_ids_before_they_have_rows(world: World) -> No
     assert {row["id"] for row in read(world, tables.deliveries)} == {row["id"] for row in made}
     assert len({row["id"] for row in made}) == 300
     assert all(UUID_V8.fullmatch(row["id"]) for row in made)
-    # What was told together lies together in an index.
+    # Events that were published together are close together in an index.
     assert all(row["id"][:13] == row["event_id"][:13] for row in made)
 
 

@@ -1,4 +1,4 @@
-"""Old events go, in order; what is waited for stays."""
+"""Old events are deleted, in order; events that an endpoint waits for stay."""
 
 from support.world import DAY, World
 

@@ -88,9 +88,9 @@ def test_a_cell_that_was_not_created_is_missing(settings: Settings) -> None:
 
 def test_the_database_of_another_cell_is_refused(settings: Settings) -> None:
     swapped = replace(settings, cells=(CellAddress("c9", settings.of_cell("c2").database_url),))
-    with pytest.raises(CellError, match="that of the cell c2"):
+    with pytest.raises(CellError, match="the database of the cell c2"):
         state_of(swapped, "c9")
-    with pytest.raises(CellError, match="that of the cell c2"):
+    with pytest.raises(CellError, match="the database of the cell c2"):
         create(cells.get(swapped, "c9"))
 
 

@@ -1,4 +1,4 @@
-"""An organization with rows of every kind and status, in which the doctor must find nothing."""
+"""An organization with rows of every kind and status, without findings of the doctor."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ LINES = json.dumps(
 
 @dataclass
 class History:
-    """Writes the rows that a storefront, a worker and a gateway leave behind."""
+    """Writes the rows of a storefront, a worker and a gateway."""
 
     world: World
     experience: str
@@ -245,7 +245,7 @@ def history(fresh_database_url: str) -> Iterator[History]:
 
 @pytest.fixture(scope="module")
 def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Iterator[History]:
-    """The same history in tables without constraints, so that tests can corrupt rows. A test rolls its changes back."""
+    """The same history in tables without constraints: tests can corrupt rows. A test rolls its changes back."""
     history = make_history(url := new_database_url(backend))
     history.world.database.close()
     unbind(url, [table.name for table in tables.metadata.sorted_tables])
@@ -255,7 +255,7 @@ def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Itera
 
 
 def act(world: World, verb: Callable[[Tx, Actor], Any]) -> None:
-    """Call a function of the core for the organization in a transaction of its own."""
+    """Call a function of the core for the organization in a separate transaction."""
     actor = Actor(installation=world.installation, organization=world.organization, at=world.clock())
     world.database.write(lambda tx: verb(tx, actor))
 

@@ -67,7 +67,7 @@ def found_after(history: Any, sql: str) -> list[doctor.Finding]:
 
 @pytest.fixture(scope="module")
 def typed(unconstrained: Any) -> set[str]:
-    """Return what guests and staff have typed into the history and into the corruptions, as it is compared."""
+    """Return the texts of guests and staff in the history and in the corruptions, as they are compared."""
     rows = [
         *unconstrained.world.rows(tables.customers),
         *unconstrained.world.rows(tables.bookings),

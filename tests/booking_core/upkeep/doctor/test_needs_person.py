@@ -48,7 +48,7 @@ def world(fresh_database_url: str) -> Any:
 
 
 def findings_for_person(world: World, options: doctor.CheckOptions = EVERYTHING) -> dict[str, doctor.Finding]:
-    """Return the findings by invariant, all of which wait for a person."""
+    """Return the findings by invariant; all of them wait for a person."""
     found = world.database.read(lambda tx: doctor.examine(tx, world.org, options))
     assert {each.kind for each in found} <= {doctor.FindingKind.NEEDS_PERSON}
     assert len({each.invariant for each in found}) == len(found)

@@ -1,4 +1,4 @@
-"""A secret key is rotated: counted, sealed anew, dropped, and nothing that it sealed is lost."""
+"""A secret key is rotated: its values are counted and resealed, it is removed, and no value is lost."""
 
 from collections.abc import Iterator
 from contextlib import closing

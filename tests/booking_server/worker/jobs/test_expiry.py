@@ -31,8 +31,8 @@ def turn(job: ExpiryJob) -> int:
 
 
 def turns(job: ExpiryJob, world: World) -> int:
-    """Run turns a second apart until one finds nothing, and return what they found. A turn has a budget, and other
-    organizations of the database may have their checkouts in the first."""
+    """Run turns a second apart until one finds nothing, and return the numbers of rows found. A turn has a budget, and
+    other organizations of the database may have their checkouts in the first."""
     found = 0
     for _ in range(20):
         of_turn = turn(job)
@@ -242,7 +242,7 @@ def test_an_interrupted_cancellation_is_finished(ops: Operations, monkeypatch: p
 
 
 def test_a_task_that_fails_on_a_row_does_not_stop_the_others(ops: Operations, caplog: pytest.LogCaptureFixture) -> None:
-    """A departure has too few seats taken, so that returning a seat fails at every turn."""
+    """A departure has too few seats taken: returning a seat fails at every turn."""
     world = ops.world
     wrong, other = (world.departure(world.experience(min_participants=6), seats=20) for _ in range(2))
     ops.check_out(wrong)

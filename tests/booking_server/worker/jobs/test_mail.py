@@ -91,7 +91,7 @@ def test_a_delayed_mail_is_sent_later_with_the_same_message_id(
     tried: list[str] = []
 
     def later(received: object) -> str:
-        tried.append(getattr(received, "message_id"))  # noqa: B009 - the server hands out whatever it received
+        tried.append(getattr(received, "message_id"))  # noqa: B009 - the server's mails have no type
         return "451 later" if len(tried) == 1 else OK
 
     server.on_message = later

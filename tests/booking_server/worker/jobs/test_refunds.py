@@ -124,7 +124,7 @@ def test_no_transaction_is_open_during_a_call(till: Till) -> None:
     seen: list[str] = []
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
-        # On SQLite, which has one writer, this would wait in vain.
+        # On SQLite, which has one writer, this would wait without end.
         till.world.change(tables.bookings, booking_id, note="changed meanwhile")
         seen.append(till.refund(booking_id)["status"])
         return RefundOutcome.REFUNDED
@@ -217,7 +217,7 @@ def test_a_referred_refund_is_sent_to_a_new_gateway_when_staff_reopens_it(till: 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.TIMEOUT_AFTER])
 def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Till, fault: Fault) -> None:
-    """Half of the payment is owed, so that the gateway would not refuse to return it a second time."""
+    """Half of the payment is to be refunded: the gateway would not refuse to return it a second time."""
     booking_id = till.with_refund()
     till.world.change(tables.refunds, till.refund(booking_id)["id"], amount_minor=TOTAL // 2)
     with stripe() as ledger:
@@ -229,7 +229,7 @@ def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Til
             assert till.refund(booking_id)["status"] == "failed"
             reopen(till, booking_id)
         del ledger.refusals[f"pi_{booking_id}"]
-        ledger.next_faults += [None, fault]  # the look, and what asks for the refund
+        ledger.next_faults += [None, fault]  # the look-up, and the request for the refund
         for _ in range(3):
             asyncio.run(job.run_once())
             till.world.clock.advance(5 * MINUTE)

@@ -35,7 +35,7 @@ def settings(world: World) -> Settings:
 
 
 def make_job(world: World, **options: Any) -> RetentionJob:
-    """Return the job of a worker that has run for a long time, so that its retention clock agrees with the clock."""
+    """Return the job of a worker that has run for a long time: its retention clock agrees with the clock."""
     job = RetentionJob(settings(world), world.database, elapsed_s=lambda: world.clock() / SECOND, **options)
     long_ago = Measured(world.clock(), world.clock() / SECOND - 1e9)
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert (turn(job), seen) == (0, [])
     world.clock.advance(1)
     turn(job)
-    assert len(seen) == 14, "the clock, seven kinds, three of which end in more ways, and the parked rows"
+    assert len(seen) == 14, "the clock, seven kinds, three of them with more ends, and the parked rows"
 
 
 def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_clock_that_jumps_ahead_deletes_nothing(world: World, jump: int, resta
     machine.pass_time(HOUR)
     assert everything(world) == before
     machine.pass_time(DAY)
-    assert len(world.rows(tables.idempotency)) == 0, "30 days are over now"
+    assert len(world.rows(tables.idempotency)) == 0, "30 days have passed now"
 
 
 def test_an_idempotency_key_books_once_also_after_a_jump(world: World) -> None:

@@ -1,4 +1,4 @@
-"""A sweep of leased rows: what was parked is released when its transaction has been committed, and then forgotten."""
+"""A sweep of leased rows: a parked row is released when its transaction has been committed, and then forgotten."""
 
 import asyncio
 
