@@ -54,7 +54,7 @@ class Organization:
     guest_moves_until_hours: int | None = None
     """The hours before the start until which guests move a booking themselves; None: never."""
     clock_offset: int | None = None
-    """How far the clock of a sandbox is ahead of the real clock, in microseconds; None: the organization is live."""
+    """The lead of a sandbox's clock over the real clock, in microseconds; None: the organization is live."""
 
     @property
     def zone(self) -> Zone:

@@ -51,7 +51,7 @@ class Owner(NamedTuple):
     is_due: bool
     """Some of its rows are due."""
     clock_offset: int | None = None
-    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
+    """The lead of a sandbox's clock, in microseconds; None: the organization is live."""
 
 
 class DueRow(NamedTuple):

@@ -75,7 +75,7 @@ class SandboxClock(Resource):
     now: AwareDatetime
     """The present instant of the sandbox."""
     offset_seconds: int
-    """How far it is ahead of the real time, in seconds."""
+    """The lead over the real time, in seconds."""
     status: Open[SandboxStatus, SandboxStatusName]
     due: SandboxDue
 
@@ -84,7 +84,7 @@ class SandboxClockAdvance(Request):
     """Body of `POST /api/v1/sandbox/clock/advance`: either field."""
 
     seconds: Annotated[int, Field(ge=1, le=limits.SANDBOX_CLOCK_AHEAD_S_MAX)] | None = None
-    """How far the clock moves, in seconds."""
+    """The seconds to add to the clock."""
     to: Instant | None = None
     """The instant it moves to, in the future."""
 

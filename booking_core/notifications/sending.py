@@ -49,7 +49,7 @@ class ClaimedMail:
     """This one included."""
     created_at: int
     clock_offset: int | None = None
-    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
+    """The lead of a sandbox's clock, in microseconds; None: the organization is live."""
 
     @property
     def is_of_sandbox(self) -> bool:

@@ -194,7 +194,7 @@ class QueuedMail(NamedTuple):
     attempt_count: int
     created_at: int
     clock_offset: int | None
-    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
+    """The lead of a sandbox's clock, in microseconds; None: the organization is live."""
 
 
 DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))

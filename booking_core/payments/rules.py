@@ -209,7 +209,7 @@ class ClaimedRefund:
     reopened_count: int = 0
     """Counts how often staff has reopened the refund."""
     clock_offset: int | None = None
-    """How far the clock of a sandbox is ahead, in microseconds; None: the organization is live."""
+    """The lead of a sandbox's clock, in microseconds; None: the organization is live."""
     elsewhere_minor: int = 0
     """The amount that others have refunded of the payment at the gateway, and that is recorded as another refund: it is
     no sign that this one was made."""

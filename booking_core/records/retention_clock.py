@@ -41,7 +41,7 @@ class Reading:
 
     @property
     def behind(self) -> int:
-        """How far the database's clock is ahead of the retention clock, in microseconds."""
+        """The lead of the database's clock over the retention clock, in microseconds."""
         return self.now - self.at
 
 

@@ -67,7 +67,7 @@ class DueDelivery(NamedTuple):
     at: int
     """The instant of the claim, by the database's clock."""
     ahead: int
-    """How far the clock of a sandbox is ahead of it, in microseconds."""
+    """The lead of a sandbox's clock over it, in microseconds."""
     resource_id: str | None
     sequence: int | None
     """Of an event, which is no delivery yet."""
@@ -114,7 +114,7 @@ class ClaimedDelivery:
     traceparent: str | None = None
     """The trace context (W3C) of the event, which the attempt continues."""
     ahead: int = 0
-    """How far the clock of a sandbox was ahead of that instant, in microseconds."""
+    """The lead of a sandbox's clock over that instant, in microseconds."""
     headers: tuple[tuple[str, str], ...] | None = field(default=(), repr=False)
     """The client's own; None: they cannot be opened."""
     after: str | None = None

@@ -1,12 +1,14 @@
 """For every input a command ends with a line and an exit code of the table, never with a traceback.
 
-Each value is given to each option and argument of every command, one at a time, beside arguments that work.
+Each value is given to each option and argument of every command, one at a time, beside arguments that work: on SQLite
+all of them, on PostgreSQL each value at one place and each place with some of the values.
 """
 
 import io
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,12 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     it = Everything(shop, booking, tmp_path)
     sound = HOW.get(leaf.words, lambda _: ())(it)
+    lines = [list(_wrong(leaf, sound, value)) for value in WRONG]
+    if not shop.database.is_sqlite:
+        lines = [places[number % len(places) :][:1] for number, places in enumerate(lines) if places]
     wrong = [
         (argv, done.code, done.err or done.out)
-        for value in WRONG
-        for argv in _wrong(leaf, sound, value)
+        for argv in chain.from_iterable(lines)
         if not _is_explained(done := booking("--yes", "-o", "json", *argv))
     ]
     assert wrong == []

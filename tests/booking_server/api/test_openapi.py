@@ -153,9 +153,7 @@ def test_the_jitter_of_retry_waits_is_said_where_a_receiver_reads() -> None:
 
 
 def test_what_an_import_does_not_tell_is_said() -> None:
-    assert "imports with a catalogue file are history, which emits none" in " ".join(
-        DOCUMENT["info"]["description"].split()
-    )
+    assert "imports with a catalogue file have no events" in " ".join(DOCUMENT["info"]["description"].split())
 
 
 def test_it_is_openapi() -> None:
