@@ -109,7 +109,7 @@ bench: install ## measure the service beside its floors, and print ratios
 
 # What organizations notice of others that misbehave, at full size: half an hour.
 isolation: install ## measure the isolation table at full size (half an hour)
-	$(BIN)/python -m bench --only neighbours
+	$(BIN)/python -m bench.neighbours
 
 openapi: install ## write openapi.json, its parts for the command line, and the API changelog
 	$(BIN)/python -m booking_server.api.openapi > openapi.json

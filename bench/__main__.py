@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench import kinds, plot, postgres, report
 from bench.entries import ENTRIES
-from bench.kinds import Curve, Curved, Entry, Matrix
+from bench.kinds import Curved, Entry
 from bench.measure import Timing
 from bench.processes import ROOT
 from bench.stage import Stage
@@ -45,22 +45,19 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     _compile()
     with postgres.running() as database:
         about: dict[str, object] = report.environment(database) | {"rounds": rounds, "quick": options.quick}
-        stage = Stage(database, with_service=not options.floors, quick=options.quick)
-        chosen, broken = _chosen(options.only, quick=options.quick), []
-        outcomes = []
-        for entry in chosen:
+        stage = Stage(database, quick=options.quick)
+        outcomes, broken = [], []
+        for entry in _chosen(options.only):
             try:
-                outcome = _measured(entry, stage, rounds, timing, console)
+                outcomes.append(_measured(entry, stage, rounds, timing, console))
             except Exception as error:  # the results of the other entries stay valid
                 console.print_exception()
                 broken.append(f"{entry.name}: {error!s:.200}")
-            else:
-                outcomes += [outcome] if outcome else []
     report.show(outcomes)
     where = options.json or report.RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    report.write(outcomes, where, about)
+    report.write(about | {"entries": [report.as_json(outcome) for outcome in outcomes]}, where)
     console.print(f"every sample: {where}")
-    if curves := [outcome for outcome in outcomes if isinstance(outcome, Curved) and outcome.entry.is_plotted]:
+    if curves := [outcome for outcome in outcomes if isinstance(outcome, Curved)]:
         drawn = where.with_suffix(".svg")
         drawn.write_text(plot.drawn(curves))
         console.print(f"the plot: {drawn}")
@@ -80,23 +77,15 @@ def _compile() -> None:
         compileall.compile_dir(ROOT / package, quiet=2)
 
 
-def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: Console) -> kinds.Outcome | None:
+def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: Console) -> kinds.Outcome:
     with console.status(f"{entry.name}: starting") as status:
-        outcome = kinds.measured(entry, stage, rounds, timing, lambda what: status.update(f"{entry.name}, {what}"))
-    if outcome is None:
-        console.print(f"{entry.name}: left out, it cannot be measured as this run is set up")
-    return outcome
+        return kinds.measured(entry, stage, rounds, timing, lambda what: status.update(f"{entry.name}, {what}"))
 
 
-def _chosen(names: list[str], *, quick: bool = False) -> list[Entry]:
-    """Return the entries of those names, or for an unknown name the entries that begin with it.
-
-    Without names it returns all but a matrix, which takes half an hour; a quick run also omits the curves without a
-    plot.
-    """
+def _chosen(names: list[str]) -> list[Entry]:
+    """Return the entries of those names, or for an unknown name the entries that begin with it; by default all."""
     if not names:
-        usual = [entry for entry in ENTRIES if not isinstance(entry, Matrix)]
-        return [entry for entry in usual if not (quick and isinstance(entry, Curve) and not entry.is_plotted)]
+        return list(ENTRIES)
     known = {entry.name for entry in ENTRIES}
     whole, begun = known.intersection(names), tuple(name for name in names if name not in known)
     return [entry for entry in ENTRIES if entry.name in whole or entry.name.startswith(begun)]
@@ -108,7 +97,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="an entry, or its first letters")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds, each side once in each (5; 3 with --quick)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where every sample goes (bench/results/<time>.json)")
-    parser.add_argument("--floors", action="store_true", help="measure the floors alone, without the service")
     parser.add_argument(
         "--list", action="store_true", help="name the entries, what they want and their floors, and stop"
     )

@@ -2,7 +2,7 @@
 
 `python -m bench.canned PORT` with a JSON object of paths and bodies in BENCH_CANNED. Any other path gets an empty 204,
 so it is also the sink for webhooks. `GET /-/count` returns the number of requests since the previous count, and the
-times of the first and the last one, on the monotonic clock that all processes of a machine share.
+time of the first one, on the monotonic clock that all processes of a machine share.
 """
 
 import asyncio
@@ -36,16 +36,14 @@ class _Seen:
     def __init__(self) -> None:
         self.count = 0
         self.first_at = 0.0
-        self.last_at = 0.0
 
     def add(self) -> None:
-        self.last_at = time.monotonic()
-        self.first_at = self.first_at or self.last_at
+        self.first_at = self.first_at or time.monotonic()
         self.count += 1
 
     def rendered(self) -> bytes:
-        found = json.dumps({"count": self.count, "first_at": self.first_at, "last_at": self.last_at}).encode()
-        self.count, self.first_at, self.last_at = 0, 0.0, 0.0
+        found = json.dumps({"count": self.count, "first_at": self.first_at}).encode()
+        self.count, self.first_at = 0, 0.0
         return _response("200 OK", found)
 
 

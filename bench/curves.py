@@ -13,13 +13,11 @@ CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 QUICK_CLIENTS = (1, 16, 256)
 
 
-def by_clients(build: Callable[[Stage, ExitStack], Sequence[HttpSide]]) -> Callable[[Stage, ExitStack], Level | None]:
+def by_clients(build: Callable[[Stage, ExitStack], Sequence[HttpSide]]) -> Callable[[Stage, ExitStack], Level]:
     """Return the sides of a workload, which stay up, under a growing number of clients."""
 
-    def started(stage: Stage, stack: ExitStack) -> Level | None:
+    def started(stage: Stage, stack: ExitStack) -> Level:
         sides = build(stage, stack)
-        if not sides:
-            return None
         return lambda clients, _: [replace(side, plan=replace(side.plan, clients=clients)) for side in sides]
 
     return started
@@ -32,8 +30,7 @@ ENTRIES = (
         "clients",
         CLIENTS,
         QUICK_CLIENTS,
-        by_clients(creates.Creating(64, 1).served),
-        is_plotted=True,
+        by_clients(creates.Creating(64, 1)),
     ),
     Curve(
         "curve-list",
@@ -42,6 +39,5 @@ ENTRIES = (
         CLIENTS,
         QUICK_CLIENTS,
         by_clients(reads.bookings(25)),
-        is_plotted=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Deliveries: one worker between PostgreSQL and a local sink, compared with bare loops of clients."""
+"""Deliveries: one worker between PostgreSQL and a local sink, compared with a bare loop of the worker's client."""
 
 import json
 import os
@@ -39,22 +39,16 @@ RUNS = "the worker runs"
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
     sink = stack.enter_context(canned.served({}))
-    bare: list[Side] = [LoopSide(name, client, sink.port) for client, name in _NAMES.items()]
-    if not stage.with_service:
-        return bare
     url = stage.postgres.create_database("deliveries")
     service = Service(url)
     shops = service.open_shops(ORGANIZATIONS, 20)
     service.listen(shops, [f"http://{HOST}:{sink.port}/{number}" for number in range(ENDPOINTS)])
     server = stack.enter_context(service.serve())
     worker = stack.enter_context(_worker(service))
-    return [WorkerSide("service, one worker", stage.postgres.pid, url, shops, server, worker, sink), *bare]
-
-
-_NAMES = {
-    "sender": "bare loop, the worker's client",
-    "httpcore": "bare loop, httpcore, a pool each",
-}
+    return [
+        WorkerSide("service, one worker", stage.postgres.pid, url, shops, server, worker, sink),
+        LoopSide("bare loop, the worker's client", sink.port),
+    ]
 
 
 @contextmanager
@@ -160,13 +154,12 @@ class LoopSide:
     """A client without a worker. Its CPU is shown in the client column."""
 
     name: str
-    client: str
     port: int
 
     def run(self, timing: Timing) -> Sample:
         wanted = _bookings(timing) * PER_BOOKING
         meter = Meter(None, None)
-        done = outgoing.drive(self.client, outgoing.Outgoing(self.port, wanted, IN_FLIGHT))
+        done = outgoing.drive(outgoing.Outgoing(self.port, wanted, IN_FLIGHT))
         return meter.sample(_result(done.rate, wanted, {"failed": done.failed}, done.cpu_s))
 
     def failures(self, sample: Sample) -> list[str]:
@@ -179,12 +172,9 @@ def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.
         throughput=rate,
         p50_ms=0.0,
         p99_ms=0.0,
-        max_ms=0.0,
-        window_s=count / rate,
         measured=count,
         total=count,
         statuses=statuses,
-        bytes_per_answer=0.0,
         client_cpu_s=cpu_s,
         client_busy=0.0,
     )

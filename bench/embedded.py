@@ -14,7 +14,7 @@ from bench.asking import answer, answers
 from bench.creates import CREATED, ENDPOINTS
 from bench.kinds import Workload
 from bench.load import FRESH, Request
-from bench.measure import Side
+from bench.measure import HttpSide
 from bench.processes import Server
 from bench.service import Service, Shop, booking_body
 from bench.stage import Stage
@@ -22,10 +22,8 @@ from bench.stage import Stage
 DEPARTURES = 256
 
 
-def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
+def build(stage: Stage, stack: ExitStack) -> Sequence[HttpSide]:
     """Return the service on one file, and the floor on a copy of it, made after every guest had booked once."""
-    if not stage.with_service:
-        return []
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sqlite-")))
     ours, theirs = folder / "booking.db", folder / "floor.db"
     service = Service(f"sqlite:///{ours}")
@@ -35,14 +33,12 @@ def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
     answers(server, shop.bookings())
     pattern = folder / "pattern.json"
     pattern.write_text(json.dumps(_pattern(server, shop, ours, theirs)))
-    sides: list[Side] = [stage.side("service", server, shop.bookings(), CREATED, database=False)]
-    for name, batch in (("stdlib sqlite3, what waits together", 32), ("stdlib sqlite3, one by one", 1)):
-        copy = folder / f"floor-{batch}.db"
-        copy.write_bytes(theirs.read_bytes())
-        settings = {"BENCH_SQLITE": str(copy), "BENCH_PATTERN": str(pattern), "BENCH_BATCH": str(batch)}
-        floor = stack.enter_context(floors.serve("book", module=embedded_floor.__name__, env=settings))
-        sides.append(stage.side(name, floor, _bookings(shop), CREATED, database=False))
-    return sides
+    settings = {"BENCH_SQLITE": str(theirs), "BENCH_PATTERN": str(pattern)}
+    floor = stack.enter_context(floors.serve("book", module=embedded_floor.__name__, env=settings))
+    return [
+        stage.side("service", server, shop.bookings(), CREATED, database=False),
+        stage.side("stdlib sqlite3, what waits together", floor, _bookings(shop), CREATED, database=False),
+    ]
 
 
 def _bookings(shop: Shop) -> list[Request]:

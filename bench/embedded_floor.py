@@ -2,7 +2,7 @@
 
 The pattern is a real booking: every row that it added, in the service's tables with all their indexes, keys and checks.
 For each request, the ids, the numbers and the departure in it are replaced, and the rows are written. One thread
-writes, and commits waiting bookings together, up to BENCH_BATCH, with WAL and synchronous=FULL.
+writes, and commits waiting bookings together, up to 32, with WAL and synchronous=FULL.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 NUMBERED = {"booking_number": 1, "sequence": 2, "event_sequence": 2}
 """Columns with dense numbers, and the step for one booking."""
+BATCH = 32
 LONG = 200
 """Longer texts are not searched for ids: no unique value is so long."""
 
@@ -96,10 +97,9 @@ def _like(token: str) -> str:
 class Writer:
     """The single writing thread."""
 
-    def __init__(self, path: str, pattern: Pattern, batch: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: str, pattern: Pattern, loop: asyncio.AbstractEventLoop) -> None:
         self._path = path
         self._pattern = pattern
-        self._batch = batch
         self._loop = loop
         self._written = 0
         self.waiting: queue.SimpleQueue[Waiting] = queue.SimpleQueue()
@@ -111,7 +111,7 @@ class Writer:
             database.execute(f"PRAGMA {pragma}")
         while True:
             taken = [self.waiting.get()]
-            while len(taken) < self._batch and not self.waiting.empty():
+            while len(taken) < BATCH and not self.waiting.empty():
                 taken.append(self.waiting.get())
             self._write(database, [departure for departure, _ in taken])
             self._loop.call_soon_threadsafe(_resolve, [future for _, future in taken])
@@ -149,7 +149,7 @@ def book() -> Starlette:
     async def answer(request: Request) -> Response:
         wanted, loop = orjson.loads(await request.body()), asyncio.get_running_loop()
         if not writers:
-            writers.append(Writer(os.environ["BENCH_SQLITE"], pattern, int(os.environ["BENCH_BATCH"]), loop))
+            writers.append(Writer(os.environ["BENCH_SQLITE"], pattern, loop))
         written: asyncio.Future[None] = loop.create_future()
         writers[0].waiting.put((wanted["experience_date_id"], written))
         await written

@@ -8,7 +8,6 @@ from bench import (
     feed,
     idle,
     listing,
-    neighbours,
     overload,
     reads,
     rush,
@@ -30,5 +29,4 @@ ENTRIES: tuple[Entry, ...] = (
     *starts.ENTRIES,
     *curves.ENTRIES,
     *overload.ENTRIES,
-    *neighbours.ENTRIES,
 )

@@ -2,23 +2,21 @@
 
 import asyncio
 import json
-import resource
-import subprocess
-import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 import orjson
 
 from bench.kinds import Figure, Promise, Reading
+from bench.line import Line
 from bench.load import percentile
 from bench.measure import Timing
-from bench.processes import HOST, ROOT
+from bench.processes import answer_caller, run_apart
 from bench.service import Service, booking_body
 from bench.stage import Stage
 
@@ -50,12 +48,8 @@ class Crowd:
 class Seen:
     """The result of that process. A lag is the time from a booking's response to its event at one follower."""
 
-    bookings: int
     refused: int
     rate: float
-    p50_ms: float
-    p99_ms: float
-    lag_p50_ms: float
     lag_p99_ms: float
     missed: int
     """Missing events of bookings, over all followers."""
@@ -63,16 +57,15 @@ class Seen:
     """The share of a core that the process used."""
 
 
-def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
-    if not stage.with_service:
-        return None
+def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading]:
     service = Service(stage.postgres.create_database("feed"))
     (shop,) = service.open_shops(1, DEPARTURES)
     server = stack.enter_context(service.serve(2))
     key = shop.authorization["Authorization"]
 
     def run(followers: int, seconds: float) -> Seen:
-        return drive(Crowd(server.port, key, shop.departures, followers, seconds))
+        wanted = Crowd(server.port, key, shop.departures, followers, seconds)
+        return Seen(**run_apart("bench.feed", wanted, GIVE_UP_S))
 
     run(1, 0.5)  # everything is loaded once
 
@@ -89,27 +82,10 @@ def _read(alone: Seen, followed: Seen) -> Reading:
         failures.append(f"{followed.missed} events did not reach a follower")
     figures = {
         "lag, p99": followed.lag_p99_ms,
-        "lag, p50": followed.lag_p50_ms,
         "writers keep": followed.rate / alone.rate * 100,
-        "booking alone, p50": alone.p50_ms,
-        "booking followed, p50": followed.p50_ms,
         "crowd": followed.busy * 100,
     }
     return Reading(figures, tuple(failures))
-
-
-def drive(wanted: Crowd) -> Seen:
-    """Run the crowd in a separate process."""
-    child = subprocess.run(
-        [sys.executable, "-m", "bench.feed"],
-        cwd=ROOT,
-        input=json.dumps(asdict(wanted)).encode(),
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        timeout=GIVE_UP_S,
-        check=True,
-    )
-    return Seen(**json.loads(child.stdout))
 
 
 # In that process -------------------------------------------------------------------------------------------------
@@ -124,7 +100,6 @@ class _Day:
     pace: Iterator[int]
     made: dict[str, float] = field(default_factory=dict)
     """The time of each booking's response."""
-    latencies: list[float] = field(default_factory=list)
     refused: int = 0
     seen_by: list[dict[str, float]] = field(default_factory=list)
     """For each follower, the time when it got each booking's event."""
@@ -134,37 +109,8 @@ class _Day:
         return self.began + self.wanted.duration_s
 
 
-class _Line:
-    """A keep-alive connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authorization: str) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._head = f"Host: {HOST}\r\nAuthorization: {authorization}\r\n"
-
-    async def get(self, path: str) -> tuple[int, bytes]:
-        return await self._ask(f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode())
-
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        head = (
-            f"POST {path} HTTP/1.1\r\n{self._head}Idempotency-Key: {uuid.uuid4()}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        return await self._ask(head.encode() + body)
-
-    async def _ask(self, request: bytes) -> tuple[int, bytes]:
-        self._writer.write(request)
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-        return int(head[9:12]), await self._reader.readexactly(length)
-
-
-async def _line(wanted: Crowd) -> _Line:
-    return _Line(*await asyncio.open_connection(HOST, wanted.port, limit=1 << 20), wanted.authorization)
-
-
 async def _write(day: _Day, number: int) -> None:
-    line = await _line(day.wanted)
+    line = await Line.open(day.wanted.port, day.wanted.authorization)
     departures = day.wanted.departures
     body = json.dumps(booking_body(departures[number % len(departures)], number)).encode()
     for turn in day.pace:
@@ -172,18 +118,15 @@ async def _write(day: _Day, number: int) -> None:
         if due >= day.ends:
             return
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        sent_at = time.perf_counter()
         status, answer = await line.post("/api/v1/bookings", body)
         if status != 201:
             day.refused += 1
             continue
-        at = time.perf_counter()
-        day.latencies.append(at - sent_at)
-        day.made[orjson.loads(answer)["id"]] = at
+        day.made[orjson.loads(answer)["id"]] = time.perf_counter()
 
 
 async def _follow(day: _Day, since: str) -> None:
-    line, cursor = await _line(day.wanted), ""
+    line, cursor = await Line.open(day.wanted.port, day.wanted.authorization), ""
     seen: dict[str, float] = {}
     day.seen_by.append(seen)
     while time.perf_counter() < day.ends + TAIL_S:
@@ -199,7 +142,8 @@ async def _follow(day: _Day, since: str) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _day(wanted: Crowd) -> Seen:
+async def _day(raw: dict[str, Any]) -> Seen:
+    wanted = Crowd(**raw)
     since = datetime.now(UTC).isoformat(timespec="milliseconds")
     day = _Day(wanted, time.perf_counter(), iter(range(1_000_000_000)))
     spent = time.process_time()
@@ -214,35 +158,18 @@ async def _day(wanted: Crowd) -> Seen:
 def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
     last = max(day.made.values())
     lags = sorted(max(0.0, seen[id_] - at) for seen in day.seen_by for id_, at in day.made.items() if id_ in seen)
-    answered = sorted(day.latencies)
     return Seen(
-        bookings=len(day.made),
         refused=day.refused,
         rate=len(day.made) / (last - day.began),
-        p50_ms=percentile(answered, 0.5) * 1e3,
-        p99_ms=percentile(answered, 0.99) * 1e3,
-        lag_p50_ms=percentile(lags, 0.5) * 1e3 if lags else 0.0,
         lag_p99_ms=percentile(lags, 0.99) * 1e3 if lags else 0.0,
         missed=len(day.seen_by) * len(day.made) - len(lags),
         busy=cpu_s / wall_s,
     )
 
 
-def main() -> None:
-    """Read the crowd from stdin, and write the result to stdout."""
-    import uvloop
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
-    json.dump(asdict(uvloop.run(_day(Crowd(**json.load(sys.stdin))))), sys.stdout)
-
-
 FIGURES = (
     Figure("lag, p99", "ms", at_most=400),
-    Figure("lag, p50", "ms"),
     Figure("writers keep", "% of their rate", at_least=80),
-    Figure("booking alone, p50", "ms"),
-    Figure("booking followed, p50", "ms"),
     Figure("crowd", "% of a core"),
 )
 
@@ -251,4 +178,4 @@ ENTRIES = (
 )
 
 if __name__ == "__main__":
-    main()
+    answer_caller(_day)

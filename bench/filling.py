@@ -55,28 +55,19 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Amounts:
-    """The number of rows of each kind.
-
-    Without a number of events, each booking has two; 0 means none.
-    """
+    """The number of rows of each kind; each booking has two events or none."""
 
     bookings: int
     departures: int = DEPARTURES
-    events: int | None = None
+    has_events: bool = True
 
     @property
-    def event_count(self) -> int:
-        """All events: at most two for each booking; with fewer, the last bookings have none."""
-        return 2 * self.bookings if self.events is None else min(self.events, 2 * self.bookings)
+    def events(self) -> int:
+        return 2 * self.bookings if self.has_events else 0
 
     @property
     def customers(self) -> int:
         return max(1, self.bookings // BOOKINGS_PER_CUSTOMER)
-
-    def rows(self) -> dict[str, int]:
-        """Return the number of rows of each table."""
-        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.bookings, self.event_count)
-        return dict(zip(COLUMNS, each, strict=True))
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,7 @@ class Rows:
             )
 
     def _events(self) -> Iterator[tuple[Any, ...]]:
-        for sequence in range(1, self.amounts.event_count + 1):
+        for sequence in range(1, self.amounts.events + 1):
             n = (sequence + 1) // 2
             kind = "booking.created" if sequence % 2 else "booking.confirmed"
             made_s, event, booking = self._made_s(n), self._id(5, sequence, self._made_s(n) * 1000), self._booking(n)

@@ -48,34 +48,8 @@ def book_psycopg() -> str:
     return _BOOK.substitute({name: f"%({name})s::{kind}" for name, kind in BOOK_ARGUMENTS.items()})
 
 
-def book_pgbench(organizations: int, departures: int) -> str:
-    """Return the statement as a pgbench script: random organization and departure, ids made by the database."""
-    values = {
-        "org": numbered(":org"),
-        "departure": numbered(":departure"),
-        "seats": "1",
-        "booking": "uuidv7()",
-        "name": "'Ingrid Solheim'",
-        "email": "'guest@example.com'",
-        "total": "89000",
-        "created": "uuidv7()",
-        "confirmed": "uuidv7()",
-        "head": f"'{'x' * 500}'",
-        "tail": f"'{'y' * 500}'",
-        "key": "uuidv4()::text",
-        "fingerprint": f"'{'f' * 64}'",
-    }
-    statement = " ".join(_BOOK.substitute(values).split())
-    return f"\\set org random(1, {organizations})\n\\set departure random(1, {departures})\n{statement};\n"
-
-
-def numbered(number: str) -> str:
-    """Return the SQL of the id of organization or departure `number`."""
-    return f"('00000000-0000-4000-8000-' || lpad(to_hex({number}::bigint), 12, '0'))::uuid"
-
-
 def numbered_id(number: int) -> str:
-    """Return the id of organization or departure `number`, as `numbered` makes it."""
+    """Return the id of organization or departure `number`."""
     return f"00000000-0000-4000-8000-{number:012x}"
 
 

@@ -33,18 +33,13 @@ and more threads only compete for it; a booking waits for the disk."""
 
 
 def serve(
-    factory: str,
-    *,
-    database_url: str = "",
-    processes: int = 1,
-    module: str = __name__,
-    env: Mapping[str, str] | None = None,
+    factory: str, *, database_url: str = "", module: str = __name__, env: Mapping[str, str] | None = None
 ) -> AbstractContextManager[Server]:
     """Run one of the factories below, or of another module, under uvicorn."""
     port = free_port()
     args = [
         *(sys.executable, "-m", "uvicorn", "--factory", f"{module}:{factory}"),
-        *("--host", HOST, "--port", str(port), "--workers", str(processes)),
+        *("--host", HOST, "--port", str(port)),
         *("--loop", "uvloop", "--http", "httptools", "--lifespan", "on", "--no-access-log", "--log-level", "warning"),
     ]
     return serving(args, port=port, env={"BENCH_DATABASE_URL": database_url, **(env or {})})
@@ -113,11 +108,11 @@ def reads() -> Starlette:
     return Starlette(routes=[Route("/bookings", bookings), Route("/availability", availability)])
 
 
-def book_threads() -> Starlette:
+def book() -> Starlette:
     """Create the application of the one-statement booking: bare psycopg in threads."""
     threads, statement = Threads(WRITERS), floor_sql.book_psycopg()
 
-    async def book(request: Request) -> Response:
+    async def create(request: Request) -> Response:
         arguments = _booking(await request.body(), request.headers)
 
         def execute(connection: psycopg.Connection[Any]) -> bytes | None:
@@ -126,7 +121,7 @@ def book_threads() -> Starlette:
 
         return _created(await threads.run(execute))
 
-    return Starlette(routes=[Route("/bookings", book, methods=["POST"])])
+    return Starlette(routes=[Route("/bookings", create, methods=["POST"])])
 
 
 _NUMBER = 987_654_321_012_345

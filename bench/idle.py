@@ -17,10 +17,8 @@ WATCHED = 5
 """The length of the measurement, as a multiple of a run under load."""
 
 
-def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
+def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading]:
     """`booking serve` with its worker, on PostgreSQL, after it has answered once."""
-    if not stage.with_service:
-        return None
     service, readers, _ = stage.lists()
     server = stack.enter_context(service.serve(worker=True))
     answer(server, readers[FILLED].get("/api/v1/bookings"))

@@ -1,9 +1,8 @@
-"""The five kinds of entries: their descriptions, their measurement and their results.
+"""The four kinds of entries: their descriptions, their measurement and their results.
 
 A `Workload` is a rate under load, with a minimal ratio to its floor. A `Cost` is a time, with a maximal ratio to its
 floor. A `Promise` is a figure with an absolute limit, for any machine. A `Curve` is a rate and its latencies at growing
-levels, such as numbers of clients, without an aim. A `Matrix` is a table of ratios, each with the same limit on one
-database.
+levels, such as numbers of clients, without an aim.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ class Workload:
     """Sides that are loaded one after the other: ours, the floor, then references. `aim` is the minimal ratio of ours
     to the floor.
 
-    `build` starts the sides in the stack; it returns none if the entry cannot be measured in this run.
+    `build` starts the sides in the stack.
     """
 
     name: str
@@ -101,7 +100,7 @@ class Promise:
     name: str
     measures: str
     figures: tuple[Figure, ...]
-    build: Callable[[Stage, ExitStack], Callable[[Timing], Reading] | None]
+    build: Callable[[Stage, ExitStack], Callable[[Timing], Reading]]
 
     @property
     def goal(self) -> str:
@@ -121,62 +120,16 @@ class Curve:
     by: str
     levels: tuple[int, ...]
     quick: tuple[int, ...]
-    build: Callable[[Stage, ExitStack], Level | None]
-    is_plotted: bool = False
+    build: Callable[[Stage, ExitStack], Level]
     has_reference: bool = False
     """The first side of a level is compared with the second."""
 
     @property
     def goal(self) -> str:
-        return "the plot" if self.is_plotted else "a table"
+        return "the plot"
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A cell of a matrix: the ratio of a disturbed time to its reference, and the times."""
-
-    value: float
-    quiet_ms: float
-    reference_ms: float
-    disturbed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of a matrix: its cells by column, and its failures."""
-
-    name: str
-    cells: dict[str, Ratio]
-    failures: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Takes:
-    """The rows of a matrix: for each side their names, and the function that measures one row."""
-
-    sides: dict[str, Sequence[str]]
-    take: Callable[[str, str], Row]
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Rows and columns of ratios for each side; `at_most` is the limit of each side's ratios.
-
-    It takes long, so it only runs when it is named.
-    """
-
-    name: str
-    measures: str
-    columns: tuple[str, ...]
-    at_most: dict[str, float]
-    build: Callable[[Stage, ExitStack], Takes | None]
-
-    @property
-    def goal(self) -> str:
-        return ", ".join(f"≤ {limit:g} × {side}" for side, limit in self.at_most.items())
-
-
-Entry = Workload | Cost | Promise | Curve | Matrix
+Entry = Workload | Cost | Promise | Curve
 
 
 # Results ---------------------------------------------------------------------------------------------------------
@@ -184,19 +137,16 @@ Entry = Workload | Cost | Promise | Curve | Matrix
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """The result of a workload: the samples of its sides, ours first if the service took part."""
+    """The result of a workload: the samples of its sides, ours first."""
 
     entry: Workload
     samples: Samples
     failures: list[str]
     doubts: list[str]
-    with_service: bool
 
     @property
-    def ratio(self) -> Spread | None:
-        """Return the ratio of ours to the floor; None if only floors ran."""
-        if not self.with_service:
-            return None
+    def ratio(self) -> Spread:
+        """Return the ratio of ours to the floor, round by round."""
         ours, floor, *_ = self.samples.values()
         return measure.ratios(ours, floor)
 
@@ -244,25 +194,11 @@ class Curved:
         return measure.ratios(ours, reference)
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """The result of a matrix: its rows for each side."""
-
-    entry: Matrix
-    sides: dict[str, list[Row]]
-    failures: list[str]
-    doubts: list[str]
-
-    def is_met(self, side: str, row: Row) -> bool:
-        """Return whether every cell of a row is within its limit, and the row has no failure."""
-        return not row.failures and all(cell.value <= self.entry.at_most[side] for cell in row.cells.values())
+Outcome = Rated | Costed | Kept | Curved
 
 
-Outcome = Rated | Costed | Kept | Curved | Mapped
-
-
-def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Progress) -> Outcome | None:
-    """Start the sides of the entry, measure it, and stop them; return None if it cannot be measured in this run."""
+def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Progress) -> Outcome:
+    """Start the sides of the entry, measure it, and stop them."""
     with ExitStack() as stack:
         match entry:
             case Workload():
@@ -273,43 +209,31 @@ def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: 
                 return _kept(entry, stage, stack, rounds, timing, progress)
             case Curve():
                 return _curved(entry, stage, stack, rounds, timing, progress)
-            case Matrix():
-                return _mapped(entry, stage, stack, progress)
 
 
-def _rated(
-    entry: Workload, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
-) -> Rated | None:
+def _rated(entry: Workload, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress) -> Rated:
     sides = entry.build(stage, stack)
-    if not sides:
-        return None
     samples = measure.alternate(sides, rounds, timing, progress)
     failures, doubts = measure.failures(sides, samples), measure.doubts(samples)
-    return Rated(entry, samples, failures, doubts, stage.with_service)
+    return Rated(entry, samples, failures, doubts)
 
 
-def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, progress: Progress) -> Costed | None:
+def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, progress: Progress) -> Costed:
     contenders = entry.build(stage, stack)
-    if len(contenders) < 2:
-        return None
     for contender in contenders:
         contender.take()  # the first read comes from the disk, or needs a compilation
     taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     times = rounds * (1 if stage.quick else entry.times)
-    neighbours = measure.Neighbours()
+    meter = measure.Meter(None, None)
     for number in range(times):
         progress(f"take {number + 1} of {times}")
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             taken[contender.name].append(contender.take())
-    return Costed(entry, taken, [], neighbours.doubts())
+    return Costed(entry, taken, [], measure.cost_doubts(meter))
 
 
-def _kept(
-    entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
-) -> Kept | None:
+def _kept(entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress) -> Kept:
     take = entry.build(stage, stack)
-    if take is None:
-        return None
     readings: dict[str, list[float]] = {figure.name: [] for figure in entry.figures}
     failures: list[str] = []
     for number in range(rounds):
@@ -321,12 +245,8 @@ def _kept(
     return Kept(entry, readings, list(dict.fromkeys(failures)), [])
 
 
-def _curved(
-    entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
-) -> Curved | None:
+def _curved(entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress) -> Curved:
     sides_at = entry.build(stage, stack)
-    if sides_at is None:
-        return None
     levels: dict[int, Samples] = {}
     failures: list[str] = []
     doubts: list[str] = []
@@ -334,34 +254,12 @@ def _curved(
         with ExitStack() as here:
             progress(f"{level:,} {entry.by}: starting")
             sides = sides_at(level, here)
-            samples = measure.alternate(
-                sides, max(1, rounds // 2), timing, partial(_progress_of, progress, entry, level)
-            )
+            told = partial(_progress_of, progress, entry, level)
+            samples = measure.alternate(sides, max(1, rounds // 2), timing, told)
         levels[level] = samples
         failures += measure.failures(sides, samples)
         doubts += measure.doubts(samples)
     return Curved(entry, levels, list(dict.fromkeys(failures)), doubts[:1])
-
-
-def _mapped(entry: Matrix, stage: Stage, stack: ExitStack, progress: Progress) -> Mapped | None:
-    takes = entry.build(stage, stack)
-    if takes is None:
-        return None
-    sides: dict[str, list[Row]] = {side: [] for side in takes.sides}
-    neighbours = measure.Neighbours()
-    for side, names in takes.sides.items():
-        for number, name in enumerate(names):
-            progress(f"{side}, {number + 1} of {len(names)}: {name}")
-            sides[side].append(_row(takes, side, name))
-    return Mapped(entry, sides, [], neighbours.doubts())
-
-
-def _row(takes: Takes, side: str, name: str) -> Row:
-    """Return a row; if it could not be measured, it has the reason, and the other rows are measured."""
-    try:
-        return takes.take(side, name)
-    except Exception as error:
-        return Row(name, {}, (f"not measured: {type(error).__name__}: {error!s:.200}",))
 
 
 def _progress_of(progress: Progress, entry: Curve, level: int, what: str) -> None:

@@ -30,13 +30,11 @@ def _bookings() -> str:
     return json.dumps({"data": data, "has_more": True, "next_cursor": "v1." + "x" * 120}, separators=(",", ":"))
 
 
-BOOKINGS = _bookings()
-
-_BODIES = {"/api/v1/bookings": BOOKINGS}
+BODIES = {"/api/v1/bookings": _bookings()}
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    server = stack.enter_context(canned.served(_BODIES))
+    server = stack.enter_context(canned.served(BODIES))
     base, calls = f"http://{HOST}:{server.port}", QUICK_CALLS if stage.quick else CALLS
     listers = {"booking_sdk": _ours(base, stack), "httpx + json": _bare(base, stack)}
     return [Contender(name, lambda lister=lister: _per_call_us(lister, calls)) for name, lister in listers.items()]  # type: ignore[misc]

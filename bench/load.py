@@ -12,21 +12,17 @@ at that rate, without waiting for answers, each on a free connection.
 
 import asyncio
 import gc
-import json
 import os
 import random
-import resource
-import subprocess
-import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
-from typing import cast
+from typing import Any, cast
 
-from bench.processes import HOST, ROOT
+from bench.processes import HOST, answer_caller, run_apart
 
 FRESH = "{fresh}"
 """A placeholder in a header value or a body for 32 hexadecimal digits that are new in each request."""
@@ -80,12 +76,9 @@ class Result:
     throughput: float
     p50_ms: float
     p99_ms: float
-    max_ms: float
-    window_s: float
     measured: int
     total: int
     statuses: dict[str, int]
-    bytes_per_answer: float
     client_cpu_s: float
     client_busy: float
 
@@ -127,7 +120,7 @@ def factories_by_key(requests: Sequence[Request], port: int) -> list[RequestFact
 class _Run:
     """The shared state of the connections: the clock, the samples, the number of requests that may still be sent."""
 
-    __slots__ = ("counted", "end", "free", "latencies", "left", "received", "start", "statuses")
+    __slots__ = ("counted", "end", "free", "latencies", "left", "start", "statuses")
 
     def __init__(self, plan: Plan) -> None:
         self.left = min(plan.max_requests, MAX_REQUESTS)
@@ -135,7 +128,6 @@ class _Run:
         self.end = self.start + plan.duration_s
         self.latencies: list[float] = []
         self.statuses: Counter[str] = Counter()
-        self.received = 0
         self.counted = plan.counted
         self.free: deque[_Connection] | None = deque() if plan.rate else None
         """The connections without a request, in an open loop."""
@@ -191,7 +183,6 @@ class _Connection(asyncio.Protocol):
         run, now = self.run, time.perf_counter()
         status = self.head[9:12].decode()
         run.statuses[status] += 1
-        run.received += self.received
         if run.start <= now <= run.end and run.counted in ("", status):
             run.latencies.append(now - self.sent_at)
         self.head, self.received, self.expected = b"", 0, 0
@@ -223,13 +214,13 @@ def _content_length(head: bytes) -> int:
     return int(lower[at + 17 : end if end > 0 else None])
 
 
-async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
+async def drive(plan: Plan) -> Result:
     """Send the plan's requests until its time or its count is used up, and return the result."""
     loop = asyncio.get_running_loop()
     cpu, began = time.process_time(), time.perf_counter()
     run = _Run(plan)
     done = [loop.create_future() for _ in range(plan.clients)]
-    for future, of_connection in zip(done, cycle(_factories(plan, factory)), strict=False):
+    for future, of_connection in zip(done, cycle(_factories(plan)), strict=False):
         await loop.create_connection(partial(_Connection, run, of_connection, future), HOST, plan.port)
     if run.free is not None:
         run.start, run.end = (time.perf_counter() + after for after in (plan.warmup_s, plan.warmup_s + plan.duration_s))
@@ -240,10 +231,8 @@ async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
     return _result(run, ended, time.process_time() - cpu, ended - began)
 
 
-def _factories(plan: Plan, factory: RequestFactory | None) -> list[RequestFactory]:
+def _factories(plan: Plan) -> list[RequestFactory]:
     """Return the functions that make requests, which are assigned to the connections round-robin."""
-    if factory is not None:
-        return [factory]
     return factories_by_key(plan.requests, plan.port) if plan.by_key else [request_factory(plan.requests, plan.port)]
 
 
@@ -271,12 +260,9 @@ def _result(run: _Run, ended: float, cpu_s: float, wall_s: float) -> Result:
         throughput=len(latencies) / window_s,
         p50_ms=percentile(latencies, 0.50) * 1e3,
         p99_ms=percentile(latencies, 0.99) * 1e3,
-        max_ms=percentile(latencies, 1.0) * 1e3,
-        window_s=window_s,
         measured=len(latencies),
         total=answers,
         statuses={status: number for status, number in sorted(run.statuses.items()) if number},
-        bytes_per_answer=run.received / max(answers, 1),
         client_cpu_s=cpu_s,
         client_busy=cpu_s / wall_s,
     )
@@ -292,38 +278,14 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def drive_in_process(plan: Plan) -> Result:
     """Run the plan in a separate load process."""
     budget_s = plan.warmup_s + plan.duration_s + DRAIN_S + 30
-    child = subprocess.run(
-        [sys.executable, "-m", "bench.load"],
-        cwd=ROOT,
-        input=json.dumps(asdict(plan)).encode(),
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        timeout=budget_s,
-        check=True,
-    )
-    return Result(**json.loads(child.stdout))
+    return Result(**run_apart("bench.load", plan, budget_s))
 
 
-def main() -> None:
-    """Read a plan from stdin, run it, write the result to stdout."""
-    # One file descriptor per client; the default limit of some systems is 256.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
-    raw = json.load(sys.stdin)
-    plan = Plan(**raw | {"requests": [Request(**request) for request in raw["requests"]]})
+async def _asked(raw: dict[str, Any]) -> Result:
     # A garbage collection during a run would count as latency of the server.
     gc.disable()
-    json.dump(asdict(_on_uvloop(drive(plan))), sys.stdout)
-
-
-def _on_uvloop(drive: Coroutine[None, None, Result]) -> Result:
-    """Run on uvloop if it is installed: the client then uses less of the CPU that it shares with the server."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(drive)
-    return uvloop.run(drive)
+    return await drive(Plan(**raw | {"requests": [Request(**request) for request in raw["requests"]]}))
 
 
 if __name__ == "__main__":
-    main()
+    answer_caller(_asked)

@@ -1,22 +1,18 @@
 """Measures sides: one run gives a sample, rounds alternate the sides, and medians and spreads summarize them.
 
-A side is anything that can be loaded for some time: a server through the load client, or pgbench. All sides of a
+A side is anything that can be loaded for some time, like a server through the load client. All sides of a
 workload stay up during all its rounds; only one is loaded at a time.
 """
 
 import os
 import resource
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
-from bench.load import Plan, Result, drive_in_process, percentile
-from bench.postgres import Postgres
+from bench.load import Plan, Result, drive_in_process
 from bench.processes import cpu_s, machine_busy_s
 
 BUSY_CLIENT = 0.85
@@ -92,65 +88,6 @@ class HttpSide:
         return found if sample.measured else [*found, f"{self.name}: nothing was answered"]
 
 
-@dataclass(frozen=True, slots=True)
-class PgbenchSide:
-    """The statement under pgbench, without HTTP and Python. Its CPU is shown in the client column."""
-
-    name: str
-    postgres: Postgres
-    program: Path
-    database: str
-    script: str
-    clients: int = 32
-
-    def run(self, timing: Timing) -> Sample:
-        meter = Meter(None, self.postgres.pid)
-        with tempfile.TemporaryDirectory(prefix="bench-pgbench-") as folder:
-            script = Path(folder) / "booking.sql"
-            script.write_text(self.script)
-            seconds = max(1, round(timing.warmup_s + timing.duration_s))
-            self._pgbench(folder, script, seconds)
-            latencies = sorted(
-                int(line.split()[2]) / 1e6
-                for log in Path(folder).glob("transactions*")
-                for line in log.read_text().splitlines()
-            )
-        result = _pgbench_result(latencies, seconds, meter)
-        return meter.sample(result)
-
-    def _pgbench(self, folder: str, script: Path, seconds: int) -> None:
-        args = [
-            *(str(self.program), "-h", str(self.postgres.socket_dir), "-U", "postgres"),
-            *("-n", "-M", "prepared", "-c", str(self.clients), "-j", "1", "-T", str(seconds), "-f", str(script)),
-            *("--log", "--log-prefix", "transactions", self.database),
-        ]
-        done = subprocess.run(
-            args, cwd=folder, capture_output=True, text=True, start_new_session=True, timeout=seconds + 60, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"pgbench failed: {done.stderr[-2000:]}")
-
-    def failures(self, sample: Sample) -> list[str]:
-        return [] if sample.measured else [f"{self.name}: no transaction succeeded"]
-
-
-def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "Meter") -> Result:
-    cpu = meter.children_cpu_s()
-    return Result(
-        throughput=len(latencies) / seconds,
-        p50_ms=percentile(latencies, 0.50) * 1e3,
-        p99_ms=percentile(latencies, 0.99) * 1e3,
-        max_ms=percentile(latencies, 1.0) * 1e3,
-        window_s=seconds,
-        measured=len(latencies),
-        total=len(latencies),
-        statuses={},
-        bytes_per_answer=0,
-        client_cpu_s=cpu,
-        client_busy=cpu / seconds,
-    )
-
-
 class Meter:
     """Measures the CPU time of the server, the database and the whole machine, from its creation to `sample`."""
 
@@ -161,9 +98,6 @@ class Meter:
         self._wall = time.perf_counter()
         self._before = [cpu_s(pid) if pid else 0.0 for pid in self._pids]
         self._machine = machine_busy_s()
-
-    def children_cpu_s(self) -> float:
-        return _children_cpu_s() - self._children
 
     def sample(self, result: Result) -> Sample:
         server, database = (
@@ -186,27 +120,19 @@ class Meter:
     def others_busy(self, known_s: float) -> float:
         """Return the share of the machine that other processes used: not this process, its children, or the processes
         that are known to have used `known_s`."""
-        own = time.process_time() - self._own + self.children_cpu_s()
+        own = time.process_time() - self._own + _children_cpu_s() - self._children
         wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
         return max(0.0, machine_busy_s() - self._machine - known_s - own) / wall
 
 
-class Neighbours:
-    """Measures the share of the machine that other programs use from now on, while the measured program keeps one
-    processor busy."""
-
-    def __init__(self) -> None:
-        self._meter = Meter(None, None)
-
-    def doubts(self) -> list[str]:
-        """Return the reasons for doubt, as for samples. A server of the measured program counts as another program
-        here."""
-        share = self._meter.others_busy(0.0)
-        return [f"other programs used {share:.0%} of the machine"] if share > BUSY_NEIGHBOURS else []
+def cost_doubts(meter: Meter) -> list[str]:
+    """Return the reasons for doubt, as for samples. A server of the measured program counts as another program here."""
+    share = meter.others_busy(0.0)
+    return [f"other programs used {share:.0%} of the machine"] if share > BUSY_NEIGHBOURS else []
 
 
 def _children_cpu_s() -> float:
-    """Return the CPU seconds of the finished children of this process: load clients and pgbench, not the servers."""
+    """Return the CPU seconds of the finished children of this process: load clients, not the servers."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -1,25 +1,26 @@
 """Measures an organization while another one misbehaves: the table of tests/isolation at full size.
 
-`python -m bench --only neighbours` measures all of it, which takes half an hour. `python -m bench.neighbours
---misbehaviour rush --operation book --database postgresql` measures a part. The table and the rules of a cell belong to
-the tests, which check the same cells at a reduced size.
+`python -m bench.neighbours` measures all of it, which takes half an hour. `python -m bench.neighbours --misbehaviour
+rush --operation book --database postgresql` measures a part. The table and the rules of a cell belong to the tests,
+which check the same cells at a reduced size.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import kinds, postgres, report
-from bench.kinds import Matrix, Ratio, Row, Takes
+from bench import postgres, report
+from bench.postgres import Postgres
 from bench.processes import ROOT
-from bench.stage import Stage
+from booking_core.db import migrate
 
 if TYPE_CHECKING:
     from isolation.measuring import Misbehaviour, Verdict
@@ -31,28 +32,28 @@ TAKES = 2
 ROUNDS, BUDGET_S, PATIENCE_S, PAUSE_S = 60, 12.0, 15.0, 0.02
 
 
-def build(stage: Stage, stack: ExitStack) -> Takes | None:
-    """Return the whole table on both databases; at the reduced sizes for a quick run."""
-    return chosen(stage, stack, (), (), tuple(LIMITS)) if stage.with_service else None
-
-
-def chosen(
-    stage: Stage, stack: ExitStack, names: Sequence[str], operations: Sequence[str], databases: Sequence[str]
-) -> Takes:
-    """Return a part of the table; without names, all of them."""
+def main() -> None:
+    """Measure the part of the table that the options name, print it and write it; exit 1 if a cell is not met."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scenes stop their processes
     sys.path.append(str(ROOT / "tests"))
     from isolation.cells import BY_NAME, MISBEHAVIOURS
 
-    if unknown := [name for name in names if name not in BY_NAME]:
+    if unknown := [name for name in options.misbehaviour if name not in BY_NAME]:
         raise SystemExit(f"no misbehaviour is called {unknown[0]}; there are: {', '.join(BY_NAME)}")
-    wanted = {each.name: _only(each, operations) for each in MISBEHAVIOURS if not names or each.name in names}
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-neighbours-")))
-    new_database = _databases(stage, folder)
-
-    def take(side: str, name: str) -> Row:
-        return _row(wanted[name], side, new_database(side, name), folder, is_quick=stage.quick)
-
-    return Takes({side: [name for name, each in wanted.items() if each.measured_on(side)] for side in databases}, take)
+    chosen = [BY_NAME[name] for name in options.misbehaviour] or MISBEHAVIOURS
+    rows = [_only(each, options.operation) for each in chosen]
+    databases = options.database or tuple(LIMITS)
+    with postgres.running() as server:
+        about = report.environment(server)
+        found = {name: _measured(rows, name, server, is_quick=options.quick) for name in databases}
+    for name, verdicts in found.items():
+        _show(name, verdicts)
+    where = report.RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-neighbours.json"
+    tables = {name: {row: asdict(verdict) for row, verdict in verdicts.items()} for name, verdicts in found.items()}
+    report.write(about | {"neighbours": tables}, where)
+    print(f"every cell: {where}", file=sys.stderr)
+    sys.exit(any(verdict.complaints for verdicts in found.values() for verdict in verdicts.values()))
 
 
 def _only(misbehaviour: "Misbehaviour", operations: Sequence[str]) -> "Misbehaviour":
@@ -73,58 +74,47 @@ def _only(misbehaviour: "Misbehaviour", operations: Sequence[str]) -> "Misbehavi
     )
 
 
-def _databases(stage: Stage, folder: Path) -> Callable[[str, str], str]:
-    """Return the function that creates an empty database of a side and returns its URL."""
-    from booking_core.db import migrate
+def _measured(
+    misbehaviours: Sequence["Misbehaviour"], side: str, server: Postgres, *, is_quick: bool
+) -> dict[str, "Verdict"]:
+    """Return the verdict on each misbehaviour. If one cannot be measured, its verdict has the reason as a failure."""
+    from isolation.measuring import Verdict
 
-    def make(side: str, name: str) -> str:
-        name = f"neighbours_{name.replace('-', '_')}"
-        url = f"sqlite:///{folder / name}.db" if side == "sqlite" else stage.postgres.create_database(name)
-        migrate.upgrade(url)
-        return url
+    rows = [each for each in misbehaviours if each.measured_on(side)]
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="bench-neighbours-") as folder, Console(stderr=True).status("") as status:
+        for number, misbehaviour in enumerate(rows, 1):
+            status.update(f"{side}, {number} of {len(rows)}: {misbehaviour.name}")
+            try:
+                verdict = _verdict(misbehaviour, side, server, Path(folder), is_quick=is_quick)
+            except Exception as error:
+                verdict = Verdict((), (f"not measured: {type(error).__name__}: {error!s:.200}",))
+            found[misbehaviour.name] = verdict
+    return found
 
-    return make
 
-
-def _row(misbehaviour: "Misbehaviour", side: str, url: str, folder: Path, *, is_quick: bool) -> Row:
+def _verdict(misbehaviour: "Misbehaviour", side: str, server: Postgres, folder: Path, *, is_quick: bool) -> "Verdict":
     from isolation.measuring import QUICK, Trial
     from isolation.operations import Effort
     from isolation.world import Scene
 
+    name = f"neighbours_{misbehaviour.name.replace('-', '_')}"
+    url = f"sqlite:///{folder / name}.db" if side == "sqlite" else server.create_database(name)
+    migrate.upgrade(url)
     effort = QUICK if is_quick else Effort(ROUNDS, BUDGET_S, PATIENCE_S, PAUSE_S)
     settings = misbehaviour.settings
     with Scene(url, folder, is_full=not is_quick, cancellations=ROUNDS * 2, settings=settings) as scene:
-        verdict = Trial(scene, misbehaviour, side, effort).run(takes=TAKES, is_thorough=not is_quick)
-    return _read(misbehaviour.name, verdict)
+        return Trial(scene, misbehaviour, side, effort).run(takes=TAKES, is_thorough=not is_quick)
 
 
-def _read(name: str, verdict: "Verdict") -> Row:
-    cells = {
-        str(cell.operation): Ratio(cell.ratio, cell.quiet_s * 1e3, cell.reference_s * 1e3, cell.disturbed_s * 1e3)
-        for cell in verdict.cells
-    }
-    return Row(name, cells, tuple(dict.fromkeys(verdict.failures)))
-
-
-ENTRIES = (Matrix("neighbours", "a neighbour's p99 beside a misbehaviour", OPERATIONS, LIMITS, build),)
-
-
-# A part of the table ---------------------------------------------------------------------------------------------
-
-
-def main() -> None:
-    """Measure the part that the options name, and print it."""
-    options = _options()
-    console = Console(stderr=True)
-    (entry,) = ENTRIES
-    parts = options.misbehaviour, options.operation, options.database or tuple(LIMITS)
-    entry = replace(entry, build=lambda stage, stack: chosen(stage, stack, *parts))
-    with postgres.running() as database, console.status("starting") as status:
-        stage = Stage(database, with_service=True, quick=options.quick)
-        outcome = kinds.measured(entry, stage, 1, kinds.Timing(0, 0), status.update)
-    assert isinstance(outcome, kinds.Mapped)
-    report.show([outcome])
-    sys.exit(not all(outcome.is_met(side, row) for side, rows in outcome.sides.items() for row in rows))
+def _show(side: str, verdicts: Mapping[str, "Verdict"]) -> None:
+    title = f"A neighbour's p99 beside a misbehaviour on {side}, at most {LIMITS[side]:g} ×"
+    table = report.new_table(title, "row", *OPERATIONS, "wrong")
+    for name, verdict in verdicts.items():
+        cells = {cell.operation: report.coloured(f"{cell.ratio:,.1f}", is_met=cell.is_met) for cell in verdict.cells}
+        row = report.coloured(name, is_met=not verdict.complaints)
+        table.add_row(row, *(cells.get(column, "") for column in OPERATIONS), "; ".join(verdict.failures)[:60])
+    report.wide_console().print(table)
 
 
 def _options() -> argparse.Namespace:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from bench import creates, sink
 from bench.kinds import Curve, Level
@@ -37,14 +36,11 @@ ANSWERED = frozenset({"201", "503", "unsent"})
 CREATED = "201"
 
 
-def by_load(stage: Stage, stack: ExitStack, *, by_key: bool = True) -> Level | None:
+def by_load(stage: Stage, stack: ExitStack) -> Level:
     """Return the sides: bookings of many organizations at multiples of the rate that 64 waiting clients reach.
 
-    Args: by_key: each connection belongs to one organization, like the connections of clients. Otherwise all
-        organizations share the connections of one proxy.
+    Each connection belongs to one organization, like the connections of clients.
     """
-    if not stage.with_service:
-        return None
     service, shops = stage.shops(ORGANIZATIONS, creates.ENDPOINTS)
     server = stack.enter_context(service.serve())
     idle = stack.enter_context(sink.served())
@@ -55,7 +51,7 @@ def by_load(stage: Stage, stack: ExitStack, *, by_key: bool = True) -> Level | N
     def sides(times: int, _: ExitStack) -> Sequence[HttpSide]:
         rate = times * capacity
         connections = min(CONNECTIONS_MAX, int(rate * USED_EVERY_S))
-        plan = replace(side.plan, clients=connections, rate=rate, counted=CREATED, by_key=by_key)
+        plan = replace(side.plan, clients=connections, rate=rate, counted=CREATED, by_key=True)
         answered = Answered(rate)
         ours = side.server_pid, side.database_pid, side.expected
         return [
@@ -126,23 +122,5 @@ def created_per_cpu_s(sample: Sample) -> float:
 
 
 ENTRIES = (
-    Curve(
-        "curve-overload",
-        "POST /bookings created",
-        "times the capacity",
-        TIMES,
-        TIMES,
-        by_load,
-        is_plotted=True,
-        has_reference=True,
-    ),
-    Curve(
-        "curve-overload-proxy",
-        "POST /bookings created, all clients through one proxy",
-        "times the capacity",
-        TIMES,
-        (10,),
-        partial(by_load, by_key=False),
-        has_reference=True,
-    ),
+    Curve("curve-overload", "POST /bookings created", "times the capacity", TIMES, TIMES, by_load, has_reference=True),
 )

@@ -4,21 +4,16 @@ It listens on a Unix socket only and keeps PostgreSQL's defaults, including fsyn
 the bench would measure another service. `Postgres.settings` reads the settings for the report.
 """
 
-import re
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 
-T = TypeVar("T")
-
-_STATEMENT = re.compile(rb"LOG:  execute [^:]+: (?!BEGIN|COMMIT|NOTIFY|DISCARD)")
 _LOG_FILES = 40
 """WAL files of 16 MB: more than the creates of a run write between two checkpoints."""
 REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_connections")
@@ -26,12 +21,10 @@ REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes",
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """A running server: its postmaster, its socket, its programs."""
+    """A running server: its postmaster and its socket."""
 
     pid: int
     socket_dir: Path
-    bin: Path
-    log: Path
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.socket_dir}"
@@ -49,14 +42,6 @@ class Postgres:
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
 
-    def pgbench(self) -> Path | None:
-        """Return the pgbench of the same version, or the one on PATH, or None."""
-        own = self.bin / "pgbench"
-        if own.exists():
-            return own
-        on_path = shutil.which("pgbench")
-        return Path(on_path) if on_path else None
-
 
 def settle(url: str) -> None:
     """Vacuum and analyze, so the planner has statistics and the first run does not pay for the loading."""
@@ -72,7 +57,7 @@ def running() -> Iterator[Postgres]:
         try:
             info = server.get_postmaster_info()
             assert info.socket_dir is not None
-            postgres = Postgres(info.pid, info.socket_dir, server.bin_path, Path(server.log))
+            postgres = Postgres(info.pid, info.socket_dir)
             _lived_in(postgres.url("postgres"))
             yield postgres
         finally:

@@ -5,16 +5,20 @@ count with their parent. Every process is stopped at the end of its `with` block
 """
 
 import http.client
+import json
 import os
+import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 """The workspace; children run here to be able to import `bench`."""
@@ -97,6 +101,30 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+
+
+def run_apart(module: str, wanted: Any, timeout_s: float) -> Any:
+    """Run a module in a separate process, with a dataclass as JSON on its stdin; return the JSON of its stdout."""
+    child = subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        input=json.dumps(asdict(wanted)).encode(),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        timeout=timeout_s,
+        check=True,
+    )
+    return json.loads(child.stdout)
+
+
+def answer_caller(work: Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]) -> None:
+    """Do the work of a process that `run_apart` started: the JSON of stdin, and a dataclass for stdout."""
+    import uvloop
+
+    # One file descriptor for each client; the default limit of some systems is 256.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    json.dump(asdict(uvloop.run(work(json.load(sys.stdin)))), sys.stdout)
 
 
 def cpu_s(pid: int) -> float:

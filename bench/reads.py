@@ -1,6 +1,5 @@
 """Reading under load: the caller's identity, lists, availability, and a page deep in a list."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -8,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from bench import fill, floors
 from bench.asking import answer
+from bench.filling import DAYS, FIRST_DAY
 from bench.kinds import Workload
 from bench.load import Request
 from bench.measure import HttpSide, Side
@@ -16,22 +16,21 @@ from bench.service import Shop
 from bench.stage import EXAMPLE, FILLED, Stage, organization
 
 ZONE = "Europe/Oslo"
-DAYS = 92
 EXAMPLE_FROM = date(2027, 6, 1)
 """The season, when the example has most departures."""
 SAME_SQL = "same SQL + orjson, Starlette"
+FIRST_PAGE = "/api/v1/bookings?limit=100"
 DEEP_PAGE = 5_000
 """The number of pages of 100 bookings; with fewer rows, the page in the middle."""
 
 
 def me(stage: Stage, stack: ExitStack) -> list[Side]:
-    sides: list[Side] = []
-    if stage.with_service:
-        service, readers, _ = stage.lists()
-        server = stack.enter_context(service.serve())
-        sides.append(stage.side("service", server, [readers[FILLED].get("/api/v1/me")]))
-    floor = stack.enter_context(floors.serve("hello"))
-    return [*sides, stage.side("FastAPI hello", floor, [Request("GET", "/hello")], database=False)]
+    service, readers, _ = stage.lists()
+    server, floor = stack.enter_context(service.serve()), stack.enter_context(floors.serve("hello"))
+    return [
+        stage.side("service", server, [readers[FILLED].get("/api/v1/me")]),
+        stage.side("FastAPI hello", floor, [Request("GET", "/hello")], database=False),
+    ]
 
 
 class Listing:
@@ -44,16 +43,11 @@ class Listing:
 
     def __call__(self, stage: Stage, stack: ExitStack) -> list[HttpSide]:
         service, readers, url = stage.lists()
-        if self._slug == EXAMPLE and not stage.with_service:
-            return []
         floor = stack.enter_context(floors.serve("reads", database_url=url))
         bare = Request("GET", f"{self._theirs}&org={organization(url, self._slug)}&zone={ZONE}")
-        side = stage.side("same SQL, Starlette", floor, [bare])
-        if not stage.with_service:
-            return [side]
         server, wanted = stack.enter_context(service.serve()), readers[self._slug].get(self._ours)
         compare(_data(server, wanted), _data(floor, bare))
-        return [stage.side("service", server, [wanted]), side]
+        return [stage.side("service", server, [wanted]), stage.side("same SQL, Starlette", floor, [bare])]
 
 
 def bookings(limit: int) -> Listing:
@@ -74,47 +68,38 @@ def _midnight(day: date) -> int:
 
 
 def deep(stage: Stage, stack: ExitStack) -> list[Side]:
-    """Return the deep page and its floor, and the first pages of both for comparison."""
-    return _deep_sides(stage, stack, ("service, deep", "same SQL, deep", "service, first page", "same SQL, first page"))
+    """Return the deep page and its floor."""
+    server, _, below, booking = _deep_page(stage, stack)
+    _, _, url = stage.many()
+    floor = stack.enter_context(floors.serve("reads", database_url=url))
+    before = f"before={fill.created_at(url, FILLED, booking)}&id={booking}"
+    bare = Request("GET", f"/bookings?limit=100&org={organization(url, FILLED)}&zone={ZONE}&{before}")
+    compare(_data(server, below), _data(floor, bare))
+    return [stage.side("service, deep", server, [below]), stage.side("same SQL, deep", floor, [bare])]
 
 
 def deep_as_first(stage: Stage, stack: ExitStack) -> list[Side]:
     """Return the deep page and the first page."""
-    return _deep_sides(stage, stack, ("service, deep", "service, first page"))
+    server, reader, below, _ = _deep_page(stage, stack)
+    first = reader.get(FIRST_PAGE)
+    return [stage.side("service, deep", server, [below]), stage.side("service, first page", server, [first])]
 
 
-def _deep_sides(stage: Stage, stack: ExitStack, names: Sequence[str]) -> list[Side]:
-    service, reader, url = stage.many()
-    if reader is None:
-        return []
+def _deep_page(stage: Stage, stack: ExitStack) -> tuple[Server, Shop, Request, str]:
+    """Return the service, its reader, the request of the deep page and the last booking before it.
+
+    Cursors are signed, so the pages have to be read.
+    """
+    service, reader, _ = stage.many()
     server = stack.enter_context(service.serve())
-    floor = stack.enter_context(floors.serve("reads", database_url=url))
-    first = reader.get("/api/v1/bookings?limit=100")
-    cursor, above = _walked(server, reader, min(DEEP_PAGE, _pages(url) // 2))
-    below = reader.get(f"/api/v1/bookings?limit=100&starting_after={cursor}")
-    bare = f"/bookings?limit=100&org={organization(url, FILLED)}&zone={ZONE}"
-    beneath = f"{bare}&before={fill.created_at(url, FILLED, above)}&id={above}"
-    compare(_data(server, below), _data(floor, Request("GET", beneath)))
-    sides = {
-        "service, deep": stage.side("service, deep", server, [below]),
-        "same SQL, deep": stage.side("same SQL, deep", floor, [Request("GET", beneath)]),
-        "service, first page": stage.side("service, first page", server, [first]),
-        "same SQL, first page": stage.side("same SQL, first page", floor, [Request("GET", bare)]),
-    }
-    return [sides[name] for name in names]
+    page = answer(server, reader.get(FIRST_PAGE))
+    for _ in range(min(DEEP_PAGE, stage.many_bookings // 200) - 1):
+        page = answer(server, _after(reader, page))
+    return server, reader, _after(reader, page), page["data"][-1]["id"]
 
 
-def _pages(url: str) -> int:
-    return fill.count(url, "bookings") // 100
-
-
-def _walked(server: Server, reader: Shop, pages: int) -> tuple[str, str]:
-    """Return the cursor after that many pages, and the last booking before it. Cursors are signed, so the pages have to
-    be read."""
-    page = answer(server, reader.get("/api/v1/bookings?limit=100"))
-    for _ in range(pages - 1):
-        page = answer(server, reader.get(f"/api/v1/bookings?limit=100&starting_after={page['next_cursor']}"))
-    return page["next_cursor"], page["data"][-1]["id"]
+def _after(reader: Shop, page: dict[str, Any]) -> Request:
+    return reader.get(f"{FIRST_PAGE}&starting_after={page['next_cursor']}")
 
 
 # Comparison of answers -------------------------------------------------------------------------------------------
@@ -158,7 +143,7 @@ ENTRIES = (
         "GET /availability, 92 days, 5,000 departures",
         SAME_SQL,
         1.0,
-        availability(FILLED, fill.FIRST_DAY),
+        availability(FILLED, FIRST_DAY),
     ),
     Workload("deep", "GET /bookings?limit=100, page 5,000 of a million rows", SAME_SQL, 0.6, deep),
     Workload("deep-as-first", "the same page", "the first page, by the service itself", 0.9, deep_as_first),

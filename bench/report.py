@@ -14,23 +14,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.kinds import Costed, Curved, Kept, Mapped, Outcome, Rated, typical
+from bench.kinds import Costed, Curved, Kept, Outcome, Rated, typical
 from bench.measure import Sample, Samples, Spread
 from bench.postgres import Postgres
 from bench.processes import ROOT
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "orjson", "psycopg", "sqlalchemy", "pydantic")
-PEERS = ("httpx", "stripe", "standardwebhooks")
+PACKAGES = "fastapi starlette uvicorn uvloop httptools orjson psycopg sqlalchemy pydantic httpx".split()
 MIN_WIDTH = 190
 RATES = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "ratio", "aim")
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
     """Print a table for each kind, then the doubts and failures."""
-    # A pipe or a narrow terminal would cut figures; wrapped lines are better.
-    console = Console()
-    console.width = max(console.width, MIN_WIDTH)
+    console = wide_console()
     if rated := [outcome for outcome in outcomes if isinstance(outcome, Rated)]:
         console.print(_rates(rated))
         console.print("server, database, client: CPU microseconds per request, user and system, whole process trees.\n")
@@ -40,9 +37,6 @@ def show(outcomes: Sequence[Outcome]) -> None:
         console.print(_promises(kept))
     if curved := [outcome for outcome in outcomes if isinstance(outcome, Curved)]:
         console.print(_curves(curved))
-    for mapped in (outcome for outcome in outcomes if isinstance(outcome, Mapped)):
-        for side in mapped.sides:
-            console.print(_matrix(mapped, side))
     for outcome in outcomes:
         for failure in outcome.failures:
             console.print(f"[red]{outcome.entry.name} failed:[/] {failure}")
@@ -50,7 +44,15 @@ def show(outcomes: Sequence[Outcome]) -> None:
             console.print(f"[yellow]{outcome.entry.name}:[/] {doubt}")
 
 
-def _table(title: str, first: str, *headings: str) -> Table:
+def wide_console() -> Console:
+    """Return a console for tables. A pipe or a narrow terminal would cut figures; wrapped lines are better."""
+    console = Console()
+    console.width = max(console.width, MIN_WIDTH)
+    return console
+
+
+def new_table(title: str, first: str, *headings: str) -> Table:
+    """Return a table without rows, whose figures are on the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(first, no_wrap=True)
     for heading in headings:
@@ -59,9 +61,11 @@ def _table(title: str, first: str, *headings: str) -> Table:
 
 
 def _rates(outcomes: Sequence[Rated]) -> Table:
-    table = _table("Under load, beside its floor: medians over the rounds, lowest–highest", "workload, sides", *RATES)
+    table = new_table(
+        "Under load, beside its floor: medians over the rounds, lowest–highest", "workload, sides", *RATES
+    )
     for outcome in outcomes:
-        verdict = _verdict(outcome.ratio, outcome.entry.goal, is_met=_is_met(outcome))
+        verdict = _verdict(outcome)
         table.add_row(f"[bold]{outcome.entry.name}[/]", *[""] * (len(RATES) - 2), *verdict)
         for side, samples in outcome.samples.items():
             table.add_row(f"  {side}", *_figures(samples))
@@ -78,10 +82,11 @@ def _figures(samples: Sequence[Sample]) -> list[str]:
 
 
 def _costs(outcomes: Sequence[Costed]) -> Table:
-    table = _table("What it costs, beside its floor: medians, lowest–highest", "cost, sides", "taken", "ratio", "limit")
+    table = new_table(
+        "What it costs, beside its floor: medians, lowest–highest", "cost, sides", "taken", "ratio", "limit"
+    )
     for outcome in outcomes:
-        verdict = _verdict(outcome.ratio, outcome.entry.goal, is_met=_is_met(outcome))
-        table.add_row(f"[bold]{outcome.entry.name}[/]  {outcome.entry.measures}", "", *verdict)
+        table.add_row(f"[bold]{outcome.entry.name}[/]  {outcome.entry.measures}", "", *_verdict(outcome))
         floor = list(outcome.taken.values())[1]
         for side, taken in outcome.taken.items():
             share = Spread.of([a / b for a, b in zip(taken, floor, strict=True)]).median
@@ -91,7 +96,7 @@ def _costs(outcomes: Sequence[Costed]) -> Table:
 
 
 def _promises(outcomes: Sequence[Kept]) -> Table:
-    table = _table("What is promised: medians over the rounds, lowest–highest", "promise, figures", "read", "limit")
+    table = new_table("What is promised: medians over the rounds, lowest–highest", "promise, figures", "read", "limit")
     for outcome in outcomes:
         table.add_row(f"[bold]{outcome.entry.name}[/]  {outcome.entry.measures}", "", "")
         for figure in outcome.entry.figures:
@@ -105,7 +110,7 @@ def _promises(outcomes: Sequence[Kept]) -> Table:
 
 def _curves(outcomes: Sequence[Curved]) -> Table:
     headings = (*RATES[:6], "per CPU s", "ratio")
-    table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *headings)
+    table = new_table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *headings)
     for outcome in outcomes:
         entry = outcome.entry
         table.add_row(f"[bold]{entry.name}[/]  {entry.measures}, by {entry.by}", *[""] * len(headings))
@@ -120,18 +125,7 @@ def _curves(outcomes: Sequence[Curved]) -> Table:
     return table
 
 
-def _matrix(outcome: Mapped, side: str) -> Table:
-    entry, limit = outcome.entry, outcome.entry.at_most[side]
-    title = f"{entry.name} on {side}: {entry.measures}, at most {limit:g} ×"
-    table = _table(title, "row", *entry.columns, "wrong")
-    for row in outcome.sides[side]:
-        found = (row.cells.get(column) for column in entry.columns)
-        shown = ("" if each is None else _coloured(f"{each.value:,.1f}", each.value <= limit) for each in found)
-        table.add_row(_coloured(row.name, outcome.is_met(side, row)), *shown, "; ".join(row.failures)[:60])
-    return table
-
-
-def _coloured(text: str, is_met: bool) -> str:
+def coloured(text: str, *, is_met: bool) -> str:
     return f"[{'green' if is_met else 'red'}]{text}[/]"
 
 
@@ -139,26 +133,21 @@ def _spread(spread: Spread, form: str) -> str:
     return f"{spread.median:{form}} ({spread.low:{form}}–{spread.high:{form}})"
 
 
-def _verdict(ratio: Spread | None, goal: str, *, is_met: bool | None) -> list[str]:
-    if ratio is None:
-        return ["", goal]
-    return [f"[{'green' if is_met else 'red'}]{_spread(ratio, '.2f')}[/]", goal]
+def _verdict(outcome: Rated | Costed) -> list[str]:
+    return [coloured(_spread(outcome.ratio, ".2f"), is_met=bool(_is_met(outcome))), outcome.entry.goal]
 
 
 def _is_met(outcome: Outcome) -> bool | None:
-    """Return True if the outcome reached its goal; None without a goal, or if nothing could be compared."""
+    """Return True if the outcome reached its goal; None for a curve, which has no goal."""
     match outcome:
-        case Rated(ratio=None) | Curved():
-            return None
-        case Mapped(sides=sides):
-            return all(outcome.is_met(side, row) for side, rows in sides.items() for row in rows)
-        case Rated(entry=entry, ratio=Spread(median=median)):
-            return median >= entry.aim
+        case Rated(entry=entry, ratio=ratio):
+            return ratio.median >= entry.aim
         case Costed(entry=entry, ratio=ratio):
             return ratio.median <= entry.at_most
         case Kept(entry=entry, readings=readings):
             return all(figure.is_met(Spread.of(readings[figure.name]).median) for figure in entry.figures)
-    return None
+        case Curved():
+            return None
 
 
 def environment(postgres: Postgres) -> dict[str, object]:
@@ -173,7 +162,7 @@ def environment(postgres: Postgres) -> dict[str, object]:
         "processor": _processor(),
         "load_average": os.getloadavg(),
         "postgres": postgres.settings(),
-        "packages": {name: version(name) for name in (*PACKAGES, *PEERS)},
+        "packages": {name: version(name) for name in PACKAGES},
         "client": "bench.load (asyncio, uvloop)",
     }
 
@@ -188,13 +177,14 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def write(outcomes: Sequence[Outcome], where: Path, about: dict[str, object]) -> None:
-    """Write every sample as JSON."""
+def write(found: dict[str, object], where: Path) -> None:
+    """Write results as JSON."""
     where.parent.mkdir(parents=True, exist_ok=True)
-    where.write_text(json.dumps(about | {"entries": [_as_json(outcome) for outcome in outcomes]}, indent=1) + "\n")
+    where.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _as_json(outcome: Outcome) -> dict[str, object]:
+def as_json(outcome: Outcome) -> dict[str, object]:
+    """Return the goal of an entry, and every sample."""
     entry = outcome.entry
     return {
         "name": entry.name,
@@ -224,8 +214,6 @@ def _found(outcome: Outcome) -> dict[str, object]:
             levels = {str(level): _samples(sides) for level, sides in outcome.levels.items()}
             ratios = {str(level): _ratio(outcome.ratio(level)) for level in outcome.levels}
             return {"by": outcome.entry.by, "levels": levels, "ratios": ratios}
-        case Mapped():
-            return {"sides": {side: [asdict(row) for row in rows] for side, rows in outcome.sides.items()}}
 
 
 def _ratio(ratio: Spread | None) -> dict[str, float] | None:

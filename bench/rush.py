@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from bench.kinds import Figure, Promise, Reading
+from bench.line import Line
 from bench.measure import Timing
-from bench.processes import HOST, ROOT
+from bench.processes import answer_caller, run_apart
 from bench.service import Service, booking_body
 from bench.stage import Stage
 
@@ -35,9 +34,8 @@ class Rush:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The result of that process: the time from the first request sent to each response, and the responses."""
+    """The result of that process: the time from the first request sent to the last response, and the responses."""
 
-    median_ms: float
     last_ms: float
     outcomes: dict[str, int]
     """By status and code; a refusal for lack of seats has the number of seats left."""
@@ -51,84 +49,49 @@ class Rushing:
     def __init__(self, processes: int) -> None:
         self._processes = processes
 
-    def __call__(self, stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
-        if not stage.with_service:
-            return None
+    def __call__(self, stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading]:
         service = Service(stage.postgres.create_database(f"rush_{self._processes}"))
         (shop,) = service.open_shops(1, DEPARTURES, seats=SEATS)
         server = stack.enter_context(service.serve(self._processes))
         departures = iter(shop.departures)
-        rush(Rush(server.port, shop.authorization["Authorization"], next(departures)))  # everything is loaded once
 
-        def take(_: Timing) -> Reading:
-            return _read(rush(Rush(server.port, shop.authorization["Authorization"], next(departures))))
+        def rush() -> Seen:
+            wanted = Rush(server.port, shop.authorization["Authorization"], next(departures))
+            return Seen(**run_apart("bench.rush", wanted, GIVE_UP_S + 30))
 
-        return take
+        rush()  # everything is loaded once
+        return lambda _: _read(rush())
 
 
 def _read(seen: Seen) -> Reading:
     wanted = {"201": SEATS, "409 insufficient_capacity, 0 left": CLIENTS - SEATS}
     failures = () if seen.outcomes == wanted else (f"answered {seen.outcomes} instead of {wanted}",)
-    return Reading({"decided": seen.last_ms, "median": seen.median_ms, "crowd": seen.busy * 100}, failures)
+    return Reading({"decided": seen.last_ms, "crowd": seen.busy * 100}, failures)
 
 
-def rush(wanted: Rush) -> Seen:
-    """Run the crowd in a separate process."""
-    child = subprocess.run(
-        [sys.executable, "-m", "bench.rush"],
-        cwd=ROOT,
-        input=json.dumps(asdict(wanted)).encode(),
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        timeout=GIVE_UP_S + 30,
-        check=True,
-    )
-    return Seen(**json.loads(child.stdout))
-
-
-async def _rushed(wanted: Rush) -> Seen:
-    lines = [await asyncio.open_connection(HOST, wanted.port) for _ in range(CLIENTS)]
-    requests = [_request(wanted, number) for number in range(CLIENTS)]
+async def _rushed(raw: dict[str, Any]) -> Seen:
+    wanted = Rush(**raw)
+    lines = [await Line.open(wanted.port, wanted.authorization) for _ in range(CLIENTS)]
+    bodies = [json.dumps(booking_body(wanted.departure, number)).encode() for number in range(CLIENTS)]
     began, spent = time.perf_counter(), time.process_time()
-    for (_, writer), request in zip(lines, requests, strict=True):
-        writer.write(request)
-    answers = await asyncio.wait_for(asyncio.gather(*(_answer(reader) for reader, _ in lines)), GIVE_UP_S)
+    asked = (_asked(line, body) for line, body in zip(lines, bodies, strict=True))
+    answers = await asyncio.wait_for(asyncio.gather(*asked), GIVE_UP_S)
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - spent
-    for _, writer in lines:
-        writer.close()
-    times = sorted(at - began for at, _ in answers)
     outcomes = Counter(outcome for _, outcome in answers)
-    return Seen(times[len(times) // 2] * 1e3, times[-1] * 1e3, dict(outcomes), cpu_s / wall_s)
+    return Seen((max(at for at, _ in answers) - began) * 1e3, dict(outcomes), cpu_s / wall_s)
 
 
-def _request(wanted: Rush, number: int) -> bytes:
-    body = json.dumps(booking_body(wanted.departure, number)).encode()
-    head = (
-        f"POST /api/v1/bookings HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {wanted.authorization}\r\n"
-        f"Idempotency-Key: {uuid.uuid4()}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-async def _answer(reader: asyncio.StreamReader) -> tuple[float, str]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-    length = int(head.partition("content-length:")[2].partition("\r\n")[0])
-    body = json.loads(await reader.readexactly(length))
-    status = head.split(" ", 2)[1]
-    outcome = status if status == "201" else f"{status} {body.get('code')}, {body.get('seats_available')} left"
-    return time.perf_counter(), outcome
-
-
-def main() -> None:
-    """Read the rush from stdin, and write the result to stdout."""
-    import uvloop
-
-    json.dump(asdict(uvloop.run(_rushed(Rush(**json.load(sys.stdin))))), sys.stdout)
+async def _asked(line: Line, body: bytes) -> tuple[float, str]:
+    status, answer = await line.post("/api/v1/bookings", body)
+    at = time.perf_counter()
+    if status == 201:
+        return at, "201"
+    refusal = json.loads(answer)
+    return at, f"{status} {refusal.get('code')}, {refusal.get('seats_available')} left"
 
 
 FIGURES = (
     Figure("decided", "ms", at_most=300),
-    Figure("median", "ms"),
     Figure("crowd", "% of a core"),
 )
 
@@ -138,4 +101,4 @@ ENTRIES = (
 )
 
 if __name__ == "__main__":
-    main()
+    answer_caller(_rushed)

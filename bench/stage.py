@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from bench import fill, floor_sql, postgres
+from bench import floor_sql, postgres
+from bench.fill import fill
+from bench.filling import Amounts
 from bench.load import Plan, Request
 from bench.measure import HttpSide
 from bench.postgres import Postgres
@@ -29,11 +31,10 @@ class Stage:
     """The run's PostgreSQL, and the databases in it."""
 
     postgres: Postgres
-    with_service: bool
     quick: bool
     _open: dict[tuple[int, int], tuple[Service, list[Shop]]] = field(default_factory=dict)
     _lists: tuple[Service, dict[str, Shop], str] | None = None
-    _many: dict[int, tuple[Service, Shop | None, str]] = field(default_factory=dict)
+    _many: tuple[Service, Shop, str] | None = None
     _floors: dict[int, str] = field(default_factory=dict)
 
     def shops(self, organizations: int, endpoints: int = 0) -> tuple[Service, list[Shop]]:
@@ -55,38 +56,33 @@ class Stage:
     def lists(self) -> tuple[Service, dict[str, Shop], str]:
         """Return the service with two organizations for reading: one filled with bookings, one with the example
         catalogue.
-
-        Without the service, its tables are created from their definition, and there is no key and no example.
         """
         if self._lists is None:
             url = self.postgres.create_database("lists")
             service = Service(url)
-            readers: dict[str, Shop] = {}
-            if self.with_service:
-                readers[FILLED] = service.open_reader(FILLED)
-                readers[EXAMPLE] = service.open_reader(EXAMPLE, EXAMPLES / f"{EXAMPLE}.json")
-            else:
-                fill.create(url, FILLED)
-            fill.fill(url, FILLED, fill.Amounts(LISTED_BOOKINGS))
-            postgres.settle(url)
+            readers = {
+                FILLED: service.open_reader(FILLED),
+                EXAMPLE: service.open_reader(EXAMPLE, EXAMPLES / f"{EXAMPLE}.json"),
+            }
+            fill(url, FILLED, Amounts(LISTED_BOOKINGS))
             self._lists = service, readers, url
         return self._lists
 
-    def many(self, bookings: int = 0) -> tuple[Service, Shop | None, str]:
-        """Return the service with an organization of that many bookings; by default with the number of the deep
-        page."""
-        bookings = bookings or (MANY_QUICK if self.quick else MANY_BOOKINGS)
-        if bookings not in self._many:
-            url = self.postgres.create_database(f"many_{bookings}")
-            service, reader = Service(url), None
-            if self.with_service:
-                reader = service.open_reader(FILLED)
-            else:
-                fill.create(url, FILLED)
-            fill.fill(url, FILLED, fill.Amounts(bookings, departures=bookings // 10, events=0))
-            postgres.settle(url)
-            self._many[bookings] = service, reader, url
-        return self._many[bookings]
+    @property
+    def many_bookings(self) -> int:
+        """The bookings of the list with the deep page."""
+        return MANY_QUICK if self.quick else MANY_BOOKINGS
+
+    def many(self) -> tuple[Service, Shop, str]:
+        """Return the service with the organization of the deep page."""
+        if self._many is None:
+            bookings = self.many_bookings
+            url = self.postgres.create_database("many")
+            service = Service(url)
+            reader = service.open_reader(FILLED)
+            fill(url, FILLED, Amounts(bookings, departures=bookings // 10, has_events=False))
+            self._many = service, reader, url
+        return self._many
 
     def floor(self, organizations: int) -> str:
         """Return the URL of the one-statement floor's database with that many organizations."""

@@ -58,22 +58,13 @@ class Command:
     def __call__(self, stage: Stage, stack: ExitStack) -> Sequence[Contender]:
         env = dict(self.settings)
         if self.calls_the_api:
-            api = stack.enter_context(canned.served({"/api/v1/bookings": listing.BOOKINGS}))
+            api = stack.enter_context(canned.served(listing.BODIES))
             env |= {"BOOKING_BASE_URL": f"http://{HOST}:{api.port}", "BOOKING_API_KEY": listing.API_KEY}
-        if not self._works(env):
-            return []
         named = f"booking {' '.join(self.arguments)}"
         return [
             Contender(named, lambda: _ran_ms([str(BOOKING), *self.arguments], self.stdin, env)),
             Contender(BARE, lambda: _ran_ms([sys.executable, "-c", "pass"])),
         ]
-
-    def _works(self, env: dict[str, str]) -> bool:
-        try:
-            _ran_ms([str(BOOKING), *self.arguments], self.stdin, env)
-        except subprocess.CalledProcessError:
-            return False
-        return True
 
 
 def _ran_ms(command: Sequence[str], stdin: str = "", env: dict[str, str] | None = None) -> float:
@@ -88,8 +79,6 @@ def _ran_ms(command: Sequence[str], stdin: str = "", env: dict[str, str] | None 
 
 
 def _serving(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    if not stage.with_service:
-        return []
     service, readers, _ = stage.lists()
     authorization = readers[FILLED].authorization
     floor = [sys.executable, "-c", "import fastapi, sqlalchemy"]
@@ -162,7 +151,7 @@ ENTRIES = (
         "import standardwebhooks",
         "ms",
         0.5,
-        Imports(("webhook_verify", "standardwebhooks", "hmac")),
+        Imports(("webhook_verify", "standardwebhooks")),
         times=4,
     ),
     _command("cli-help", 6.5, Command(("--help",))),

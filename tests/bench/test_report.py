@@ -4,9 +4,9 @@ from importlib.metadata import version
 
 import pytest
 
-from bench.report import PACKAGES, PEERS
+from bench.report import PACKAGES
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, *PEERS])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_of_the_report_is_installed(package: str) -> None:
     assert version(package)
