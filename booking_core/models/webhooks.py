@@ -300,7 +300,7 @@ class SecretRotate(Request):
     """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
-    """The time that the former secret also signs, in seconds. Default 86400, a day. 0: all former secrets end at once."""
+    """The seconds that the former secret also signs. Default 86400, a day. 0: all former secrets end at once."""
 
 
 class DeliveryRecover(Request):
