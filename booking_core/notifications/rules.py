@@ -204,5 +204,5 @@ def check_retry(
     if mail.kind in ANNOUNCING_KINDS and starts_at is not None and starts_at <= at:
         raise refused("departure_started", f"is about a departure that began at {zone.iso(starts_at)}.")
     if at - enqueued_at > SENT_WITHIN and not anyway:
-        late = f"was owed at {zone.iso(enqueued_at)}, over {SENT_WITHIN // HOUR} hours ago: no news any more."
+        late = f"was due at {zone.iso(enqueued_at)}, over {SENT_WITHIN // HOUR} hours ago: too late to be sent."
         raise refused("mail_too_old", late)

@@ -171,7 +171,7 @@ class RefundState:
     def _settled_for_staff(self) -> str:
         if not self.settled_minor:
             return f"The refund of {self.amount} was closed by hand, and nothing was returned."
-        of = "" if self.settled_minor == self.amount_minor else f" (owed: {self.amount})"
+        of = "" if self.settled_minor == self.amount_minor else f" (due: {self.amount})"
         return f"{self.settled}{of} was returned by hand."
 
     def _waiting_for_staff(self) -> str:

@@ -60,7 +60,7 @@ ENDLESS: dict[str, Script] = {
     "silence": lambda connection, _: drip(connection, b""),
     "a head that drips": lambda connection, _: drip(connection, b"x", b"HTTP/1.1 200 OK\r\nX-Slow: "),
     "headers that do not end": lambda connection, _: drip(connection, b"X-More: 1\r\n", b"HTTP/1.1 200 OK\r\n"),
-    "1xx for ever": lambda connection, _: drip(connection, b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "endless 1xx": lambda connection, _: drip(connection, b"HTTP/1.1 100 Continue\r\n\r\n"),
     "endless early hints": lambda connection, _: drip(connection, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
     "a body that drips": lambda connection, _: drip(
         connection, b" ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"

@@ -423,7 +423,7 @@ BUGS = (
         "the creation of a booking is in the timeline of its customer",
     ),
     Bug(
-        "a booking is that of another customer",
+        "a booking belongs to another customer",
         instead("booking_core.bookings.capacity.email_key", keyed_as_another),
         "a booking's customer has the e-mail address of its guest",
         booked_by_a_known_guest,
@@ -434,7 +434,7 @@ BUGS = (
             "booking_core.bookings.pricing.payment",
             lambda *_: (PaymentMethod.PAY_ON_SITE, PaymentSource.ON_SITE, PaymentStatus.PAID),
         ),
-        "a booking's payment status is one that its method allows",
+        "a booking's payment method allows its payment status",
         paid_on_site,
     ),
     Bug(

@@ -211,7 +211,7 @@ SELECT r.organization_id, r.id, r.status || ', due at ' || coalesce('' || r.next
 -- Select bookings whose payment status does not fit their payment method. What is paid on site, or by invoice, is paid
 -- once staff has recorded all of it.
 -- Cost: one pass over the bookings, with a look-up for each that is not cancelled and refunded.
--- check: a booking's payment status is one that its method allows
+-- check: a booking's payment method allows its payment status
 SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
        || '), ' || b.payment_status || ', recorded ' || b.recorded_minor || ' minor ' || b.currency
        || ', total ' || b.total_minor || ' minor ' || b.currency || CASE WHEN b.invoice_due

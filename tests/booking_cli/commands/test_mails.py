@@ -121,7 +121,7 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Boo
     assert [mail["effect_key"] for mail in tried["data"]] != [key]
     assert len(tried["data"]) == 1
     assert [(each["field"], each["reason"]) for each in tried["left"]] == [(old, "mail_too_old")]
-    assert office.mails("show", young).code == 6, "it is to be written anew"
+    assert office.mails("show", young).code == 6, "it waits to be written again"
     left = fjord_on_both("mails", "retry", "--failed")
     assert (left.code, left.out) == (0, "")
     assert left.err.splitlines()[-1].startswith("1 skipped: due more than 72 hours ago")

@@ -118,7 +118,7 @@ def test_a_part_is_settled_and_the_rest_is_not_returned(office: Office) -> None:
     booking_id = office.waiting()
     settled = office.run("refunds", "settle", booking_id, "--amount", "500.00", "--note", "The rest was waived").json
     assert (settled["settled_amount"], settled["amount"]) == (nok(50000), nok(89000))
-    assert settled["summary"] == "500.00 NOK (owed: 890.00 NOK) was returned by hand."
+    assert settled["summary"] == "500.00 NOK (due: 890.00 NOK) was returned by hand."
 
 
 def test_whoever_retries_without_a_gateway_is_warned(office: Office) -> None:

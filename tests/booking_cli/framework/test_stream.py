@@ -37,10 +37,10 @@ def test_on_a_terminal_lines_are_written_above_the_one_that_stays(terminal_of_40
     seen = terminal_of_40()
     with Stream(Cli(), COLUMNS, "waiting") as stream:
         stream.show(ITEM)
-        stream.note("the service\nis away")
+        stream.note("the service\nis down")
     header = f"{CLEAR}at                type\nwaiting"
     line = f"{CLEAR}2026-11-21 13:00  a\\x1b[2J\nwaiting"
-    assert seen.getvalue() == f"{header}{line}{CLEAR}the service is away\nwaiting{CLEAR}"
+    assert seen.getvalue() == f"{header}{line}{CLEAR}the service is down\nwaiting{CLEAR}"
 
 
 def test_fields_that_were_asked_for_are_all_shown(terminal_of_40: Callable[[], Terminal]) -> None:
@@ -67,10 +67,10 @@ def test_in_both_json_modes_an_item_is_a_line(capsys: pytest.CaptureFixture[str]
 def test_in_a_pipe_an_item_is_a_line_with_full_values(capsys: pytest.CaptureFixture[str]) -> None:
     with Stream(Cli(), COLUMNS, "waiting") as stream:
         stream.show(ITEM)
-        stream.note("the service is away")
+        stream.note("the service is down")
     captured = capsys.readouterr()
     assert captured.out == "2026-11-21T13:00:00+01:00\ta\\x1b[2J\tone\n"
-    assert captured.err == "the service is away\n"
+    assert captured.err == "the service is down\n"
 
 
 def test_a_follower_waits_for_a_service_that_is_away_and_says_so(

@@ -244,7 +244,7 @@ def test_what_is_no_news_any_more_is_written_only_when_asked_for_anyway(mails: M
     refused = refusal(world, mail_id)
     assert (refused.reason, str(refused)) == (
         "mail_too_old",
-        f"The mail {mail_id} was owed at 2026-11-21T13:00:00+01:00, over 72 hours ago: no news any more.",
+        f"The mail {mail_id} was due at 2026-11-21T13:00:00+01:00, over 72 hours ago: too late to be sent.",
     )
     retry(world, mail_id, anyway=True)
     mails.write()

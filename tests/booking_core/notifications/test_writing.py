@@ -447,7 +447,7 @@ REFUNDS: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "settled in part": (
         {"status": "settled", "settled_minor": 50000, "settled_at": 1, "settled_note": "Cash"},
         "500.00 NOK was returned to you by Fjord Tours.",
-        "500.00 NOK (owed: 890.00 NOK) was returned by hand.",
+        "500.00 NOK (due: 890.00 NOK) was returned by hand.",
     ),
     "closed": (
         {"status": "settled", "settled_minor": 0, "settled_at": 1, "settled_note": "Waived"},
