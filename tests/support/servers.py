@@ -11,11 +11,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import orjson
 import uvicorn
@@ -28,6 +28,8 @@ from booking_server.app import create_app
 from booking_server.execution import creations
 from support import forking
 from support.world import SECRET, FixedClock, World, make_world
+
+T = TypeVar("T")
 
 _HOST = "127.0.0.1"
 _READY_TRIES = 1200
@@ -285,3 +287,23 @@ async def lines(ports: Sequence[int], key: str, count: int) -> AsyncIterator[lis
     finally:
         for line in opened:
             await line.close()
+
+
+def posting(path: str, body: Any, key: str) -> Callable[[Line], Awaitable[Answer]]:
+    """Return the function that sends a POST on a connection."""
+    return lambda line: line.post(path, body, key)
+
+
+def at_once(ports: Sequence[int], key: str, asks: Sequence[Callable[[Line], Awaitable[T]]]) -> list[T]:
+    """Call the functions at the same moment, each with its own connection, and return their results."""
+
+    async def one(line: Line, ask: Callable[[Line], Awaitable[T]], start: asyncio.Barrier) -> T:
+        await start.wait()
+        return await ask(line)
+
+    async def all_of_them() -> list[T]:
+        start = asyncio.Barrier(len(asks))
+        async with lines(ports, key, len(asks)) as opened:
+            return await asyncio.gather(*(one(line, ask, start) for line, ask in zip(opened, asks, strict=True)))
+
+    return asyncio.run(all_of_them())

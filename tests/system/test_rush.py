@@ -1,15 +1,15 @@
 """Many buyers at once, over real sockets: exactly the seats there are get sold, and every refusal tells the truth."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import pytest
 from support.api import booking_body
 from support.databases import drop_check
-from support.servers import Answer, Line, Service, lines, new_world, served_in_process
+from support.servers import Answer, Line, Service, at_once, new_world, posting, served_in_process
 
 from booking_core.base.clock import DAY, to_datetime
 from booking_core.catalogue import departures
@@ -29,20 +29,12 @@ class Purchase:
 
 def buy(ports: Sequence[int], key: str, departure_id: str, parties: Sequence[int]) -> list[Purchase]:
     """Send the requests of all parties at the same moment, each on its own connection."""
-
-    async def one(line: Line, number: int, party: int, start: asyncio.Barrier) -> Purchase:
-        guest = {"name": f"Buyer {number}", "email": f"buyer{number % 20}@example.com"}
-        body = booking_body(departure_id, count=party, customer=guest)
-        await start.wait()
-        return Purchase(party, await line.post("/bookings", body, f"rush-{departure_id}-{number}"))
-
-    async def all_of_them() -> list[Purchase]:
-        start = asyncio.Barrier(len(parties))
-        async with lines(ports, key, len(parties)) as opened:
-            buyers = (one(line, number, parties[number], start) for number, line in enumerate(opened))
-            return await asyncio.gather(*buyers)
-
-    return asyncio.run(all_of_them())
+    guests = [{"name": f"Buyer {number}", "email": f"buyer{number % 20}@example.com"} for number in range(len(parties))]
+    asks = [
+        posting("/bookings", booking_body(departure_id, count=party, customer=guest), f"rush-{departure_id}-{number}")
+        for number, (party, guest) in enumerate(zip(parties, guests, strict=True))
+    ]
+    return [Purchase(*each) for each in zip(parties, at_once(ports, key, asks), strict=True)]
 
 
 def check(purchases: Sequence[Purchase], seats: int) -> None:
@@ -104,53 +96,32 @@ def test_parties_of_one_to_six_are_refused_only_what_no_longer_fits(service: Ser
 
 
 def test_the_seats_of_a_cancellation_are_sold_once_more(service: Service) -> None:
+    """Fifty try to buy a seat while the one who holds them all gives them back."""
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=5)
         key = world.key()
         (full,) = buy(service.ports, key, departure, [5])
-        purchases = cancel_and_buy(service.ports, key, departure, full.answer.json()["id"])
-        assert {purchase.answer.status for purchase in purchases} <= {201, 409}
-        assert seats_sold(purchases) <= 5
-        assert world.row(tables.departures, departure)["seats_taken"] == seats_sold(purchases)
+        cancelling = posting(f"/bookings/{full.answer.json()['id']}/cancel", {}, "the-cancellation")
+        buying = [posting("/bookings", booking_body(departure), f"again-{number:04}") for number in range(50)]
+        cancelled, *answers = at_once(service.ports, key, [cancelling, *buying])
+        assert cancelled.status == 200
+        assert {answer.status for answer in answers} <= {201, 409}
+        assert number_of(answers, 201) <= 5
+        assert world.row(tables.departures, departure)["seats_taken"] == number_of(answers, 201)
         assert world.examine() == []
 
 
-def cancel_and_buy(ports: Sequence[int], key: str, departure_id: str, booking_id: str) -> list[Purchase]:
-    """Fifty try to buy a seat while the one who holds them all gives them back."""
-
-    async def one(line: Line, number: int, start: asyncio.Barrier) -> Purchase | None:
-        await start.wait()
-        if number == 0:
-            cancelled = await line.post(f"/bookings/{booking_id}/cancel", {}, "the-cancellation")
-            assert cancelled.status == 200
-            return None
-        return Purchase(1, await line.post("/bookings", booking_body(departure_id), f"again-{number:04}"))
-
-    async def all_of_them() -> list[Purchase]:
-        start = asyncio.Barrier(51)
-        async with lines(ports, key, 51) as opened:
-            done = await asyncio.gather(*(one(line, number, start) for number, line in enumerate(opened)))
-        return [purchase for purchase in done if purchase]
-
-    return asyncio.run(all_of_them())
+def number_of(answers: Sequence[Answer], status: int) -> int:
+    return sum(answer.status == status for answer in answers)
 
 
 def test_fifty_first_bookings_with_one_new_address_bring_one_customer(service: Service) -> None:
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=50)
-        ada = {"name": "Ada Lovelace", "email": "ada@example.com"}
-
-        async def one(line: Line, number: int, start: asyncio.Barrier) -> Answer:
-            await start.wait()
-            return await line.post("/bookings", booking_body(departure, customer=ada), f"first-{number:04}")
-
-        async def all_of_them() -> list[Answer]:
-            start = asyncio.Barrier(50)
-            async with lines(service.ports, world.key(), 50) as opened:
-                return await asyncio.gather(*(one(line, number, start) for number, line in enumerate(opened)))
-
-        answers = asyncio.run(all_of_them())
-        assert [answer.status for answer in answers] == [201] * 50
+        body = booking_body(departure, customer={"name": "Ada Lovelace", "email": "ada@example.com"})
+        asks = [posting("/bookings", body, f"first-{number:04}") for number in range(50)]
+        answers = at_once(service.ports, world.key(), asks)
+        assert number_of(answers, 201) == 50
         assert sorted(answer.json()["booking_number"] for answer in answers) == list(range(1, 51))
         assert len(world.rows(tables.customers)) == 1
         types = [event["type"] for event in world.rows(tables.events)]
@@ -161,24 +132,18 @@ def test_fifty_first_bookings_with_one_new_address_bring_one_customer(service: S
 def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None:
     with new_world(service.url) as world:
         departure = world.departure(world.experience(), seats=20)
-        key, today = world.key(), to_datetime(world.clock()).date()
+        today = to_datetime(world.clock()).date()
 
-        async def shown(line: Line) -> list[int]:
-            pages = [(await line.get(f"/availability?from={today}")).json() for _ in range(30)]
-            return [page["data"][0]["seats_available"] for page in pages]
+        async def watch(line: Line) -> list[Answer]:
+            return [await line.get(f"/availability?from={today}") for _ in range(30)]
 
-        async def one(line: Line, number: int) -> Answer:
-            return await line.post("/bookings", booking_body(departure), f"seen-{number:04}")
+        async def buy_one(line: Line, number: int) -> list[Answer]:
+            return [await line.post("/bookings", booking_body(departure), f"seen-{number:04}")]
 
-        async def all_of_them() -> tuple[list[int], list[Any]]:
-            async with lines(service.ports, key, 41) as (watching, *buying):
-                watched, *answers = await asyncio.gather(
-                    shown(watching), *(one(line, number) for number, line in enumerate(buying))
-                )
-                return watched, answers
-
-        watched, answers = asyncio.run(all_of_them())
-        assert sum(answer.status == 201 for answer in answers) == 20
+        asks = [watch, *(partial(buy_one, number=number) for number in range(40))]
+        pages, *answers = at_once(service.ports, world.key(), asks)
+        watched = [page.json()["data"][0]["seats_available"] for page in pages]
+        assert number_of([answer for (answer,) in answers], 201) == 20
         assert all(0 <= seats <= 20 for seats in watched)
         assert watched == sorted(watched, reverse=True)
 
@@ -186,41 +151,22 @@ def test_availability_is_never_out_of_bounds_in_a_rush(service: Service) -> None
 def test_held_seats_are_booked_by_their_holds_alone_and_released_ones_by_anybody(service: Service) -> None:
     """Ten holds are taken over twice each, ten are released, and eighty buyers want the remaining seats."""
     with new_world(service.url) as world:
-        departure = world.departure(world.experience(), seats=30)
-        key = world.key()
-
-        async def all_of_them() -> tuple[list[Answer], list[Answer]]:
-            async with lines(service.ports, key, 110) as opened:
-                hold = {"experience_date_id": departure, "seats": 1}
-                made = [await opened[0].post("/holds", hold, f"rush-hold-{number:02}") for number in range(20)]
-                held = [each.json()["id"] for each in made]
-                bodies = [booking_body(departure, hold_id=each) for each in held[:10] * 2]
-                bodies += [booking_body(departure)] * 80
-                start = asyncio.Barrier(110)
-
-                async def book(line: Line, number: int) -> Answer:
-                    await start.wait()
-                    return await line.post("/bookings", bodies[number], f"rush-held-{number:03}")
-
-                async def release(line: Line, hold_id: str) -> None:
-                    await start.wait()
-                    assert (await line.delete(f"/holds/{hold_id}")).status == 204
-
-                released = (release(line, each) for line, each in zip(opened[100:], held[10:], strict=True))
-                answers = await asyncio.gather(
-                    *(book(line, number) for number, line in enumerate(opened[:100])), *released
-                )
-                bought = [each for each in answers if each]
-                return bought[:20], bought[20:]
-
-        of_holds, others = asyncio.run(all_of_them())
-        assert [each.status for each in of_holds].count(201) == 10
+        departure, key = world.departure(world.experience(), seats=30), world.key()
+        hold = {"experience_date_id": departure, "seats": 1}
+        made = at_once(service.ports, key, [posting("/holds", hold, f"rush-hold-{number:02}") for number in range(20)])
+        held = [each.json()["id"] for each in made]
+        bodies = [booking_body(departure, hold_id=each) for each in held[:10] * 2] + [booking_body(departure)] * 80
+        asks = [posting("/bookings", body, f"rush-held-{number:03}") for number, body in enumerate(bodies)]
+        asks += [partial(Line.delete, path=f"/holds/{each}") for each in held[10:]]
+        answers = at_once(service.ports, key, asks)
+        of_holds, others, released = answers[:20], answers[20:100], answers[100:]
+        assert number_of(released, 204) == 10
+        assert number_of(of_holds, 201) == 10
         refused = {each.json()["details"][0]["reason"] for each in of_holds if each.status == 409}
         assert refused == {"hold_booked"}
         assert {each.status for each in others} <= {201, 409}
-        assert 10 <= sum(each.status == 201 for each in others) <= 20
-        taken = world.row(tables.departures, departure)["seats_taken"]
-        assert taken == 10 + sum(each.status == 201 for each in others)
+        assert 10 <= number_of(others, 201) <= 20
+        assert world.row(tables.departures, departure)["seats_taken"] == 10 + number_of(others, 201)
         assert world.examine() == []
 
 
@@ -231,35 +177,21 @@ def test_moves_quotes_and_bookings_of_two_departures_never_sell_a_seat_too_many(
         experience, key = world.experience(), world.key()
         left = world.departure(experience, seats=35)
         wanted = world.departure(experience, seats=30, starts_at=world.clock() + 3 * DAY)
-
-        async def all_of_them() -> list[Answer]:
-            async with lines(service.ports, key, 130) as opened:
-                made = [await opened[0].post("/bookings", booking_body(left), f"rush-move-{n:02}") for n in range(30)]
-                target = {"departure_id": wanted}
-                sent: list[tuple[str, dict[str, Any]]] = [
-                    *((f"/bookings/{each.json()['id']}/reschedule", target) for each in made),
-                    *[("/bookings", booking_body(wanted))] * 50,
-                    *[("/bookings", booking_body(left))] * 30,
-                    *[("/bookings/quote", {"experience_date_id": wanted, "guests": [{"tier_id": "adult", "count": 1}]})]
-                    * 20,
-                ]
-                start = asyncio.Barrier(len(sent))
-
-                async def ask(line: Line, number: int, path: str, body: dict[str, Any]) -> Answer:
-                    await start.wait()
-                    return await line.post(path, body, f"rush-moving-{number:03}")
-
-                asked = (ask(line, n, *each) for n, (line, each) in enumerate(zip(opened, sent, strict=True)))
-                return await asyncio.gather(*asked)
-
-        answers = asyncio.run(all_of_them())
+        stay, go = booking_body(left), booking_body(wanted)
+        made = at_once(service.ports, key, [posting("/bookings", stay, f"rush-move-{n:02}") for n in range(30)])
+        requests: list[tuple[str, Any]] = [
+            *((f"/bookings/{each.json()['id']}/reschedule", {"departure_id": wanted}) for each in made),
+            *[("/bookings", go)] * 50,
+            *[("/bookings", stay)] * 30,
+            *[("/bookings/quote", {"experience_date_id": wanted, "guests": go["guests"]})] * 20,
+        ]
+        asks = [posting(*request, f"rush-moving-{number:03}") for number, request in enumerate(requests)]
+        answers = at_once(service.ports, key, asks)
         moved, bought, bought_instead, quoted = answers[:30], answers[30:80], answers[80:110], answers[110:]
         assert {each.status for each in moved} <= {200, 409}
         assert {each.status for each in (*bought, *bought_instead)} <= {201, 409}
         assert {each.status for each in quoted} == {200}
-        moves, sales, others = (
-            sum(each.status in (200, 201) for each in part) for part in (moved, bought, bought_instead)
-        )
+        moves, sales, others = number_of(moved, 200), number_of(bought, 201), number_of(bought_instead, 201)
         assert world.row(tables.departures, wanted)["seats_taken"] == moves + sales == 30
         assert world.row(tables.departures, left)["seats_taken"] == 30 - moves + others <= 35
         assert world.examine() == []

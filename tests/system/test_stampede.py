@@ -2,40 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from support.api import booking_body
 from support.databases import connect, departure_held
 from support.receivers import wait_until
-from support.servers import PATIENT, Answer, Line, Service, lines, new_world
+from support.servers import PATIENT, Answer, Service, at_once, lines, new_world, posting
 
 from booking_core.db import tables
 
 COPIES = 20
 KEYS = 20
-
-Ask = Callable[[Line, int], Any]
-
-
-def at_once(ports: Sequence[int], key: str, asks: Sequence[Ask]) -> list[list[Answer]]:
-    """Send each request on many connections at the same moment, one request after the other, and return the answers."""
-
-    async def one(line: Line, number: int, start: asyncio.Barrier) -> list[Answer]:
-        answers = []
-        for ask in asks:
-            await start.wait()
-            answers.append(await ask(line, number))
-        return answers
-
-    async def all_of_them() -> list[list[Answer]]:
-        start = asyncio.Barrier(COPIES)
-        async with lines(ports, key, COPIES) as opened:
-            by_line = await asyncio.gather(*(one(line, number, start) for number, line in enumerate(opened)))
-        return [list(answers) for answers in zip(*by_line, strict=True)]
-
-    return asyncio.run(all_of_them())
+ADA = {"email": "ada@example.com", "name": "Ada Lovelace"}
 
 
 def check_one_execution(answers: Sequence[Answer], status: int) -> bytes:
@@ -55,9 +34,11 @@ def check_one_execution(answers: Sequence[Answer], status: int) -> bytes:
 
 def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) -> None:
     with new_world(service.url) as world:
-        body = booking_body(world.departure(world.experience(), seats=100))
-        asks = [lambda line, _, key=f"stampede-{n:04}": line.post("/bookings", body, key) for n in range(KEYS)]
-        rounds = at_once(service.ports, world.key(), asks)
+        key, body = world.key(), booking_body(world.departure(world.experience(), seats=100))
+        rounds = [
+            at_once(service.ports, key, [posting("/bookings", body, f"stampede-{number:04}")] * COPIES)
+            for number in range(KEYS)
+        ]
         bodies = {check_one_execution(answers, 201) for answers in rounds}
         assert len(bodies) == KEYS == len(world.rows(tables.bookings)) == len(world.rows(tables.idempotency))
         assert world.examine() == []
@@ -66,11 +47,11 @@ def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) 
 def test_twenty_cancellations_at_once_with_one_key_are_one(service: Service) -> None:
     with new_world(service.url) as world:
         key, body = world.key(), booking_body(world.departure(world.experience(), seats=100))
-        booked = at_once(service.ports, key, [lambda line, n: line.post("/bookings", body, f"to-cancel-{n:04}")])[0]
-        ids = [answer.json()["id"] for answer in booked]
-        asks = [lambda line, _, i=i: line.post(f"/bookings/{i}/cancel", {}, f"cancel-{i}") for i in ids]
-        for answers in at_once(service.ports, key, asks):
-            check_one_execution(answers, 200)
+        asks = [posting("/bookings", body, f"to-cancel-{number:04}") for number in range(KEYS)]
+        ids = [answer.json()["id"] for answer in at_once(service.ports, key, asks)]
+        for booking_id in ids:
+            cancelling = posting(f"/bookings/{booking_id}/cancel", {}, f"cancel-{booking_id}")
+            check_one_execution(at_once(service.ports, key, [cancelling] * COPIES), 200)
         assert Counter(event["type"] for event in world.rows(tables.events))["booking.cancelled"] == len(ids)
         assert world.examine() == []
 
@@ -78,10 +59,9 @@ def test_twenty_cancellations_at_once_with_one_key_are_one(service: Service) -> 
 def test_twenty_cancellations_at_once_with_twenty_keys_cancel_once(service: Service) -> None:
     with new_world(service.url) as world:
         key, departure = world.key(), world.departure(world.experience(), seats=100)
-        at_once(service.ports, key, [lambda line, _: line.post("/bookings", booking_body(departure), "the-booking")])
-        (booking_id,) = [row["id"] for row in world.rows(tables.bookings)]
-        ask = [lambda line, n: line.post(f"/bookings/{booking_id}/cancel", {}, f"each-its-own-{n}")]
-        (answers,) = at_once(service.ports, key, ask)
+        (booked,) = at_once(service.ports, key, [posting("/bookings", booking_body(departure), "the-booking")])
+        path = f"/bookings/{booked.json()['id']}/cancel"
+        answers = at_once(service.ports, key, [posting(path, {}, f"each-its-own-{n}") for n in range(COPIES)])
         assert {(answer.status, answer.body) for answer in answers} == {(200, answers[0].body)}
         assert Counter(event["type"] for event in world.rows(tables.events))["booking.cancelled"] == 1
         assert world.row(tables.departures, departure)["seats_taken"] == 0
@@ -90,17 +70,15 @@ def test_twenty_cancellations_at_once_with_twenty_keys_cancel_once(service: Serv
 
 def test_twenty_customers_at_once_with_one_key_are_one(service: Service) -> None:
     with new_world(service.url) as world:
-        guest = {"email": "ada@example.com", "name": "Ada Lovelace"}
-        (answers,) = at_once(service.ports, world.key(), [lambda line, _: line.post("/customers", guest, "one-key-1")])
+        answers = at_once(service.ports, world.key(), [posting("/customers", ADA, "one-key-1")] * COPIES)
         check_one_execution(answers, 201)
         assert len(world.rows(tables.customers)) == 1
 
 
 def test_twenty_customers_at_once_with_twenty_keys_are_one_new_and_nineteen_known(service: Service) -> None:
     with new_world(service.url) as world:
-        guest = {"email": "ada@example.com", "name": "Ada Lovelace"}
-        ask = [lambda line, number: line.post("/customers", guest, f"customer-{number}")]
-        (answers,) = at_once(service.ports, world.key(), ask)
+        asks = [posting("/customers", ADA, f"customer-{number}") for number in range(COPIES)]
+        answers = at_once(service.ports, world.key(), asks)
         assert Counter(answer.status for answer in answers) == {201: 1, 200: COPIES - 1}
         assert len({answer.body for answer in answers}) == 1
         assert [event["type"] for event in world.rows(tables.events)] == ["customer.created"]
