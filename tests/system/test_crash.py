@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from booking_core.base.settings import Settings
 from booking_core.bookings import storefront
 from booking_core.bookings.storefront import Checkout
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Database
 from booking_core.models.bookings import GuestInput, GuestLineInput
 from booking_core.organizations import keys
 from booking_server.app import create_app
@@ -111,17 +112,11 @@ def check_rows(world: World, departure_id: str, booking_ids: set[str]) -> None:
     assert world.examine() == []
 
 
-class reopened:  # noqa: N801 - a context manager, read as one
-    """The organization, looked at on a database that was opened after everything else had let go of it."""
-
-    def __init__(self, service: Service, world: World) -> None:
-        self._world = World(Database(service.url), world.clock, world.organization)
-
-    def __enter__(self) -> World:
-        return self._world
-
-    def __exit__(self, *_: object) -> None:
-        self._world.database.close()
+@contextmanager
+def reopened(service: Service, world: World) -> Iterator[World]:
+    """Yield the organization on a database that was opened after everything else had let go of it."""
+    with closing(Database(service.url)) as database:
+        yield World(database, world.clock, world.organization)
 
 
 def test_a_kill_after_the_commit_and_before_the_answer_is_settled_by_a_replay(mortal_service: Service) -> None:
@@ -170,88 +165,98 @@ def test_a_kill_before_the_commit_leaves_nothing_and_the_retry_is_carried_out(mo
         assert found.examine() == []
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(fresh_database_url: str, when: str) -> None:
-    if fresh_database_url.startswith("sqlite"):
-        pytest.skip("SQLite has no connection to cut")
-    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
-        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None)
-        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-            api = Api(client, world)
-            departure = world.departure(world.experience())
-            cutter.cut(when)
-            first = api.book(departure, key="cut-at-commit")
-            assert not cutter.is_armed
-            assert first.status_code == 201
-            assert ("idempotent-replayed" in first.headers) == (when == "after")
-            again = api.book(departure, key="cut-at-commit")
-            assert (again.status_code, again.content) == (201, first.content)
-        assert len(world.rows(tables.bookings)) == 1
-        assert world.examine() == []
+# A connection that is cut at the commit --------------------------------------------------------------------------
+
+on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+"""SQLite has no connection to cut."""
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.fixture(params=["before", "after"])
+def when(request: pytest.FixtureRequest) -> str:
+    """The moment of the cut: before or after the server has executed the COMMIT."""
+    return str(request.param)
+
+
+@pytest.fixture
+def cutter(fresh_database_url: str) -> Iterator[CommitCutter]:
+    with CommitCutter(fresh_database_url) as made:
+        yield made
+        assert not made.is_armed
+
+
+@pytest.fixture
+def behind_it(fresh_database_url: str, cutter: CommitCutter) -> Iterator[Api]:
+    """The application with its database behind the cutter, and an organization that is read past it."""
+    settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None, webhook_allow_http=True)
+    with (
+        new_world(fresh_database_url) as world,
+        TestClient(create_app(settings), raise_server_exceptions=False) as client,
+    ):
+        yield Api(client, world)
+
+
+@on_postgresql
+def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(
+    behind_it: Api, cutter: CommitCutter, when: str
+) -> None:
+    world = behind_it.world
+    departure = world.departure(world.experience())
+    cutter.cut(when)
+    first = behind_it.book(departure, key="cut-at-commit")
+    assert not cutter.is_armed
+    assert first.status_code == 201
+    assert ("idempotent-replayed" in first.headers) == (when == "after")
+    again = behind_it.book(departure, key="cut-at-commit")
+    assert (again.status_code, again.content) == (201, first.content)
+    assert len(world.rows(tables.bookings)) == 1
+    assert world.examine() == []
+
+
+@on_postgresql
 def test_moves_and_changes_of_party_are_done_once_when_their_connection_is_cut_at_the_commit(
-    fresh_database_url: str, when: str
+    behind_it: Api, cutter: CommitCutter, when: str
 ) -> None:
-    if fresh_database_url.startswith("sqlite"):
-        pytest.skip("SQLite has no connection to cut")
-    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
-        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None)
-        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-            api, experience = Api(client, world), world.experience()
-            first, second = (world.departure(experience, starts_at=world.clock() + days * DAY) for days in (2, 3))
-            booking_id = api.book(first, count=3).json()["id"]
-            bodies = {"reschedule": {"departure_id": second}, "party": {"guests": [{"tier_id": "adult", "count": 1}]}}
-            for end, body in bodies.items():
-                cutter.cut(when)
-                answers = [api.post(f"/bookings/{booking_id}/{end}", body, key=f"cut-{end}") for _ in range(2)]
-                assert not cutter.is_armed
-                assert [each.status_code for each in answers] == [200, 200]
-                assert answers[0].content == answers[1].content
-        taken = [world.row(tables.departures, each)["seats_taken"] for each in (first, second)]
-        assert taken == [0, 1]
-        types = [row["type"] for row in world.rows(tables.events)]
-        assert (types.count("booking.rescheduled"), types.count("booking.updated")) == (1, 1)
-        assert world.examine() == []
+    world = behind_it.world
+    experience = world.experience()
+    first, second = (world.departure(experience, starts_at=world.clock() + days * DAY) for days in (2, 3))
+    booking_id = behind_it.book(first, count=3).json()["id"]
+    bodies = {"reschedule": {"departure_id": second}, "party": {"guests": [{"tier_id": "adult", "count": 1}]}}
+    for end, body in bodies.items():
+        cutter.cut(when)
+        answers = [behind_it.post(f"/bookings/{booking_id}/{end}", body, key=f"cut-{end}") for _ in range(2)]
+        assert not cutter.is_armed
+        assert [each.status_code for each in answers] == [200, 200]
+        assert answers[0].content == answers[1].content
+    assert [world.row(tables.departures, each)["seats_taken"] for each in (first, second)] == [0, 1]
+    types = [row["type"] for row in world.rows(tables.events)]
+    assert (types.count("booking.rescheduled"), types.count("booking.updated")) == (1, 1)
+    assert world.examine() == []
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@on_postgresql
 def test_what_has_no_key_is_done_once_too_when_its_connection_is_cut_at_the_commit(
-    fresh_database_url: str, when: str
+    fresh_database_url: str, cutter: CommitCutter, when: str
 ) -> None:
-    if fresh_database_url.startswith("sqlite"):
-        pytest.skip("SQLite has no connection to cut")
-    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
-        departure, database = world.departure(world.experience()), Database(cutter.url)
+    with new_world(fresh_database_url) as world, closing(Database(cutter.url)) as database:
+        departure = world.departure(world.experience())
         actor, ada = world.caller(), GuestInput(name="Ada", email="ada@example.com")
         basket = Checkout(departure_id=departure, guests=[GuestLineInput(tier_id="adult", count=1)], customer=ada)
-
-        def check_out(tx: Tx) -> bytes:
-            return storefront.check_out(tx, actor, basket)
-
         cutter.cut(when)
-        shown = orjson.loads(database.write_once(check_out))
+        shown = orjson.loads(database.write_once(lambda tx: storefront.check_out(tx, actor, basket)))
         cutter.cut(when)
         key, _ = database.write_once(lambda tx: keys.create(tx, world.organization, name="one", now=tx.now()))
-        database.close()
-        assert not cutter.is_armed
         assert [(row["id"], row["booking_number"]) for row in world.rows(tables.bookings)] == [(shown["id"], 1)]
         assert [row["id"] for row in world.rows(tables.api_keys)] == [key.id]
         assert world.row(tables.departures, departure)["seats_taken"] == 1
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_endpoint_is_made_once_when_its_connection_is_cut_at_the_commit(fresh_database_url: str, when: str) -> None:
-    if fresh_database_url.startswith("sqlite"):
-        pytest.skip("SQLite has no connection to cut")
-    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
-        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None, webhook_allow_http=True)
-        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-            api = Api(client, world)
-            cutter.cut(when)
-            wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
-            made = api.post("/webhooks", wanted)
-            assert not cutter.is_armed
-        assert made.status_code == 201
-        assert [row["id"] for row in world.rows(tables.webhook_endpoints)] == [made.json()["id"]]
+@on_postgresql
+def test_an_endpoint_is_made_once_when_its_connection_is_cut_at_the_commit(
+    behind_it: Api, cutter: CommitCutter, when: str
+) -> None:
+    wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
+    cutter.cut(when)
+    made = behind_it.post("/webhooks", wanted)
+    assert not cutter.is_armed
+    assert made.status_code == 201
+    assert [row["id"] for row in behind_it.world.rows(tables.webhook_endpoints)] == [made.json()["id"]]
