@@ -13,10 +13,7 @@ from support.receivers import OK, Answer, Receipt, Receiver, Receivers, Worker, 
 from support.servers import new_world
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core import webhooks
 from booking_core.base.clock import SECOND, system_clock
-from booking_core.db.engine import Tx
-from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid
 
 DEADLINE = {"BOOKING_WEBHOOK_DEADLINE": "0.6"}
@@ -61,6 +58,8 @@ def deadline() -> dict[str, str]:
     return PATIENCE
 
 
+on_postgresql = pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+"""An SQLite file has one worker, in the process that commits."""
 with_short_leases = pytest.mark.parametrize("deadline", [pytest.param(DEADLINE, id="short leases")])
 
 
@@ -95,21 +94,25 @@ def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
 
 
 @with_short_leases
-def test_what_a_killed_worker_was_sending_is_sent_once_more(setup: Setup) -> None:
+@pytest.mark.parametrize("answer", [hang, OK], ids=["before it was accepted", "as it was accepted"])
+def test_what_a_killed_worker_was_sending_is_sent_once_more_with_the_same_event_id(
+    setup: Setup, answer: Answer
+) -> None:
     worker = setup.workers[0]
 
-    def kill_and_hang(_: Receipt) -> Answer:
+    def kill_and_answer(_: Receipt) -> Answer:
         setup.receiver.choose = in_turn()
         worker.kill()
-        return hang
+        return answer
 
-    setup.receiver.choose = kill_and_hang
+    setup.receiver.choose = kill_and_answer
     (event,) = setup.hooks.publish()
     worker.start()
-    setup.receiver.wait_for(1)
+    wait_until(lambda: setup.receiver.accepted if answer is OK else setup.receiver.receipts, "the first request")
     worker.start()
     wait_until(setup.is_over, "the delivery is over")
     first, second = setup.receiver.receipts
+    assert [receipt.accepted for receipt in (first, second)] == [answer is OK, True]
     assert (first.event_id, second.event_id) == (event, event)
     assert first.attempt_id != second.attempt_id
     assert first.body == second.body
@@ -118,28 +121,6 @@ def test_what_a_killed_worker_was_sending_is_sent_once_more(setup: Setup) -> Non
     assert (setup.delivery()["status"], setup.delivery()["attempt_count"]) == ("succeeded", 1)
     before, after = (attempt["started_at"] for attempt in setup.hooks.attempts())
     assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
-
-
-@with_short_leases
-def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id(setup: Setup) -> None:
-    worker = setup.workers[0]
-
-    def kill_and_accept(_: Receipt) -> Answer:
-        setup.receiver.choose = in_turn()
-        worker.kill()
-        return OK
-
-    setup.receiver.choose = kill_and_accept
-    setup.hooks.publish()
-    worker.start()
-    wait_until(lambda: setup.receiver.accepted, "the first request is accepted")
-    lease_has_passed(setup.hooks)
-    worker.start()
-    wait_until(setup.is_over, "the delivery is over")
-    first, second = setup.receiver.accepted
-    assert first.event_id == second.event_id
-    assert first.attempt_id != second.attempt_id
-    assert setup.outcomes() == ["lost", "ok"]
 
 
 def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on(
@@ -209,13 +190,12 @@ def test_a_worker_that_is_asked_twice_finishes_nothing_more(setup: Setup) -> Non
     assert setup.outcomes() == ["lost"]
 
 
+@on_postgresql
 @with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
     setup: Setup, ends: str
 ) -> None:
-    if setup.hooks.database.url.get_backend_name() == "sqlite":
-        pytest.skip("an SQLite file has one worker")
     held, let_go = setup.receivers.holding()
     asleep, awake = setup.workers
 
@@ -253,7 +233,7 @@ def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(setup: S
     card = hooks.publish()[0]
     worker = setup.workers[0].start()
     setup.receiver.wait_for(1)
-    switch_off(hooks, endpoint, change)
+    hooks.disable(endpoint) if change == "disable" else hooks.delete(endpoint)
     later = hooks.publish() if change == "disable" else []
     let_go()
     wait_until(lambda: setup.outcomes() == ["ok"], "the attempt is written down")
@@ -265,19 +245,6 @@ def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(setup: S
     assert len(setup.receiver.receipts) == 1
     if change == "disable":
         assert hooks.row(endpoint)["status"] == "disabled"
-
-
-def switch_off(hooks: Hooks, endpoint: str, change: str) -> None:
-    caller = hooks.world.caller()
-
-    def work(tx: Tx) -> None:
-        if change == "disable":
-            wanted = WebhookEndpointChange(status=WantedStatus.DISABLED)
-            webhooks.change(tx, caller, endpoint, wanted, is_public=lambda _: True)
-        else:
-            webhooks.delete(tx, caller, endpoint)
-
-    hooks.database.write(work)
 
 
 def test_two_endpoints_of_one_url_get_a_delivery_each_with_a_secret_each(setup: Setup) -> None:
@@ -303,7 +270,7 @@ def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(
     first, second = setup.workers
     first.start().wait_until_it_runs()
     second.start()
-    if setup.hooks.database.url.get_backend_name() == "sqlite":
+    if setup.hooks.database.is_sqlite:
         assert second.wait_until_it_ends() == ExitCode.USAGE
         assert "already" in second.log
         assert "Traceback" not in second.log
@@ -316,12 +283,9 @@ def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(
     assert setup.delivery()["status"] == "succeeded"
 
 
+@on_postgresql
 def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> None:
-    if setup.hooks.database.url.get_backend_name() == "sqlite":
-        pytest.skip("an SQLite file has one worker")
-    for worker in setup.workers:
-        worker.start()
-    for worker in setup.workers:
+    for worker in [worker.start() for worker in setup.workers]:
         worker.wait_until_it_runs()
     events = [event for _ in range(10) for event in setup.hooks.publish(times=20)]
     wait_until(setup.is_over, "all are delivered")
@@ -341,10 +305,9 @@ def test_a_worker_that_is_not_notified_of_a_commit_finds_what_is_due(setup: Setu
     assert second["started_at"] >= first["started_at"] + SECOND
 
 
+@on_postgresql
 def test_a_worker_that_no_bell_can_wake_finds_what_is_due(setup: Setup) -> None:
     url = setup.hooks.database.url
-    if url.get_backend_name() == "sqlite":
-        pytest.skip("the worker of an SQLite file lives in the process that commits")
     worker = setup.workers[0].start().wait_until_it_runs()
     with connect(url.render_as_string(hide_password=False)) as connection:
         terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking notifier'"
