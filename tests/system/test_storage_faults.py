@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,44 +37,48 @@ SQLSTATES = ("53100", "53200", "53400", "58030", "XX001")
 KINDS = ["sqlite-pages", "sqlite-full-disk", "postgresql-read-only", *(f"postgresql-{state}" for state in SQLSTATES)]
 
 
+def copied(new_database_url: NewUrl, folder: Path) -> str:
+    """Copy a new SQLite database to a folder, and return its URL."""
+    path = folder / "booking.db"
+    path.write_bytes(Path(str(make_url(new_database_url("sqlite")).database)).read_bytes())
+    return f"sqlite:///{path}"
+
+
 @pytest.fixture(params=KINDS)
 def breaking(request: pytest.FixtureRequest, new_database_url: NewUrl, tmp_path: Path) -> Iterator[Breaking]:
-    kind: str = request.param
-    url = new_database_url(kind.partition("-")[0])
-    with ExitStack() as stack:
-        if kind == "sqlite-pages":
-            yield Breaking(
-                url, lambda database: faults.pages(database, "1"), lambda database: faults.pages(database, "1000000")
-            )
-        elif kind == "sqlite-full-disk":
-            folder = stack.enter_context(faults.small_disk(tmp_path / "disk"))
-            path = folder / "booking.db"
-            path.write_bytes(Path(str(make_url(url).database)).read_bytes())
-            yield Breaking(f"sqlite:///{path}", lambda _: faults.fill(folder), lambda _: faults.free(folder))
-        elif kind == "postgresql-read-only":
-            yield Breaking(url, lambda _: faults.read_only(url, "on"), lambda _: faults.read_only(url, "off"))
-        else:
-            state = kind.rpartition("-")[2]
-            yield Breaking(
-                url,
-                lambda _: faults.raising(url, state),
-                lambda _: databases.run(url, "DROP TRIGGER fail ON bookings"),
-            )
+    backend, _, kind = request.param.partition("-")
+    if kind == "full-disk":
+        with faults.small_disk(tmp_path / "disk") as folder:
+            url = copied(new_database_url, folder)
+            yield Breaking(url, lambda _: faults.fill(folder), lambda _: faults.free(folder))
+        return
+    url = new_database_url(backend)
+    if kind == "pages":
+        yield Breaking(url, lambda each: faults.pages(each, "1"), lambda each: faults.pages(each, "1000000"))
+    elif kind == "read-only":
+        yield Breaking(url, lambda _: faults.read_only(url, "on"), lambda _: faults.read_only(url, "off"))
+    else:
+        mend = "DROP TRIGGER fail ON bookings"
+        yield Breaking(url, lambda _: faults.raising(url, kind), lambda _: databases.run(url, mend))
+
+
+@contextmanager
+def served(url: str) -> Iterator[Api]:
+    """Serve the database, with an organization that is read past the service."""
+    clock = FixedClock()
+    database = Database(url, clock=clock)
+    settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
+    with closing(Database(url, clock=clock)) as beside:
+        world = make_world(beside, clock)
+        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
+            yield Api(client, world)
 
 
 @pytest.fixture
 def api(breaking: Breaking) -> Iterator[Api]:
     """The application on that database alone."""
-    clock = FixedClock()
-    database = Database(breaking.url, clock=clock)
-    settings = Settings(database_url=breaking.url, secret_key=SECRET, rate_limit=None)
-    beside = Database(breaking.url, clock=clock)
-    try:
-        world = make_world(beside, clock)
-        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
-            yield Api(client, world)
-    finally:
-        beside.close()
+    with served(breaking.url) as made:
+        yield made
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -116,9 +120,7 @@ def test_a_file_that_was_opened_while_its_disk_took_no_writes_is_opened_anew(
     new_database_url: NewUrl, tmp_path: Path
 ) -> None:
     with faults.small_disk(tmp_path / "disk") as folder:
-        path = folder / "booking.db"
-        path.write_bytes(Path(str(make_url(new_database_url("sqlite")).database)).read_bytes())
-        url, clock = f"sqlite:///{path}", FixedClock()
+        url, clock = copied(new_database_url, folder), FixedClock()
         beside = Database(url, clock=clock)
         world = make_world(beside, clock)
         departure = world.departure(world.experience())
@@ -148,13 +150,8 @@ def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, t
         databases.run(
             url, f"CREATE TABLESPACE {name} LOCATION '{folder}'", f"ALTER TABLE idempotency SET TABLESPACE {name}"
         )
-        clock = FixedClock()
-        database, beside = Database(url, clock=clock), Database(url, clock=clock)
-        world = make_world(beside, clock)
-        departure = world.departure(world.experience(), seats=5_000)
-        settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
-        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
-            api = Api(client, world)
+        with served(url) as api:
+            departure = api.world.departure(api.world.experience(), seats=5_000)
             assert api.book(departure).status_code == 201
             faults.fill(folder)
             keys = [f"booked-once-{number}" for number in range(40)]
@@ -163,8 +160,7 @@ def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, t
             assert answers[-1].status_code == 503
             faults.free(folder)
             assert {api.book(departure, key=key, note="x" * 2_000).status_code for key in keys} == {201}
-        assert world.examine() == []
-        beside.close()
+            assert api.world.examine() == []
         databases.run(url, "ALTER TABLE idempotency SET TABLESPACE pg_default", f"DROP TABLESPACE {name}")
 
 
@@ -213,8 +209,8 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
     job = Growing(database)
     worker = Worker(settings, database, settings.installation(), UnusedSender(), [job])
 
-    def repair() -> None:
-        faults.pages(database, "1000000") if database.is_sqlite else faults.read_only(url, "off")
+    def break_or_mend(limit: str, value: str) -> None:
+        faults.pages(database, limit) if database.is_sqlite else faults.read_only(url, value)
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -222,15 +218,13 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
         while max(pauses) < 5:
             await asyncio.sleep(0.001)
         assert job.done == 0
-        await asyncio.to_thread(faults.pages, database, "1000000") if database.is_sqlite else faults.read_only(
-            url, "off"
-        )
+        await asyncio.to_thread(break_or_mend, "1000000", "off")
         while not job.done:
             await asyncio.sleep(0.001)
         stop.set()
         await running
 
-    faults.pages(database, "1") if database.is_sqlite else faults.read_only(url, "on")
+    break_or_mend("1", "on")
     asyncio.run(asyncio.wait_for(run(), 60))
     database.close()
     logged = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
@@ -275,9 +269,7 @@ def test_a_command_on_a_server_that_takes_no_writes_says_so_in_one_line(
 
 def test_a_command_on_a_full_disk_says_so_in_one_line(new_database_url: NewUrl, tmp_path: Path) -> None:
     with faults.small_disk(tmp_path / "disk") as folder:
-        path = folder / "booking.db"
-        path.write_bytes(Path(str(make_url(new_database_url("sqlite")).database)).read_bytes())
-        own = {"BOOKING_DATABASE_URL": f"sqlite:///{path}", "BOOKING_SECRET_KEY": SECRET}
+        own = {"BOOKING_DATABASE_URL": copied(new_database_url, folder), "BOOKING_SECRET_KEY": SECRET}
         faults.fill(folder)
         for command in (("orgs", "create", *ORGANIZATION), ("db", "upgrade")):
             failed = ran(tmp_path, *command, "-o", "json", **own)
