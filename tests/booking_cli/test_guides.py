@@ -141,10 +141,10 @@ def test_the_merchants_guide_works_on_what_make_run_serves(
     assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in answers[3].err
     for name, value in demo.items():
         environment(name, value)
-    found = booking("availability", "--from", "tomorrow", "--fields", "id,status,seats_available").out.splitlines()
-    rows = [line.split("\t") for line in found]
-    free = [departure for departure, status, seats in rows if status == "open" and int(seats) >= 4]
-    shell.ids = {"DEPARTURE": free[0], "OTHER": free[1]}
+    found = booking("availability", "--from", "tomorrow", "-o", "json").json["data"]
+    free = [each for each in found if each["status"] == "open" and each["seats_available"] >= 4]
+    tier = next(each["id"] for each in free[0]["price_tiers"] if each["seats_per_unit"] == 1)
+    shell.ids = {"DEPARTURE": free[0]["id"], "OTHER": free[1]["id"], "TIER": tier}
     names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}
     for line in (*around, *by_hand):
         done = shell.run(line)
