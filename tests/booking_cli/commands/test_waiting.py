@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
-from support.recovering import recovering
+from support.proxies import Recovering
 from support.servers import free_port
 from support.world import SECRET
 
@@ -28,7 +28,7 @@ def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
 ) -> None:
     port = str(free_port())
     options = ("--port", port, "--no-worker") if command == "serve" else ("--health-port", port)
-    with recovering(fresh_database_url) as server:
+    with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process(command, *options, stderr=subprocess.STDOUT)
         assert running.stdout is not None
@@ -53,7 +53,7 @@ def test_a_worker_that_waits_is_alive_and_not_ready(
     new_process: Callable[..., subprocess.Popen[str]],
 ) -> None:
     port = free_port()
-    with recovering(fresh_database_url) as server:
+    with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
         assert running.stdout is not None
@@ -87,7 +87,7 @@ def test_what_is_wrong_for_good_ends_at_once(
     new_process: Callable[..., subprocess.Popen[str]],
     postgres_server: str,
 ) -> None:
-    with recovering(postgres_server, sqlstate) as server:
+    with Recovering(postgres_server, sqlstate) as server:
         environment("BOOKING_SECRET_KEY", SECRET)
         environment("BOOKING_DATABASE_URL", server.url)
         ended = new_process(command, stderr=subprocess.STDOUT)
