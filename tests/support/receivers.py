@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import forking
+from support.threads import LoopThread
 from support.world import SECRET
 
 _HOST = "127.0.0.1"
@@ -170,45 +170,14 @@ class Receiver:
             self.hanging -= answer is hang
 
 
-class Receivers:
+class Receivers(LoopThread):
     """Any number of receivers, all of them served by one thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._servers: list[asyncio.Server] = []
-
-    def __enter__(self) -> "Receivers":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_WAIT_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        serving = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-        for _ in range(10):
-            await asyncio.sleep(0)  # the loop closes the sockets
 
     def open(self, choose: Callable[[Receipt], Answer] = lambda _: OK) -> Receiver:
         """Start another receiver, which by default accepts everything."""
         receiver = Receiver(choose)
-        server = asyncio.run_coroutine_threadsafe(self._listen(receiver), self._loop).result(_WAIT_S)
-        receiver.port = server.sockets[0].getsockname()[1]
+        receiver.port = self.listen(asyncio.start_server(receiver.serve, _HOST, 0, backlog=512))
         return receiver
-
-    async def _listen(self, receiver: Receiver) -> asyncio.Server:
-        server = await asyncio.start_server(receiver.serve, _HOST, 0, backlog=512)
-        self._servers.append(server)
-        return server
 
     def holding(self) -> tuple[Answer, Callable[[], None]]:
         """Return a response that waits, and the function that releases it."""
@@ -219,7 +188,7 @@ class Receivers:
             return await OK(reader, writer)
 
         def let_go() -> None:
-            self._loop.call_soon_threadsafe(free.set)
+            self.loop.call_soon_threadsafe(free.set)
 
         return answer, let_go
 

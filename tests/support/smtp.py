@@ -2,18 +2,18 @@
 
 import asyncio
 import ssl
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from typing import Any
+from typing import Any, Self
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
+from support.threads import LoopThread
+
 _HOST = "127.0.0.1"
-_WAIT_S = 30
 _DRIP_S = 0.02
 
 OK = "250 taken"
@@ -48,7 +48,7 @@ class Received:
         return str(self.read["Message-ID"])
 
 
-class MailServer:
+class MailServer(LoopThread):
     """Accepts every mail, unless `on_recipient` or `on_message` return another response or one of the misbehaviours
     above."""
 
@@ -60,6 +60,7 @@ class MailServer:
         login: tuple[str, str] | None = None,
         smtputf8: bool = False,
     ) -> None:
+        super().__init__()
         self.on_recipient: Callable[[str], str] = lambda _: OK
         self.on_message: Callable[[Received], str] = lambda _: OK
         self.received: list[Received] = []
@@ -70,36 +71,17 @@ class MailServer:
         self._options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8, "tls_context": starttls}
         self.connections = 0
         """The number of connections opened so far."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._server: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
         return f"smtp://{_HOST}:{self.port}"
 
-    def __enter__(self) -> "MailServer":
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_WAIT_S)
-        self.port = int(self._server.sockets[0].getsockname()[1])
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.port = self.listen(self.loop.create_server(self._protocol, _HOST, 0, ssl=self._tls))
         return self
 
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_WAIT_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _listen(self) -> asyncio.Server:
-        return await self._loop.create_server(self._protocol, _HOST, 0, ssl=self._tls)
-
-    async def _close(self) -> None:
-        if self._server:
-            self._server.close()
-        serving = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+    async def hang_up(self) -> None:
         await hang_up()
 
     def _protocol(self) -> SMTP:
@@ -107,7 +89,7 @@ class MailServer:
         if self._login:
             options |= {"authenticator": self._authenticate, "auth_require_tls": False}
         self.connections += 1
-        return SMTP(_Handler(self, self.connections), loop=self._loop, hostname="mail.example", **options)
+        return SMTP(_Handler(self, self.connections), loop=self.loop, hostname="mail.example", **options)
 
     def _authenticate(self, _: SMTP, __: Session, ___: Envelope, ____: str, given: object) -> AuthResult:
         assert isinstance(given, LoginPassword)
