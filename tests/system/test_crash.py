@@ -186,7 +186,7 @@ def cutter(fresh_database_url: str) -> Iterator[CommitCutter]:
 
 @pytest.fixture
 def behind_it(fresh_database_url: str, cutter: CommitCutter) -> Iterator[Api]:
-    """The application with its database behind the cutter, and an organization that is read past it."""
+    """The application, whose database connection passes the cutter, and an organization that is read directly."""
     settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None, webhook_allow_http=True)
     with (
         new_world(fresh_database_url) as world,
