@@ -1,4 +1,4 @@
-"""Fixtures for the SDK against the service, respx and scripted transports; helpers are in `sdk_support`."""
+"""Fixtures for the SDK against the service and against respx; helpers are in `sdk_support`."""
 
 import asyncio
 import sys
@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import respx
 
 from booking_sdk import AsyncBookingClient, BookingClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from sdk_support.blocking import blocking
-from sdk_support.routed import KEY, ClientOf, Clients
+from sdk_support.routed import KEY, URL, ClientOf, Clients, Wire, WireOf
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,10 @@ def connect(flavour: str, runner: asyncio.Runner) -> Iterator[Clients]:
     clients = Clients(flavour, runner)
     yield clients
     clients.close()
+
+
+@pytest.fixture
+def wire(connect: Clients) -> Iterator[WireOf]:
+    """Answer requests of any path with a list of responses, `wire(answers)`; the last one is repeated."""
+    with respx.mock(base_url=URL, assert_all_called=False) as router:
+        yield lambda answers: Wire(router.route(), connect, answers)

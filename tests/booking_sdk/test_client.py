@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
-from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, Clients, answered, as_json
+from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, Clients, WireOf, answered, as_json
 
 import booking_sdk
 from booking_sdk import (
@@ -36,7 +36,6 @@ from booking_sdk.testing import make_booking
 CLIENTS = [BookingClient, AsyncBookingClient]
 BOOKING = make_booking().to_json()
 ME = f"{URL}/api/v1/me"
-ONE = f"{URL}/api/v1/bookings/1"
 CANCEL = f"{URL}/api/v1/bookings/1/cancel"
 
 
@@ -121,12 +120,13 @@ def test_no_repr_shows_a_secret(kind: type[Any]) -> None:
         assert secret not in shown
 
 
-def test_a_key_that_a_function_gives_is_checked_when_it_is_used(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    client = connect().with_options(api_key=lambda: "svc_bad\r\nX: y")
+def test_a_key_that_a_function_gives_is_checked_when_it_is_used(wire: WireOf) -> None:
+    service = wire([])
+    client = service.client().with_options(api_key=lambda: "svc_bad\r\nX: y")
     with pytest.raises(ConfigurationError) as caught:
         client.me()
     assert "svc_bad" not in str(caught.value)
-    assert respx_mock.calls.call_count == 0
+    assert service.requests == []
 
 
 # Sync and async
@@ -172,7 +172,7 @@ def test_every_public_method_has_a_docstring() -> None:
 # Sent and answered
 
 
-def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_the_result_of_a_call_has_the_metadata_of_its_response(wire: WireOf) -> None:
     headers = {
         "x_request_id": "req_7",
         "x_ratelimit_limit": "600",
@@ -180,13 +180,16 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
         "x_ratelimit_reset": "1795262400",
         "idempotent_replayed": "true",
     }
-    respx_mock.post(f"{URL}/api/v1/bookings").mock(side_effect=[DROPPED, as_json(BOOKING, 201, **headers)])
-    booking = connect().bookings.create(
-        departure_id="d",
-        guests=[{"tier_id": "adult", "count": 1}],
-        customer={"name": "A", "email": "a@b.no"},
-        payment="invoice",
-        idempotency_key="order-0001",
+    booking = (
+        wire([DROPPED, as_json(BOOKING, 201, **headers)])
+        .client()
+        .bookings.create(
+            departure_id="d",
+            guests=[{"tier_id": "adult", "count": 1}],
+            customer={"name": "A", "email": "a@b.no"},
+            payment="invoice",
+            idempotency_key="order-0001",
+        )
     )
     about = meta(booking)
     assert (about.status_code, about.request_id, about.retries) == (201, "req_7", 1)
@@ -205,31 +208,27 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
-def test_rate_limit_without_headers_is_none(
-    headers: dict[str, str], respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    respx_mock.get(ONE).mock(as_json(BOOKING, **headers))
-    assert meta(connect().bookings.get("1")).rate_limit is None
+def test_rate_limit_without_headers_is_none(headers: dict[str, str], wire: WireOf) -> None:
+    client = wire([as_json(BOOKING, **headers)]).client()
+    assert meta(client.bookings.get("1")).rate_limit is None
 
 
-def test_the_body_and_the_key_are_the_same_in_every_attempt(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    route = respx_mock.post(CANCEL).mock(side_effect=[DROPPED, answered(500, None), as_json(BOOKING)])
-    connect().bookings.cancel("1", reason="ill")
-    assert [call.request.content for call in route.calls] == [b'{"reason":"ill"}'] * 3
-    (key,) = {call.request.headers["idempotency-key"] for call in route.calls}
+def test_the_body_and_the_key_are_the_same_in_every_attempt(wire: WireOf) -> None:
+    service = wire([DROPPED, answered(500, None), as_json(BOOKING)])
+    service.client().bookings.cancel("1", reason="ill")
+    assert [request.content for request in service.requests] == [b'{"reason":"ill"}'] * 3
+    (key,) = {request.headers["idempotency-key"] for request in service.requests}
     assert key.startswith("sdk-")
 
 
 @pytest.mark.parametrize(
     ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
 )
-def test_transport_exceptions_become_sdk_errors(
-    outcome: Any, kind: type[APIConnectionError], respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    route = respx_mock.get(ME).mock(side_effect=outcome)
+def test_transport_exceptions_become_sdk_errors(outcome: Any, kind: type[APIConnectionError], wire: WireOf) -> None:
+    service = wire([outcome])
     with pytest.raises(kind) as caught:
-        connect().me()
-    assert route.call_count == 3
+        service.client().me()
+    assert len(service.requests) == 3
     assert type(caught.value) is kind
     assert caught.value.__context__ is None
 
@@ -244,13 +243,11 @@ INVALID_LOCATIONS = ("https://a.example.com/\x1b[2J", "http://[::1", "https://a.
         *((location, APIConnectionError, "the connection broke", 3) for location in INVALID_LOCATIONS),
     ],
 )
-def test_a_redirect_is_not_followed(
-    location: str, kind: Any, said: str, attempts: int, respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    respx_mock.get(ME).mock(side_effect=lambda _: answered(307, None, location=location))
+def test_a_redirect_is_not_followed(location: str, kind: Any, said: str, attempts: int, wire: WireOf) -> None:
+    service = wire([answered(307, None, location=location)])
     with pytest.raises(kind, match=said):
-        connect().me()
-    assert respx_mock.calls.call_count == attempts
+        service.client().me()
+    assert len(service.requests) == attempts
 
 
 def test_exceptions_that_are_not_httpx_s(respx_mock: respx.MockRouter, connect: Clients) -> None:
@@ -291,13 +288,13 @@ def test_an_answer_that_drips_is_given_up(
     assert clock[0] == 31
 
 
-def test_timeouts_reach_the_transport(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    route = respx_mock.get(f"{URL}/x").mock(OK)
-    client = connect(timeout=Timeout(20, connect=2))
+def test_timeouts_reach_the_transport(wire: WireOf) -> None:
+    service = wire([OK])
+    client = service.client(timeout=Timeout(20, connect=2))
     client.request("GET", "/x", cast_to=dict)
     client.request("GET", "/x", cast_to=dict, options={"timeout": 3})
     client.with_options(deadline=1.5).request("GET", "/x", cast_to=dict)
-    assert [call.request.extensions["timeout"] for call in route.calls] == [
+    assert [request.extensions["timeout"] for request in service.requests] == [
         {"connect": connect, "read": total, "write": total, "pool": total}
         for connect, total in ((2, 20), (3, 3), (1.5, 1.5))
     ]
@@ -350,9 +347,8 @@ def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key
     assert str(seen[0].url) == f"{URL}/x"
 
 
-def test_a_raw_answer_is_of_one_request_and_parsed_on_demand(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    respx_mock.get(ONE).mock(httpx.Response(200, content=b'{"surprise": 1}'))
-    client = connect()
+def test_a_raw_answer_is_of_one_request_and_parsed_on_demand(wire: WireOf) -> None:
+    client = wire([httpx.Response(200, content=b'{"surprise": 1}')]).client()
     for method in (client.bookings.iterate, client.events.follow):
         with pytest.raises(TypeError):
             client.with_raw_response(method)
@@ -410,25 +406,23 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
     assert mine.with_options(timeout=1).tenant == "b"
 
 
-def test_close_closes_only_connections_of_the_sdk() -> None:
-    with BookingClient(KEY, base_url=URL) as client:
-        inner = client._transport._connections.client()
-        client.with_options(timeout=1).close()
-        assert not inner.is_closed
+def test_close_closes_only_connections_of_the_sdk(flavour: str, connect: Clients) -> None:
+    client = connect()
+    inner = client._transport._connections.client()
+    client.with_options(timeout=1).close()
+    assert not inner.is_closed
+    connect.close()
     assert inner.is_closed
     with pytest.raises(ConfigurationError, match="closed"):
         client.me()
-    theirs = httpx.Client()
-    with BookingClient(KEY, base_url=URL, http_client=theirs):
-        pass
+    theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
+    connect(http_client=theirs)
+    connect.close()
     assert not theirs.is_closed
 
 
-def test_client_closed_between_attempts_raises_the_error_before_it(
-    respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    respx_mock.post(CANCEL).mock(side_effect=DROPPED)
-    client = connect()
+def test_client_closed_between_attempts_raises_the_error_before_it(wire: WireOf) -> None:
+    client = wire([DROPPED]).client()
     pool = getattr(client, "target", client)._transport._connections
 
     def close(_: Any) -> None:
@@ -442,21 +436,6 @@ def test_client_closed_between_attempts_raises_the_error_before_it(
     assert isinstance(caught.value.__cause__, ConfigurationError)
     with pytest.raises(ConfigurationError, match="closed"):
         hooked.bookings.cancel("1")
-
-
-def test_async_close_closes_only_connections_of_the_sdk(runner: asyncio.Runner) -> None:
-    async def run() -> None:
-        async with AsyncBookingClient(KEY, base_url=URL) as client:
-            inner = await client._transport._connections.client()
-            await client.with_options(timeout=1).close()
-            assert not inner.is_closed
-        assert inner.is_closed
-        theirs = httpx.AsyncClient()
-        async with AsyncBookingClient(KEY, base_url=URL, http_client=theirs):
-            pass
-        assert not theirs.is_closed
-
-    runner.run(run())
 
 
 def complaints_about(drop: Any) -> list[str]:

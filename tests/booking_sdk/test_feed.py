@@ -13,12 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import respx
-from sdk_support import routed
-from sdk_support.routed import KEY, URL, Clients
-from sdk_support.scripted import DROPPED, Wire, answered, as_json
+from sdk_support.routed import DROPPED, KEY, URL, Answer, Clients, Wire, WireOf, answered, as_json
 
 from booking_sdk import (
     APIConnectionError,
+    ApiKeyExpiredError,
     AsyncBookingClient,
     BadRequestError,
     BookingClient,
@@ -28,7 +27,6 @@ from booking_sdk import (
     RateLimitError,
 )
 from booking_sdk._feed_reader import FeedPosition
-from booking_sdk._retries import AttemptResult
 from booking_sdk.testing import ManualClock, make_event
 
 
@@ -37,36 +35,29 @@ def event(sequence: int) -> dict[str, Any]:
 
 
 FEED = f"{URL}/api/v1/events"
-"""The route of tests that need one response: they use respx, as an integrator would.
-
-The other tests answer a sequence of requests, and compare the requests and the waits in between. They use `Wire`, which
-has the responses, the requests and the clock.
-"""
 
 
-def envelope(*sequences: int, resume: str | None, more: bool = False) -> dict[str, Any]:
-    return enveloped(*(event(sequence) for sequence in sequences), resume=resume, more=more)
+def listed(*events: Any, resume: str | None = "c", more: bool = False) -> Answer:
+    """Return a page of these events."""
+    cursors = {"next_cursor": resume if more else None, "resume_cursor": resume}
+    return as_json({"data": list(events), "has_more": more, **cursors})
 
 
-def enveloped(*events: Any, resume: str | None, more: bool = False) -> dict[str, Any]:
-    return {"data": list(events), "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume}
-
-
-def page(*sequences: int, resume: str | None, more: bool = False) -> AttemptResult:
-    return as_json(envelope(*sequences, resume=resume, more=more))
+def page(*sequences: int, resume: str | None, more: bool = False) -> Answer:
+    """Return a page of new bookings with these sequence numbers."""
+    return listed(*map(event, sequences), resume=resume, more=more)
 
 
 OnWire = Callable[..., tuple[Wire, Any]]
 
 
 @pytest.fixture
-def on_wire(flavour: str, runner: asyncio.Runner) -> OnWire:
+def on_wire(wire: WireOf, connect: Clients) -> OnWire:
     """Provide a function that follows a feed of these responses."""
 
     def follow(answers: list[Any], *, max_retries: int = 2, now: datetime | None = None, **over: Any) -> Any:
-        wire = Wire(answers)
-        wire.clock = ManualClock(now) if now else wire.clock
-        return wire, wire.client(flavour, runner, max_retries=max_retries).events.follow(**over)
+        connect.clock = ManualClock(now)
+        return wire(answers), connect(max_retries=max_retries).events.follow(**over)
 
     return follow
 
@@ -151,6 +142,7 @@ def test_a_page_that_was_known_already_moves_the_feed_on(on_wire: OnWire) -> Non
     assert cursors(wire) == [None, "c2"]
 
 
+INVALID_CHECKPOINTS = ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7]
 JUNE, SEPTEMBER = "2026-06-01T00:00:00+00:00", "2026-09-01T00:00:00+00:00"
 
 
@@ -173,11 +165,12 @@ def test_a_feed_starts_from_a_checkpoint_or_a_cursor(
     assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c9", 9, created_since)
 
 
-@pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
-def test_invalid_checkpoint_is_rejected_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
+@pytest.mark.parametrize("wrong", [*({"after": text} for text in INVALID_CHECKPOINTS), {"poll": -1}])
+def test_invalid_checkpoint_or_negative_poll_is_rejected_at_once(wrong: dict[str, Any], wire: WireOf) -> None:
+    service = wire([])
     with pytest.raises(ValueError):
-        connect().events.follow(after=after)
-    assert respx_mock.calls.call_count == 0
+        service.client().events.follow(**wrong)
+    assert service.requests == []
 
 
 def test_a_checkpoint_survives_being_written_down() -> None:
@@ -190,7 +183,7 @@ def test_a_checkpoint_survives_being_written_down() -> None:
 
 
 def test_a_service_that_is_away_is_waited_for(on_wire: OnWire, caplog: pytest.LogCaptureFixture) -> None:
-    away: list[AttemptResult] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
+    away: list[Answer] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
     away.append(answered(408, None))  # as a proxy responds on a connection that was idle for a long time
     wire, feed = on_wire([page(1, resume="c1"), *away, page(2, resume="c2")], max_retries=0, poll=1)
     with caplog.at_level(logging.WARNING, "booking_sdk"):
@@ -212,14 +205,14 @@ def test_feed_waits_for_retry_after_and_at_most_an_hour(on_wire: OnWire, retry_a
     assert wire.clock.sleeps == [slept]
 
 
-def test_error_is_raised_when_patience_has_run_out(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    route = respx_mock.get(FEED).mock(side_effect=routed.DROPPED)
+def test_error_is_raised_when_patience_has_run_out(on_wire: OnWire) -> None:
+    wire, feed = on_wire([DROPPED], max_retries=0, patience=10)
     with pytest.raises(APIConnectionError):
-        taken(connect(max_retries=0).events.follow(patience=10), 1)
-    assert sum(connect.clock.sleeps) <= 10 < sum(connect.clock.sleeps) + 8
-    route.mock(side_effect=[routed.answered(429, "rate_limited", retry_after="90")])
+        taken(feed, 1)
+    assert sum(wire.clock.sleeps) <= 10 < sum(wire.clock.sleeps) + 8
+    _, feed = on_wire([answered(429, "rate_limited", retry_after="90")], patience=60)
     with pytest.raises(RateLimitError):
-        taken(connect().events.follow(patience=60), 1)
+        taken(feed, 1)
 
 
 def test_patience_restarts_after_each_response(on_wire: OnWire) -> None:
@@ -229,39 +222,26 @@ def test_patience_restarts_after_each_response(on_wire: OnWire) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
+    ("status", "code", "kind"),
     [
-        (routed.answered(400, "validation_failed"), BadRequestError),
-        (routed.answered(403, "insufficient_scope"), InsufficientScopeError),
+        (400, "validation_failed", BadRequestError),
+        (401, "api_key_expired", ApiKeyExpiredError),
+        (403, "insufficient_scope", InsufficientScopeError),
     ],
 )
-def test_feed_raises_errors_that_are_not_retryable(
-    answer: httpx.Response, kind: type[Exception], respx_mock: respx.MockRouter, connect: Clients
+def test_a_feed_raises_errors_that_are_not_retryable_and_can_be_resumed(
+    status: int, code: str, kind: type[Exception], on_wire: OnWire
 ) -> None:
-    route = respx_mock.get(FEED).mock(answer)
-    with pytest.raises(kind):
-        taken(connect().events.follow(), 1)
-    assert route.call_count == 1
-
-
-def test_a_poll_is_not_negative(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    with pytest.raises(ValueError):
-        connect().events.follow(poll=-1)
-    assert respx_mock.calls.call_count == 0
-
-
-def test_a_feed_can_be_taken_up_after_an_error(on_wire: OnWire) -> None:
-    wire, feed = on_wire([page(1, resume="c1"), answered(401, "api_key_expired"), page(2, resume="c2")], poll=0)
+    wire, feed = on_wire([page(1, resume="c1"), answered(status, code), page(2, resume="c2")], poll=0)
     assert taken(feed, 1) == [1]
-    with pytest.raises(Exception, match="401"):
+    with pytest.raises(kind):
         taken(feed, 1)
     assert taken(feed, 1) == [2]
     assert cursors(wire) == [None, "c1", "c1"]
 
 
-def test_events_are_of_the_class_of_their_type(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    respx_mock.get(FEED).respond(json=envelope(1, resume="c1"))
-    (first,) = connect().events.follow(poll=None)
+def test_events_are_of_the_class_of_their_type(on_wire: OnWire) -> None:
+    (first,) = on_wire([page(1, resume="c1")], poll=None)[1]
     assert isinstance(first, Event)
     assert type(first).__name__ == "BookingCreated"
 
@@ -270,13 +250,11 @@ def test_events_are_of_the_class_of_their_type(respx_mock: respx.MockRouter, con
 
 
 def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
-    respx_mock: respx.MockRouter, connect: Clients, caplog: pytest.LogCaptureFixture
+    on_wire: OnWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = {**event(2), "data": {"object": {"name": "hush"}}, "of_tomorrow": 7}
     no_number = {**event(9), "sequence": "many", "created_at": "soon"}
-    items = [event(1), broken, no_number, None, event(3)]
-    respx_mock.get(FEED).respond(json=enveloped(*items, resume="c3"))
-    feed = connect().events.follow(poll=None)
+    _, feed = on_wire([listed(event(1), broken, no_number, None, event(3), resume="c3")], poll=None)
     found = list(feed)
     assert [type(one).__name__ for one in found] == ["BookingCreated", *["UnknownEvent"] * 3, "BookingCreated"]
     assert found[1].data == {"object": {"name": "hush"}}
@@ -297,10 +275,6 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 def aged(sequence: int, days: float) -> dict[str, Any]:
     return {**event(sequence), "created_at": (NOON - timedelta(days=days)).isoformat()}
-
-
-def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False) -> AttemptResult:
-    return as_json(enveloped(*events, resume=resume, more=more))
 
 
 def away(days: float, sequence: int = 10) -> str:
@@ -353,13 +327,10 @@ def test_a_gap_in_the_numbers_is_no_loss(checkpoint: str, oldest: list[Any], on_
     [(away(120), 11), (away(0.5), 40), (None, 40), ("cursor_of_a_page", 40)],
     ids=["no gap", "away for hours", "from the oldest", "from a cursor"],
 )
-def test_where_nothing_can_be_lost_nothing_is_asked(
-    after: str | None, first: int, respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    connect.clock = ManualClock(NOON)
-    route = respx_mock.get(FEED).respond(json=enveloped(aged(first, 1), aged(first + 9, 0), resume="c"))
-    assert len(list(connect().events.follow(after=after, poll=None))) == 2
-    assert route.call_count == 1
+def test_where_nothing_can_be_lost_nothing_is_asked(after: str | None, first: int, on_wire: OnWire) -> None:
+    wire, feed = on_wire([listed(aged(first, 1), aged(first + 9, 0))], now=NOON, after=after, poll=None)
+    assert len(list(feed)) == 2
+    assert len(wire.requests) == 1
 
 
 def test_follower_that_polls_for_months_loses_nothing(on_wire: OnWire) -> None:
@@ -374,7 +345,7 @@ def test_follower_that_polls_for_months_loses_nothing(on_wire: OnWire) -> None:
 
 @pytest.mark.respx(assert_all_called=False)  # closed before or after its request
 def test_a_feed_is_closed_from_another_thread(respx_mock: respx.MockRouter) -> None:
-    respx_mock.get(FEED).respond(json=enveloped(resume="c"))
+    respx_mock.get(FEED).mock(listed())
     with BookingClient(KEY, base_url=URL) as client, ThreadPoolExecutor(1) as pool:
         feed = client.events.follow(poll=3600)
         following = pool.submit(list, feed)
@@ -384,9 +355,9 @@ def test_a_feed_is_closed_from_another_thread(respx_mock: respx.MockRouter) -> N
 
 
 def test_a_feed_is_closed_by_a_signal_handler(respx_mock: respx.MockRouter) -> None:
-    def asked(_: httpx.Request) -> httpx.Response:
+    def asked(_: httpx.Request) -> Answer:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        return httpx.Response(200, json=enveloped(resume="c"))
+        return listed()
 
     respx_mock.get(FEED).mock(side_effect=asked)
     with BookingClient(KEY, base_url=URL) as client:
@@ -406,11 +377,11 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
 
         # Not with respx: the response must be pending when the feed is closed, and respx counts calls at their end.
         class Service(httpx.AsyncBaseTransport):
-            async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            async def handle_async_request(self, request: httpx.Request) -> Answer:
                 waiting.set()
                 if waits_for == "an answer":
                     await asyncio.sleep(3600)
-                return httpx.Response(200, json=enveloped(resume="c"))
+                return listed()
 
         async with httpx.AsyncClient(transport=Service()) as http_client:
             client = AsyncBookingClient("svc_x", base_url="https://a.test", http_client=http_client)
@@ -428,11 +399,8 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
     asyncio.run(run())
 
 
-def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(
-    respx_mock: respx.MockRouter, connect: Clients
-) -> None:
-    respx_mock.get(FEED).respond(json=envelope(1, 2, 3, resume="c3"))
-    feed = connect().events.follow(poll=1)
+def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(on_wire: OnWire) -> None:
+    _, feed = on_wire([page(1, 2, 3, resume="c3")], poll=1)
     assert taken(feed, 2) == [1, 2]
     feed.close()
     assert taken(feed, 1) == []

@@ -1,20 +1,17 @@
 """Retries: every cell of the table, the delays and the errors, with respx and a manual clock."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
-import respx
-from sdk_support.routed import DROPPED, OK, REFUSED, TIMED_OUT, UNRESOLVED, URL, Answer, answered, play, repeated
+from sdk_support.routed import DROPPED, OK, REFUSED, TIMED_OUT, UNRESOLVED, Answer, WireOf, answered, play
 
 from booking_sdk import (
     APIConnectionError,
     APIStatusError,
     APITimeoutError,
-    AsyncBookingClient,
     Attempt,
     BookingClient,
     ConfigurationError,
@@ -26,7 +23,7 @@ from booking_sdk import (
     ServerError,
 )
 from booking_sdk.response import ResponseMeta
-from booking_sdk.testing import ManualClock, on_clock
+from booking_sdk.testing import ManualClock
 
 Call = Callable[[BookingClient], Any]
 
@@ -358,19 +355,8 @@ def test_a_key_that_is_gone_between_attempts_does_not_hide_what_may_have_been_do
 # With either client, as an integrator uses it
 
 
-def test_a_retry_sends_the_same_key(respx_mock: respx.MockRouter, flavour: str, runner: asyncio.Runner) -> None:
-    answers = repeated([DROPPED, answered(503, "service_unavailable", retry_after="2"), httpx.Response(200, json={})])
-    route = respx_mock.post(f"{URL}/api/v1/x").mock(side_effect=answers)
-    clock = ManualClock()
-    if flavour == "sync":
-        with BookingClient("svc_x", base_url=URL) as client:
-            KEYED(on_clock(client, clock))
-    else:
-
-        async def run() -> None:
-            async with AsyncBookingClient("svc_x", base_url=URL) as client:
-                await KEYED(on_clock(client, clock))  # type: ignore[arg-type]
-
-        runner.run(run())
-    assert {call.request.headers["idempotency-key"] for call in route.calls} == {"order-0001"}
-    assert clock.sleeps == [0.25, 2]
+def test_a_retry_sends_the_same_key(wire: WireOf) -> None:
+    service = wire([DROPPED, answered(503, "service_unavailable", retry_after="2"), OK])
+    assert KEYED(service.client()) == {"fine": True}
+    assert [request.headers["idempotency-key"] for request in service.requests] == ["order-0001"] * 3
+    assert service.clock.sleeps == [0.25, 2]

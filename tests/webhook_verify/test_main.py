@@ -70,30 +70,24 @@ def test_a_body_that_is_no_event_verifies_all_the_same(
     assert "not an event" in shown
 
 
-def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(check: Check, saved: SimpleNamespace) -> None:
-    saved.body.write_bytes(b"{}")
-    status, shown, error = check()
-    assert (status, shown) == (11, "")
-    assert error.startswith("not verified: signature_mismatch\n")
-    assert "hint" not in error
-
-
 @pytest.mark.parametrize(
     ("change", "hint"),
     [
+        (lambda _: b"{}", None),
         (lambda body: body + b"\n", "newline"),
         (lambda body: body + b"\r\n", "newline"),
         (lambda body: json.dumps(json.loads(body)).encode(), "parsed and encoded again"),
         (lambda body: json.dumps(json.loads(body), indent=2).encode(), "parsed and encoded again"),
     ],
 )
-def test_hint_names_the_change_to_the_body(
-    change: Callable[[bytes], bytes], hint: str, check: Check, saved: SimpleNamespace
+def test_a_changed_body_exits_with_11_the_reason_and_a_hint_at_the_change(
+    change: Callable[[bytes], bytes], hint: str | None, check: Check, saved: SimpleNamespace
 ) -> None:
     saved.body.write_bytes(change(saved.body.read_bytes()))
-    status, _, error = check()
-    assert status == 11
-    assert hint in error
+    status, shown, error = check()
+    assert (status, shown) == (11, "")
+    assert error.startswith("not verified: signature_mismatch\n")
+    assert hint in error if hint else "hint" not in error
 
 
 def test_a_secret_without_its_prefix_is_found_out(check: Check, saved: SimpleNamespace, secret: str) -> None:

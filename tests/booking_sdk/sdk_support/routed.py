@@ -76,6 +76,22 @@ def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Respo
     return answer
 
 
+class Wire:
+    """Clients whose requests get these responses in order, and the requests since the last `Wire` of the test."""
+
+    def __init__(self, route: respx.Route, connect: Clients, answers: list[Answer]) -> None:
+        self.client, self.clock = connect, connect.clock
+        self._route = route.mock(side_effect=repeated(answers) if answers else None)
+        self._route.calls.clear()
+
+    @property
+    def requests(self) -> list[httpx.Request]:
+        return [call.request for call in self._route.calls]
+
+
+WireOf = Callable[[list[Answer]], Wire]
+
+
 @dataclass
 class Played:
     """The record of a call: requests, result and error."""
