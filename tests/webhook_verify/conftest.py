@@ -42,6 +42,12 @@ def headers(body: bytes, secret: str, now: int) -> dict[str, str]:
 
 
 @pytest.fixture
+def environ(headers: dict[str, str]) -> dict[str, str]:
+    """The headers as a WSGI server names them."""
+    return {"HTTP_" + name.upper().replace("-", "_"): value for name, value in headers.items()}
+
+
+@pytest.fixture
 def verifier(secret: str, now: int) -> Verifier:
     """A verifier on the clock of the delivery, without a store of seen events."""
     return Verifier(secret, clock=lambda: now, max_body_bytes=4096)
@@ -61,7 +67,7 @@ def remembering(secret: str, now: int, seen: Any) -> Verifier:
 @pytest.fixture(scope="session")
 def django_settings() -> None:
     """Configure Django, once for the process."""
-    import django
+    django = pytest.importorskip("django")
     from django.conf import settings
 
     if not settings.configured:

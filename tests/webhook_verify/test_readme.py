@@ -79,15 +79,10 @@ def test_the_example_for_flask_receives(example: Any, request_now: SimpleNamespa
     assert client.post("/webhooks", data=b"{}", headers=request_now.headers).status_code == 400
 
 
+@pytest.mark.usefixtures("django_settings")
 def test_the_example_for_django_receives(example: Any, request_now: SimpleNamespace) -> None:
-    pytest.importorskip("django")
-    import django
-    from django.conf import settings
     from django.test import RequestFactory
 
-    if not settings.configured:
-        settings.configure(ALLOWED_HOSTS=["*"], SECRET_KEY="unused", USE_TZ=True)
-        django.setup()
     environ = {"HTTP_" + name.upper().replace("-", "_"): value for name, value in request_now.headers.items()}
     request = RequestFactory().post("/", data=request_now.body, content_type="application/json", **environ)
     assert example("Django")["receive"](request).content == b"ok"

@@ -83,31 +83,12 @@ def test_is_valid_raises_on_misuse(body: bytes, headers: dict[str, str], secret:
 # Time
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "later", "accepted"),
-    [
-        (300, 300, True),
-        (300, 300.5, False),
-        (300, -300, True),
-        (300, -300.5, False),
-        (0, 0, True),
-        (0, 1, False),
-        (float("inf"), -1_780_300_000, True),
-        (300, float("nan"), False),
-        (float("inf"), float("nan"), False),
-    ],
-)
-def test_the_tolerance_applies_in_both_directions(
-    tolerance: float, later: float, accepted: bool, body: bytes, headers: Any, secret: str, now: int
+# The vectors have every other combination of tolerance and time, with its reason.
+@pytest.mark.parametrize(("tolerance", "later"), [(300, -300.5), (300, float("nan")), (float("inf"), float("nan"))])
+def test_a_time_half_a_second_too_new_and_a_time_that_is_no_number_are_refused(
+    tolerance: float, later: float, body: bytes, headers: Any, secret: str, now: int
 ) -> None:
-    assert is_valid(body, headers, secret, tolerance=tolerance, now=now + later) is accepted
-
-
-def test_too_old_and_too_new_have_their_own_reasons(
-    verifier: Verifier, body: bytes, headers: dict[str, str], now: int
-) -> None:
-    assert refused(verifier, body, headers, now=now + 301) == "timestamp_too_old"
-    assert refused(verifier, body, headers, now=now - 301) == "timestamp_too_new"
+    assert not is_valid(body, headers, secret, tolerance=tolerance, now=now + later)
 
 
 @pytest.mark.parametrize(
@@ -120,23 +101,7 @@ def test_a_tolerance_is_a_number_from_zero(error: Any, tolerances: Any, secret: 
             Verifier(secret, tolerance=tolerance)
 
 
-def test_the_signature_is_looked_at_before_the_time(
-    verifier: Verifier, body: bytes, headers: dict[str, str], now: int
-) -> None:
-    assert refused(verifier, body + b" ", headers, now=now + 9000) == "signature_mismatch"
-
-
 # Secrets
-
-
-def test_secret_index_during_a_rotation(body: bytes, secret: str, other_secret: str, now: int) -> None:
-    verifier = Verifier([other_secret, secret], clock=lambda: now)
-    assert verifier.verify(body, sign(body, secret, timestamp=now)).secret_index == 1
-    assert verifier.verify(body, sign(body, other_secret, timestamp=now)).secret_index == 0
-    assert verifier.verify(body, sign(body, [secret, other_secret], timestamp=now)).secret_index == 0
-
-    rotated = sign(body, [other_secret, secret], timestamp=now)
-    assert Verifier(secret, clock=lambda: now).verify(body, rotated).secret_index == 0
 
 
 @pytest.mark.parametrize("secrets", ["", "  ", [], ["", "x"], "whsec_a\n"])
@@ -181,11 +146,7 @@ def test_the_limit_of_a_body_is_checked_before_the_hash(verifier: Verifier, secr
         Verifier(secret, max_body_bytes=0)
 
 
-def test_unsigned_headers_agree_with_the_body_or_are_absent(
-    verifier: Verifier, body: bytes, headers: dict[str, str]
-) -> None:
-    for name, value in (("Svc-Event-Id", "evt-2"), ("Svc-Event-Type", "ping"), ("Svc-Event-Id", "b1")):
-        assert refused(verifier, body, {**headers, name: value}) == "header_body_mismatch"
+def test_unsigned_headers_may_be_absent(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
     for name in ("Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"):
         rest = {key: value for key, value in headers.items() if key != name}
         assert verifier.verify(body, rest).event_id == "evt-1"

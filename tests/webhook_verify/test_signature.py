@@ -9,13 +9,6 @@ from typing import Any
 import pytest
 
 from webhook_verify import WebhookVerificationError, generate_secret, parse_header, sign, standard_headers
-from webhook_verify.signature import matching_secret, prepared_keys
-
-
-def reason(value: str) -> str:
-    with pytest.raises(WebhookVerificationError) as caught:
-        parse_header(value)
-    return caught.value.reason
 
 
 def test_the_signature_is_the_hmac_of_timestamp_dot_body_keyed_with_the_whole_secret(secret: str, body: bytes) -> None:
@@ -81,27 +74,9 @@ def test_a_header_is_taken_apart(secret: str, other_secret: str) -> None:
     assert parsed.timestamp == 7
     assert [len(signature) for signature in parsed.signatures] == [64, 64]
     assert repr(parsed).startswith("ParsedSignature(timestamp=7, signatures=('")
-
-
-def test_the_reason_tells_what_is_wrong_with_a_header() -> None:
-    signature = "v1=" + "a" * 64
-    malformed = ["", f"t=1,t=1,{signature}", "t=1,v1=short", "t=1," + ",".join([signature] * 17), "," * 4096]
-    assert {reason(value) for value in malformed} == {"header_malformed"}
-    assert reason("t=1,v2=x") == "no_supported_scheme"
-    assert {reason(value) for value in (f"t=1,{signature},x=".ljust(4097, "x"), "," * 4097)} == {"header_too_long"}
-
-
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
-def test_a_prepared_key_computes_the_hmac_of_the_standard_library(length: int) -> None:
-    secret = "k" * length
-    expected = hmac.new(secret.encode(), b"12.body", hashlib.sha256).hexdigest()
-    assert matching_secret(prepared_keys(secret), "12", b"body", [expected]) == 0
-    assert matching_secret(prepared_keys(secret), "13", b"body", [expected]) is None
-
-
-def test_the_first_secret_that_fits_is_named_whatever_the_order_in_the_header(secret: str, other_secret: str) -> None:
-    signatures = parse_header(sign(b"{}", [other_secret, secret], timestamp=1)).signatures
-    assert matching_secret(prepared_keys([secret, other_secret]), "1", b"{}", signatures) == 0
+    with pytest.raises(WebhookVerificationError) as caught:
+        parse_header("")
+    assert caught.value.reason == "header_malformed"
 
 
 def test_standard_headers_are_signed_with_the_decoded_secret(secret: str) -> None:
