@@ -20,7 +20,8 @@ import httpx2
 import pytest
 import respx
 from sdk_support.raw import Script, answer, drip, scripted_server
-from sdk_support.routed import ClientOf, Clients
+from sdk_support.routed import KEY, ClientOf, Clients
+from support.threads import together
 
 from booking_sdk import (
     APIConnectionError,
@@ -33,7 +34,6 @@ from booking_sdk import (
 )
 from booking_sdk.testing import make_booking
 
-KEY = "svc_" + "k" * 40
 BOOKING = json.dumps(make_booking().to_json()).encode()
 
 
@@ -180,14 +180,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
         met.wait(10)
         await client.bookings.get("b1")
 
-    def together() -> None:
-        threads = [threading.Thread(target=asyncio.run, args=(job(),)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-
-    assert warned(together) == []
+    assert warned(lambda: together(*[lambda: asyncio.run(job())] * 3)) == []
     assert seen == [3, 3, 3]
     assert not client._transport.is_open
 

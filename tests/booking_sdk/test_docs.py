@@ -72,12 +72,9 @@ def run(guide: Path, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_every_guide_has_blocks_and_every_block_compiles() -> None:
-    assert len(GUIDES) == 4
-    for guide in GUIDES:
-        assert len(blocks(guide)) >= 5
-        for block in blocks(guide):
-            compile(block, guide.name, "exec")
+def test_every_guide_has_blocks() -> None:
+    assert len(GUIDES) == 4, "each has a test that runs its blocks"
+    assert all(len(blocks(guide)) >= 5 for guide in GUIDES)
 
 
 def test_the_five_minutes_and_the_rest_of_the_readme(

@@ -107,13 +107,6 @@ def test_parsing_a_non_event_raises_value_error(payload: Any) -> None:
         parse_event_unverified(payload)
 
 
-def test_error_for_a_non_event_does_not_contain_it() -> None:
-    secret = "-".join(["hush"] * 2)
-    with pytest.raises(ValueError) as caught:
-        parse_event_unverified({"id": secret, "type": "booking.created", "data": secret})
-    assert "hush-hush" not in "".join(traceback.format_exception(caught.value))
-
-
 @pytest.mark.parametrize("attack", [tampered, stale])
 def test_unverified_delivery_is_not_parsed(attack: Any) -> None:
     headers, body = attack(delivered(make_event()), SECRET)

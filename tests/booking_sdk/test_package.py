@@ -78,11 +78,16 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     assert set(booking_sdk.__all__) <= set(dir(booking_sdk))
 
 
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new interpreter."""
+    program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}"
+    return subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
+
+
 def loaded_by(code: str) -> set[str]:
     """Return the modules that a new interpreter has loaded after running the code."""
-    program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = run(f"{code}; print(*sys.modules)")
+    assert (done.returncode, done.stderr) == (0, "")
     return set(done.stdout.split())
 
 
@@ -154,9 +159,7 @@ WITHOUT_THE_SERVICE = [path for path in MODULES if path.relative_to(FOLDER).as_p
 
 
 def test_the_service_is_missed_with_the_command_that_installs_it() -> None:
-    code = "sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI"
-    program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}"
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
+    done = run("sys.modules['booking_server'] = None; from booking_sdk.testing import make_booking, FakeBookingAPI")
     assert 'FakeBookingAPI needs the service, pip install "booking-sdk[testing]"' in done.stderr
     with pytest.raises(AttributeError, match="Spaceship"):
         booking_sdk.testing.Spaceship  # noqa: B018

@@ -16,11 +16,9 @@ from booking_sdk import (
     BookingClient,
     ConfigurationError,
     Hooks,
-    IdempotencyInProgressError,
     NotFoundError,
     RateLimitError,
     Sending,
-    ServerError,
 )
 from booking_sdk.response import ResponseMeta
 from booking_sdk.testing import ManualClock
@@ -37,15 +35,17 @@ KEYED = requesting("POST", json={}, idempotency_key="order-0001")
 ONCE = requesting("POST", json={})
 
 
-def PATCH(client: BookingClient) -> Any:  # noqa: N802 - one of the columns
-    return client.with_raw_response(client.webhooks.update, "1", description="x")
-
-
-def DELETE(client: BookingClient) -> Any:  # noqa: N802
+def delete(client: BookingClient) -> Any:
     return client.webhooks.delete("1")
 
 
-COLUMNS = {"GET": GET, "with a key": KEYED, "without a key": ONCE, "PATCH": PATCH, "DELETE": DELETE}
+COLUMNS: dict[str, Call] = {
+    "GET": GET,
+    "with a key": KEYED,
+    "without a key": ONCE,
+    "PATCH": lambda client: client.with_raw_response(client.webhooks.update, "1", description="x"),
+    "DELETE": delete,
+}
 
 BUSY = answered(409, "idempotency_in_progress", retry_after="1")
 
@@ -103,6 +103,7 @@ def test_each_cell_of_the_table(outcome: Answer, column: str, is_retried: bool, 
     assert played.keys == {key}
     assert len({request.content for request in played.sent}) == 1
     error = played.failure
+    assert isinstance(error, APITimeoutError) == (outcome in (UNRESOLVED, TIMED_OUT))
     assert (error.attempts, error.idempotency_key, error.maybe_executed) == (len(played.sent), key, maybe_executed)
     played = play(COLUMNS[column], [outcome, httpx.Response(204) if column == "DELETE" else OK])
     assert (played.error is None) == is_retried
@@ -112,14 +113,6 @@ def test_each_cell_of_the_table(outcome: Answer, column: str, is_retried: bool, 
         assert played.result.body == OK.content
     else:
         assert played.result == {"fine": True}
-
-
-def test_timeouts_and_connection_errors_have_their_own_classes() -> None:
-    assert type(play(GET, [REFUSED]).error) is APIConnectionError
-    assert type(play(GET, [UNRESOLVED]).error) is APITimeoutError
-    assert type(play(GET, [TIMED_OUT]).error) is APITimeoutError
-    assert type(play(GET, [answered(503, "service_unavailable")]).error) is ServerError
-    assert type(play(KEYED, [BUSY]).error) is IdempotencyInProgressError
 
 
 # Whether a change may have been made, when attempts end differently
@@ -172,9 +165,9 @@ def test_retryable_of_each_error(outcome: Answer, retryable: bool) -> None:
 
 
 def test_a_deletion_that_was_done_but_not_answered_is_done() -> None:
-    assert play(DELETE, [DROPPED, answered(404, "not_found")]).error is None
-    assert isinstance(play(DELETE, [answered(404, "not_found")]).error, NotFoundError)
-    assert isinstance(play(DELETE, [REFUSED, answered(404, "not_found")]).error, NotFoundError)
+    assert play(delete, [DROPPED, answered(404, "not_found")]).error is None
+    assert isinstance(play(delete, [answered(404, "not_found")]).error, NotFoundError)
+    assert isinstance(play(delete, [REFUSED, answered(404, "not_found")]).error, NotFoundError)
 
 
 def test_custom_requests_are_retried_only_when_safe() -> None:

@@ -15,7 +15,14 @@ from sdk_support.raw import Script, answer, drip, scripted_server
 from sdk_support.routed import ClientOf
 
 import booking_sdk
-from booking_sdk import AsyncBookingClient, BookingClient, Hooks, parse_event_unverified, unwrap
+from booking_sdk import (
+    AsyncBookingClient,
+    BookingClient,
+    Hooks,
+    WebhookEndpointWithSecret,
+    parse_event_unverified,
+    unwrap,
+)
 from booking_sdk.testing import make_booking, make_customer, make_event, make_gift_card
 from webhook_verify import Verifier, generate_secret, verify
 from webhook_verify.testing import signed_request, stale, tampered
@@ -71,7 +78,7 @@ LEAKY = json.dumps(
 ).encode()
 
 STAGES: dict[str, Script] = {
-    "refused": of("409 Conflict", code="insufficient_capacity", seats_available=1),
+    "refused": of("409 Conflict", code="insufficient_capacity", seats_available=1, manage_url="HUSH"),
     "of the wrong shape": of("400 Bad Request", code="validation_failed"),
     "unauthorized": of("401 Unauthorized", code="api_key_invalid"),
     "not the API's": lambda connection, _: connection.sendall(answer(b"<html>", "404 Not Found")),
@@ -254,9 +261,13 @@ def test_no_model_shows_personal_data_or_secrets() -> None:
     contact = {"name": "HUSH", "email": "HUSH"}
     booking = make_booking(customer=GUEST, note="HUSH", manage_url="HUSH")
     card = make_gift_card(code="HUSH", purchaser=contact, recipient=contact)
+    fields = dict.fromkeys(WebhookEndpointWithSecret.model_fields)
+    endpoint = WebhookEndpointWithSecret.model_construct(**{**fields, "secret": "HUSH"})
+    assert [booking.manage_url, booking.to_json()["manage_url"], card.code, endpoint.secret] == ["HUSH"] * 4
     models = [
         booking,
         card,
+        endpoint,
         make_customer(**GUEST),
         make_event("booking.created", about=booking),
         make_event("spaceship.landed", about={"id": "s1", "pilot": "HUSH"}),

@@ -2,14 +2,11 @@
 
 import asyncio
 import random
-import socket
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from email.utils import formatdate
-from types import TracebackType
 from typing import Self
+
+from support.threads import LoopThread
 
 _HOST = "127.0.0.1"
 
@@ -40,53 +37,29 @@ _ANSWERS = {
 }
 
 
-class Proxy:
+class Proxy(LoopThread):
     """A proxy in front of a port of this machine. Most requests meet a fault of the plan."""
 
-    def __init__(self, target: int, *, seed: int, fault_rate: float) -> None:
+    def __init__(self, target: int, *, seed: int, fault_rate: float = 0.6) -> None:
+        super().__init__()
         self.met: Counter[str] = Counter()
+        self.url = ""
         self._target = target
         self._chance = random.Random(seed)
         self._fault_rate = fault_rate
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._listener = socket.create_server((_HOST, 0), backlog=256)
-        self.url = f"http://{_HOST}:{self._listener.getsockname()[1]}"
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        super().__enter__()
+        self.url = f"http://{_HOST}:{self.listen(asyncio.start_server(self._accept, _HOST, 0, backlog=256))}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, sock=self._listener)
-
-    async def _stop(self) -> None:
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         try:
             while await self._serve(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the other side disconnected, or the proxy is being stopped
         finally:
-            self._tasks.discard(task)
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -154,10 +127,3 @@ def _answer(fault: str) -> bytes:
     after = {"seconds": "Retry-After: 1\r\n", "date": f"Retry-After: {formatdate(usegmt=True)}\r\n"}
     extra = after.get(fault.rpartition(" ")[2], "")
     return f"HTTP/1.1 {status} {_ANSWERS[status]}\r\n{extra}Content-Length: 2\r\n\r\nno".encode()
-
-
-@contextmanager
-def faults(target: int, *, seed: int, fault_rate: float = 0.6) -> Iterator[Proxy]:
-    """Run a faulty proxy in front of a port."""
-    with Proxy(target, seed=seed, fault_rate=fault_rate) as proxy:
-        yield proxy

@@ -46,9 +46,6 @@ class Stage:
             AsyncBookingClient(key, base_url="http://testserver", http_client=http_client, **options), self.runner
         )
 
-    def key(self) -> str:
-        return self.world.key()
-
     def revoke(self, key: str) -> None:
         (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
         self.world.change(tables.api_keys, row["id"], revoked_at=self.world.clock())
