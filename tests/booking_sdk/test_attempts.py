@@ -10,7 +10,6 @@ import signal
 import socket
 import threading
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +18,7 @@ import httpx
 import httpx2
 import pytest
 import respx
+from sdk_support.blocking import warned
 from sdk_support.raw import Script, answer, drip, scripted_server
 from sdk_support.routed import KEY, ClientOf, Clients
 from support.threads import together
@@ -132,16 +132,6 @@ def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, theirs: Any, clie
 
 
 # Event loops
-
-
-def warned(job: Callable[[], object]) -> list[str]:
-    """Return the warnings of a function and of the garbage collection after it."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        job()
-        gc.collect()
-        gc.collect()
-    return [str(one.message) for one in caught]
 
 
 def test_client_works_on_several_event_loops(healthy: str) -> None:

@@ -6,12 +6,12 @@ import inspect
 import os
 import re
 import ssl
-import warnings
 from typing import Any
 
 import httpx
 import pytest
 import respx
+from sdk_support.blocking import warned
 from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, Clients, WireOf, answered, as_json
 
 import booking_sdk
@@ -432,27 +432,18 @@ def test_client_closed_between_attempts_raises_the_error_before_it(wire: WireOf)
         hooked.bookings.cancel("1")
 
 
-def complaints_about(drop: Any) -> list[str]:
-    """Return the ResourceWarnings while an object is dropped."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        drop()
-        gc.collect()
-    return [str(one.message) for one in caught if one.category is ResourceWarning]
-
-
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any], runner: asyncio.Runner) -> None:
     held = [kind(KEY, base_url=URL)]
     if kind is AsyncBookingClient:
         runner.run(held[0]._transport._connections.client())
-    assert complaints_about(lambda: held[0].with_options(timeout=1)) == []
-    assert complaints_about(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
+    assert warned(lambda: held[0].with_options(timeout=1)) == []
+    assert warned(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
 
 
 def test_a_client_without_connections_has_nothing_to_close() -> None:
     held = [AsyncBookingClient(KEY, base_url=URL)]
-    assert complaints_about(held.clear) == []
+    assert warned(held.clear) == []
     with pytest.raises(ConfigurationError):
         BookingClient(KEY, base_url="nowhere")
     gc.collect()

@@ -7,11 +7,10 @@ import traceback
 from typing import Any
 
 import pytest
-import respx
 from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sdk_support.routed import URL, Clients
+from sdk_support.routed import Clients, WireOf, as_json
 
 from booking_core.models.events import EventType
 from booking_sdk import (
@@ -193,10 +192,8 @@ def test_error_for_an_event_names_the_field_without_the_type(over: dict[str, Any
         parse_event_unverified({**CANCELLED.to_json(), **over})
 
 
-def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(respx_mock: respx.MockRouter, connect: Clients) -> None:
-    respx_mock.get(f"{URL}/api/v1/events/1").respond(json=CANCELLED.to_json())
-    respx_mock.get(f"{URL}/x").respond(json=[CANCELLED.to_json()])
-    client = connect()
+def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(wire: WireOf) -> None:
+    client = wire([as_json(CANCELLED.to_json()), as_json([CANCELLED.to_json()])]).client()
     assert type(client.request("GET", "/api/v1/events/1", cast_to=Event)) is BookingCancelled
     assert [type(one) for one in client.request("GET", "/x", cast_to=list[Event])] == [BookingCancelled]
 

@@ -8,8 +8,7 @@ from unittest import mock
 
 import httpx
 import pytest
-import respx
-from sdk_support.routed import DROPPED, KEY, URL, Answer, Clients, WireOf, answered, as_json, play
+from sdk_support.routed import DROPPED, KEY, Answer, WireOf, answered, as_json, play
 
 import booking_core.models
 from booking_sdk import (
@@ -67,14 +66,10 @@ def test_a_model_can_be_in_a_set(make: Any) -> None:
     assert len({booking.totals, booking.payment, booking.guests[0], make_booking().totals}) == 3
 
 
-def test_pages_go_through_a_queue(
-    respx_mock: respx.MockRouter, connect: Clients, flavour: str, runner: asyncio.Runner
-) -> None:
+def test_pages_go_through_a_queue(wire: WireOf, flavour: str, runner: asyncio.Runner) -> None:
     customers = [make_customer().to_json()]
     body = {"data": customers, "has_more": True, "next_cursor": "c1", "resume_cursor": "c1", "note": "new"}
-    respx_mock.get(f"{URL}/api/v1/customers").mock(as_json(body, x_request_id="req_1"))
-    respx_mock.get(f"{URL}/api/v1/events").mock(as_json({**body, "data": []}))
-    client = connect()
+    client = wire([as_json(body, x_request_id="req_1"), as_json({**body, "data": []})]).client()
     for page in (client.customers.list(), client.events.list()):
         page = getattr(page, "target", page)
         again = pickle.loads(pickle.dumps(page))
@@ -278,30 +273,25 @@ def test_a_proxys_404_is_no_deletion(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"{}"])
-def test_a_success_with_a_body_is_no_deletion(body: bytes, respx_mock: respx.MockRouter, connect: Clients) -> None:
-    route = respx_mock.delete(f"{URL}/api/v1/webhooks/w1").respond(200, content=body)
+def test_a_success_with_a_body_is_no_deletion(body: bytes, wire: WireOf) -> None:
+    client = wire([httpx.Response(200, content=body), httpx.Response(204)]).client()
     with pytest.raises(ResponseValidationError) as caught:
-        connect().webhooks.delete("w1")
+        client.webhooks.delete("w1")
     assert caught.value.maybe_executed
-    route.respond(204)
-    assert connect().webhooks.delete("w1") is None
+    assert client.webhooks.delete("w1") is None
 
 
 # Hooks
 
 
-def test_a_hook_that_raises_loses_no_result(
-    respx_mock: respx.MockRouter, connect: Clients, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hook_that_raises_loses_no_result(wire: WireOf, caplog: pytest.LogCaptureFixture) -> None:
     fail = mock.Mock(side_effect=LookupError("the metrics are unavailable"))
     booking = make_booking()
-    route = respx_mock.post(f"{URL}/api/v1/bookings/b1/cancel")
-    route.side_effect = [answered(503, "service_unavailable"), as_json(booking.to_json(), 201)]
-    client = connect(hooks=Hooks(on_send=fail, on_response=fail, on_retry=fail), retry=fail)
+    service = wire([answered(503, "service_unavailable"), as_json(booking.to_json(), 201), answered(409, "conflict")])
+    client = service.client(hooks=Hooks(on_send=fail, on_response=fail, on_retry=fail), retry=fail)
     assert client.bookings.cancel("b1") == booking
-    assert route.call_count == 2
+    assert len(service.requests) == 2
     assert fail.call_count == 2 + 2 + 1 + 1
     assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True] * 6
-    route.side_effect = [answered(409, "conflict")]
     with pytest.raises(ConflictError):
-        connect(hooks=Hooks(on_response=fail)).bookings.cancel("b1")
+        service.client(hooks=Hooks(on_response=fail)).bookings.cancel("b1")

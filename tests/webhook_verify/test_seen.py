@@ -1,18 +1,12 @@
 from __future__ import annotations
 
-from threading import Barrier, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from unittest.mock import Mock
 
 import pytest
 
 from webhook_verify import MemorySeenStore
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 def test_an_event_is_claimed_once_until_it_is_released() -> None:
@@ -26,12 +20,12 @@ def test_an_event_is_claimed_once_until_it_is_released() -> None:
 
 
 def test_a_claim_ends_after_its_time() -> None:
-    clock = Clock()
+    clock = Mock(return_value=0)
     store = MemorySeenStore(clock=clock)
     store.claim("a", 60)
-    clock.at = 59
+    clock.return_value = 59
     assert not store.claim("a", 60)
-    clock.at = 60
+    clock.return_value = 60
     assert store.claim("a", 60)
 
 
@@ -45,29 +39,25 @@ def test_the_oldest_claim_makes_room_for_a_new_one() -> None:
 
 
 def test_ended_claims_are_dropped_before_living_ones() -> None:
-    clock = Clock()
+    clock = Mock(return_value=0)
     store = MemorySeenStore(max_events=3, clock=clock)
     store.claim("short", 1)
     store.claim("long", 60)
-    clock.at = 5
+    clock.return_value = 5
     store.claim("new", 60)
     store.claim("newer", 60)
     assert not store.claim("long", 60)
 
 
 def test_of_many_threads_one_gets_the_event() -> None:
-    store, start, won = MemorySeenStore(), Barrier(8), []
+    store, start = MemorySeenStore(), Barrier(8)
 
-    def take() -> None:
+    def take(_: int) -> bool:
         start.wait()
-        won.append(store.claim("a", 60))
+        return store.claim("a", 60)
 
-    threads = [Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(won) == [False] * 7 + [True]
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(take, range(8))) == [False] * 7 + [True]
 
 
 def test_a_store_without_room_is_refused() -> None:

@@ -1,8 +1,10 @@
-"""The async client with the interface of the sync client: one test can use both."""
+"""The async client with the interface of the sync client: one test can use both. The warnings of either."""
 
 import asyncio
+import gc
 import inspect
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -54,3 +56,13 @@ class _Blocking:
 
 async def _next(iterator: Any) -> Any:
     return await anext(iterator)
+
+
+def warned(job: Callable[[], object]) -> list[str]:
+    """Return the warnings of a function and of the garbage collection after it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        job()
+        gc.collect()
+        gc.collect()
+    return [str(one.message) for one in caught]

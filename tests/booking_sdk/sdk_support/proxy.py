@@ -9,6 +9,7 @@ from typing import Self
 from support.threads import LoopThread
 
 _HOST = "127.0.0.1"
+_FAULT_RATE = 0.6
 
 FAULTS = (
     "drop before",
@@ -40,13 +41,12 @@ _ANSWERS = {
 class Proxy(LoopThread):
     """A proxy in front of a port of this machine. Most requests meet a fault of the plan."""
 
-    def __init__(self, target: int, *, seed: int, fault_rate: float = 0.6) -> None:
+    def __init__(self, target: int, *, seed: int) -> None:
         super().__init__()
         self.met: Counter[str] = Counter()
         self.url = ""
         self._target = target
         self._chance = random.Random(seed)
-        self._fault_rate = fault_rate
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -65,7 +65,7 @@ class Proxy(LoopThread):
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Handle one request by the plan; return True if the connection stays open."""
         request = await _message(reader)
-        fault = self._chance.choice(FAULTS) if self._chance.random() < self._fault_rate else "none"
+        fault = self._chance.choice(FAULTS) if self._chance.random() < _FAULT_RATE else "none"
         self.met[fault] += 1
         if fault == "drop before":
             return False
