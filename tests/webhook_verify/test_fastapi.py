@@ -13,19 +13,19 @@ from webhook_verify import MemorySeenStore, Verifier, sign
 from webhook_verify.fastapi import webhook
 
 
-def client_of(dependency: Any, answer: Any = None, app: FastAPI | None = None) -> TestClient:
-    """Return a client of an application with one route, which responds with `answer(value of the dependency)`."""
+def client_of(dependency: Any, app: FastAPI | None = None) -> TestClient:
+    """Return a client of an application with one route, which responds with the value of the dependency."""
     app = app or FastAPI()
 
+    @app.post("/webhooks")
     async def receive(value: Any = Depends(dependency)) -> Any:  # noqa: B008
-        return answer(value) if answer else {"event_id": value.event_id}
+        return value
 
-    app.add_api_route("/webhooks", receive, methods=["POST"])
     return TestClient(app)
 
 
 def test_a_model_gets_the_parsed_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
-    client = client_of(webhook(verifier, model=dict[str, Any]), answer=lambda event: event)
+    client = client_of(webhook(verifier, model=dict[str, Any]))
     assert client.post("/webhooks", content=body, headers=headers).json()["data"]["object"]["name"] == "Åse"
 
 
@@ -61,9 +61,7 @@ def test_a_body_that_the_route_declares_is_still_verified_as_it_came(
     assert TestClient(app).post("/webhooks", content=body + b" ", headers=headers).status_code == 400
 
 
-def test_an_application_with_its_own_error_handler_keeps_it_for_its_own_errors(
-    verifier: Verifier, body: bytes, headers: dict[str, str]
-) -> None:
+def test_an_application_with_its_own_error_handler_keeps_it_for_its_own_errors(verifier: Verifier, body: bytes) -> None:
     app = FastAPI()
 
     @app.exception_handler(HTTPException)

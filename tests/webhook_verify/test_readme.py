@@ -119,8 +119,7 @@ def test_the_store_for_redis_claims_once(example: Any, secret: str, request_now:
             self[key] = value
             return True
 
-        def delete(self, key: str) -> None:
-            del self[key]
+        delete = dict.__delitem__
 
     verifier = Verifier(secret, seen=example("Duplicates")["RedisSeenStore"](Redis()))
     delivery = verifier.verify(request_now.body, request_now.headers)
