@@ -18,7 +18,7 @@ import httpx
 import httpx2
 import pytest
 import respx
-from sdk_support.blocking import warned
+from sdk_support.blocking import error_of, warned
 from sdk_support.raw import Script, answer, drip, scripted_server
 from sdk_support.routed import KEY, ClientOf, Clients
 from support.threads import together
@@ -295,7 +295,7 @@ async def by_wait_for(call: Any, _: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("how", [by_task, by_timeout, by_wait_for])
 def test_cancelled_call_carries_its_key(how: Callable[[Any, asyncio.Event], Awaitable[None]]) -> None:
-    async def run() -> BaseException | None:
+    async def run() -> BaseException:
         asked, loop = asyncio.Event(), asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
 
@@ -305,8 +305,7 @@ def test_cancelled_call_carries_its_key(how: Callable[[Any, asyncio.Event], Awai
 
         with scripted_server(unanswered(lambda: loop.call_soon_threadsafe(arrived))) as url:
             async with AsyncBookingClient(KEY, base_url=url, timeout=3 * LEAP_S) as client:
-                call = how(client.bookings.cancel("b1", idempotency_key="order-0001"), asked)
-                (error,) = await asyncio.gather(call, return_exceptions=True)
+                error = await error_of(how(client.bookings.cancel("b1", idempotency_key="order-0001"), asked))
         assert asked.is_set()
         return error
 

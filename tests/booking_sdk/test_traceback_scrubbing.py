@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sdk_support.blocking import error_of
 from sdk_support.raw import Script, answer, drip, scripted_server
 from sdk_support.routed import ClientOf
 
@@ -165,7 +166,7 @@ def test_a_cancelled_call_shows_nothing_secret() -> None:
                 task = asyncio.ensure_future(client.bookings.create(**ORDER))
                 await asked.wait()
                 task.cancel()
-                (error,) = await asyncio.gather(task, return_exceptions=True)
+                error = await error_of(task)
         assert isinstance(error, asyncio.CancelledError)
         return error
 

@@ -1,10 +1,10 @@
-"""The async client with the interface of the sync client: one test can use both. The warnings of either."""
+"""The async client with the interface of the sync client: one test can use both. Errors and warnings of either."""
 
 import asyncio
 import gc
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 
@@ -56,6 +56,15 @@ class _Blocking:
 
 async def _next(iterator: Any) -> Any:
     return await anext(iterator)
+
+
+async def error_of(waiting: Awaitable[Any]) -> BaseException:
+    """Return the exception itself: `asyncio.gather` would return another one for a task that was cancelled."""
+    try:
+        await waiting
+    except BaseException as error:  # noqa: BLE001 - the test inspects it
+        return error
+    raise AssertionError("the call was not cancelled")
 
 
 def warned(job: Callable[[], object]) -> list[str]:
