@@ -71,23 +71,12 @@ def types_of(events: Iterable[Any]) -> list[str]:
 
 
 @pytest.fixture
-def flavour(backend: str) -> str:
-    """Use the async client on one database, and the sync client, which is generated from it, on the other."""
-    return "async" if backend == "sqlite" else "sync"
-
-
-@pytest.fixture
-def stage(
-    session_app: TestClient,
-    world: World,
-    flavour: str,
-    runner: asyncio.Runner,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Stage:
+def stage(session_app: TestClient, world: World, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> Stage:
     # The check of a public address would query DNS, which tests must not do.
     service = session_app.app.state.service  # type: ignore[attr-defined]
     monkeypatch.setattr(service, "is_public_address", lambda url: True)
-    return Stage(session_app, world, runner if flavour == "async" else None)
+    # The async client on one database, and the sync client, which is generated from it, on the other.
+    return Stage(session_app, world, runner if world.database.is_sqlite else None)
 
 
 # Keys and errors
@@ -103,7 +92,7 @@ def test_me_returns_the_organization_and_the_scopes(stage: Stage) -> None:
 
 def test_a_revoked_key_is_refused(stage: Stage) -> None:
     key = stage.world.key()
-    client = stage.client_with(key)
+    client = stage.client(key=key)
     client.me()
     stage.revoke(key)
     with pytest.raises(ApiKeyRevokedError):

@@ -35,16 +35,12 @@ class Stage:
     def now(self) -> datetime:
         return to_datetime(self.world.clock())
 
-    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any:
-        return self.client_with(self.world.key(*(scopes or ())), **options)
-
-    def client_with(self, key: str, **options: Any) -> Any:
+    def client(self, scopes: Collection[str] = (), *, key: str | None = None) -> Any:
+        key = key or self.world.key(*scopes)
         if self.runner is None:
-            return BookingClient(key, base_url="http://testserver", http_client=self.app, **options)
+            return BookingClient(key, base_url="http://testserver", http_client=self.app)
         http_client = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app.app))
-        return blocking(
-            AsyncBookingClient(key, base_url="http://testserver", http_client=http_client, **options), self.runner
-        )
+        return blocking(AsyncBookingClient(key, base_url="http://testserver", http_client=http_client), self.runner)
 
     def revoke(self, key: str) -> None:
         (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
