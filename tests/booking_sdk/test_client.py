@@ -12,7 +12,7 @@ import httpx
 import pytest
 import respx
 from sdk_support.blocking import warned
-from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, Clients, WireOf, answered, as_json
+from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, ClientOf, Clients, WireOf, answered, as_json
 
 import booking_sdk
 from booking_sdk import (
@@ -400,18 +400,18 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
     assert mine.with_options(timeout=1).tenant == "b"
 
 
-def test_close_closes_only_connections_of_the_sdk(flavour: str, connect: Clients) -> None:
-    client = connect()
+def test_the_end_of_a_block_closes_only_connections_of_the_sdk(flavour: str, client_of: ClientOf) -> None:
+    client = client_of(URL)
     inner = client._transport._connections.client()
     client.with_options(timeout=1).close()
     assert not inner.is_closed
-    connect.close()
+    leave = client.__exit__ if flavour == "sync" else client.__aexit__
+    leave(None, None, None)
     assert inner.is_closed
     with pytest.raises(ConfigurationError, match="closed"):
         client.me()
     theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
-    connect(http_client=theirs)
-    connect.close()
+    client_of(URL, http_client=theirs).close()
     assert not theirs.is_closed
 
 
