@@ -21,6 +21,11 @@ from booking_server.api.middleware import WITHDRAWN
 from booking_server.execution.authenticator import unmapped
 from booking_server.http.refusals import refusing
 
+UNREAD_BYTES_MAX = 4096
+"""The unsent bytes of responses above which `pause_writing` is called, and the client has to read in time.
+
+uvloop keeps fewer bytes until the end of its iteration, and so sends a head and its body with one system call.
+"""
 LINGER_BYTES_MAX = 1024 * 1024
 """The most bytes that are read and dropped after the last response of a connection."""
 
@@ -77,7 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._socket = transport
-        transport.set_write_buffer_limits(high=0)  # `pause_writing` reports each response that waits for its client
+        transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._output = LingeringTransport(transport, self._linger)
         super().connection_made(self._output)  # type: ignore[arg-type]
         if self.client:  # a dual-stack socket shows IPv4 as IPv6, and proxies are trusted by their IPv4 address

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from booking_server.http.protocol import HttpProtocol
+from booking_server.http.protocol import UNREAD_BYTES_MAX, HttpProtocol
 
 _TURNS = 12
 """Iterations of the loop, enough to handle one piece of bytes."""
@@ -43,7 +43,7 @@ class Transport:
         """The bytes of responses that the client has not read, as the test sets them."""
 
     def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
+        assert high == UNREAD_BYTES_MAX
 
     def get_write_buffer_size(self) -> int:
         return self.unread
