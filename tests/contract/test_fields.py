@@ -4,13 +4,13 @@ import gzip
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 from support.api import Api, booking_body, error_of, fresh_key
-from support.refusals import field_of, nothing_changes, refused
+from support.refusals import field_of, invalid_field, nothing_changes, reason_of, refused
 from support.world import ADULT, DRYSUIT, World
 
 from booking_core.db import tables
@@ -43,45 +43,37 @@ def with_field(departure: str, field: str, value: Any) -> dict[str, Any]:
     return body
 
 
+def assert_customer_refused(api: Api, departure: str, customer: dict[str, str], field: str) -> None:
+    """Check that this field is refused in a booking and in a customer."""
+    in_booking, alone = api.book(departure, customer=customer), api.post("/customers", customer)
+    assert (customer, invalid_field(in_booking)) == (customer, f"customer.{field}")
+    assert (customer, invalid_field(alone)) == (customer, field)
+
+
 @pytest.mark.parametrize(
     "number",
     ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 4299, "1" + "0" * 5000, "01", "+1", "0x1", "1_0"],
     ids=lambda text: text if len(text) < 20 else f"{len(text)}-digits",
 )
-@pytest.mark.parametrize("place", ["count", "unknown-field"])
-def test_invalid_json_numbers_are_refused(api: Api, departure: str, number: str, place: str) -> None:
-    body = with_count(departure, number) if place == "count" else with_count(departure, f'1,"unknown":{number}')
+def test_invalid_json_numbers_are_refused(api: Api, departure: str, number: str) -> None:
     with nothing_changes(api.world):
-        refused(send(api, body), 400, "validation_failed")
+        for body in (with_count(departure, number), with_count(departure, f'1,"unknown":{number}')):
+            refused(send(api, body), 400, "validation_failed")
 
 
-@pytest.mark.parametrize(
-    "count",
-    [
-        "0",
-        "-1",
-        "-0",
-        "1.5",
-        "1.0",
-        "1e0",
-        '"1"',
-        '""',
-        "true",
-        "null",
-        "[]",
-        "[1]",
-        "{}",
-        "2147483648",
-        str(2**63),
-        str(2**64),
-    ],
-)
-@pytest.mark.parametrize("line", ["guests", "add_ons"])
-def test_a_count_is_an_integer_from_1_to_2147483647(api: Api, departure: str, count: str, line: str) -> None:
-    body = with_count(departure, count if line == "guests" else "1")
-    if line == "add_ons":
-        body = f'{body[:-1]},"add_ons":[{{"id":"drysuit","count":{count}}}]}}'
-    assert field_of(refused(send(api, body), 400, "validation_failed")) == f"{line}.0.count"
+COUNTS_MALFORMED = {
+    "out-of-range": ("0", "-1", "-0", "2147483648", str(2**63), str(2**64)),
+    "decimal": ("1.5", "1.0", "1e0"),
+    "another-type": ('"1"', '""', "true", "null", "[]", "[1]", "{}"),
+}
+
+
+@pytest.mark.parametrize("counts", COUNTS_MALFORMED.values(), ids=COUNTS_MALFORMED)
+def test_a_count_is_an_integer_from_1_to_2147483647(api: Api, departure: str, counts: tuple[str, ...]) -> None:
+    for count in counts:
+        with_add_on = f'{with_count(departure, "1")[:-1]},"add_ons":[{{"id":"drysuit","count":{count}}}]}}'
+        for line, body in (("guests", with_count(departure, count)), ("add_ons", with_add_on)):
+            assert (count, invalid_field(send(api, body))) == (count, f"{line}.0.count")
 
 
 def test_a_count_beyond_the_capacity_is_insufficient_capacity(api: Api, departure: str) -> None:
@@ -106,17 +98,14 @@ def test_there_are_at_most_100_lines(api: Api, world: World, field: str) -> None
     line = {"guests": {"tier_id": "adult", "count": 1}, "add_ons": {"id": "drysuit", "count": 1}}[field]
     assert api.book(departure, **{field: [line] * 100}).status_code == 201
     for count in (101, 1_001, 6_000):
-        assert field_of(refused(api.book(departure, **{field: [line] * count}), 400, "validation_failed")) == field
+        assert invalid_field(api.book(departure, **{field: [line] * count})) == field
 
 
 def test_ten_thousand_lines_that_fit_in_a_body_are_refused_quickly(api: Api, departure: str) -> None:
     lines = ",".join(['{"tier_id":"a","count":1}'] * 9_900)
     started = time.process_time()
-    refused(
-        send(api, f'{{"experience_date_id":"{departure}","guests":[{lines}],{REST_OF_BOOKING}}}'),
-        400,
-        "validation_failed",
-    )
+    answer = send(api, f'{{"experience_date_id":"{departure}","guests":[{lines}],{REST_OF_BOOKING}}}')
+    refused(answer, 400, "validation_failed")
     assert time.process_time() - started < CPU_S
 
 
@@ -126,17 +115,18 @@ def test_an_amount_beyond_53_bits_is_exact_and_one_beyond_63_cannot_be_fulfilled
     departure = world.departure(world.experience(price_tiers=json.dumps([tier])), seats=5_000)
     assert api.book(departure).json()["totals"]["total"]["amount_minor"] == price
     assert api.book(departure, count=1_023).json()["totals"]["total"]["amount_minor"] == 1_023 * price
-    body = refused(api.book(departure, count=1_025), 422, "validation_failed")
-    assert body["details"][0]["reason"] == "amount_overflow"
+    overflowing = api.book(departure, count=1_025)
+    refused(overflowing, 422, "validation_failed")
+    assert reason_of(overflowing) == "amount_overflow"
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param('{"note":"\\ud800",%s}', id="lone-surrogate-in-note"),
-        pytest.param('{"note":"\\udc00\\ud800",%s}', id="surrogates-in-the-wrong-order"),
-        pytest.param('{"\\ud800":1,%s}', id="lone-surrogate-in-a-name"),
-        pytest.param('{"unknown":"\\ud800",%s}', id="lone-surrogate-in-an-unknown-field"),
+        pytest.param(b'{"note":"\\ud800",%s}', id="lone-surrogate-in-note"),
+        pytest.param(b'{"note":"\\udc00\\ud800",%s}', id="surrogates-in-the-wrong-order"),
+        pytest.param(b'{"\\ud800":1,%s}', id="lone-surrogate-in-a-name"),
+        pytest.param(b'{"unknown":"\\ud800",%s}', id="lone-surrogate-in-an-unknown-field"),
         pytest.param(b'{"note":"\xed\xa0\x80",%s}', id="surrogate-in-utf-8"),
         pytest.param(b'{"note":"\xff\xfe",%s}', id="bytes-of-no-text"),
         pytest.param(b'{"note":"\xe2\x82",%s}', id="truncated-utf-8"),
@@ -146,27 +136,25 @@ def test_an_amount_beyond_53_bits_is_exact_and_one_beyond_63_cannot_be_fulfilled
         pytest.param(b'{"note":"\x01",%s}', id="bare-control-character"),
     ],
 )
-def test_text_that_is_no_unicode_is_refused(api: Api, departure: str, body: bytes | str) -> None:
-    rest = with_count(departure, "1")[1:-1].encode()
-    sent = (body.encode() if isinstance(body, str) else body).replace(b"%s", rest)
+def test_text_that_is_no_unicode_is_refused(api: Api, departure: str, body: bytes) -> None:
     with nothing_changes(api.world):
-        refused(send(api, sent), 400, "validation_failed")
+        refused(send(api, body.replace(b"%s", with_count(departure, "1")[1:-1].encode())), 400, "validation_failed")
 
 
 @pytest.mark.parametrize("control", ["\x00", "\x01", "\x08", "\x0b", "\x0c", "\x1b", "\x1f"], ids=ascii)
-@pytest.mark.parametrize("field", ["note", "guests.0.tier_id", "customer.name", "customer.email", "customer.phone"])
-def test_control_characters_are_refused_in_every_field(api: Api, departure: str, field: str, control: str) -> None:
-    body = with_field(departure, field, f"ad{control}ult@example.com")
-    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+def test_control_characters_are_refused_in_every_field(api: Api, departure: str, control: str) -> None:
+    for field in ("note", "guests.0.tier_id", "customer.name", "customer.email", "customer.phone"):
+        body = with_field(departure, field, f"ad{control}ult@example.com")
+        assert invalid_field(api.post("/bookings", body)) == field
 
 
 @pytest.mark.parametrize("control", ["\x00", "\x07", "\n", "\x7f", "\x9f", "\u2028"], ids=ascii)
 def test_control_characters_are_refused_in_the_other_bodies_too(api: Api, departure: str, control: str) -> None:
     booking = api.book(departure).json()
-    assert field_of(refused(api.cancel(booking["id"], reason=f"ill{control}"), 400, "validation_failed")) == "reason"
+    assert invalid_field(api.cancel(booking["id"], reason=f"ill{control}")) == "reason"
     for field in ("name", "email", "phone"):
         body = {"name": "Ada", "email": "ada@example.com", "phone": "1", field: f"a{control}@example.com"}
-        assert field_of(refused(api.post("/customers", body), 400, "validation_failed")) == field
+        assert invalid_field(api.post("/customers", body)) == field
 
 
 def test_a_note_may_hold_tabs_and_line_breaks(api: Api, departure: str) -> None:
@@ -175,11 +163,9 @@ def test_a_note_may_hold_tabs_and_line_breaks(api: Api, departure: str) -> None:
 
 
 @pytest.mark.parametrize("separator", ["\r", "\n", "\t", "\v", "\x85", "\u2028", "\u2029", "\x1b"], ids=ascii)
-@pytest.mark.parametrize("name", ["Ada{}Lovelace", "{}Ada", "Ada{}"], ids=["within", "before", "behind"])
-def test_a_name_is_one_line(api: Api, departure: str, name: str, separator: str) -> None:
-    customer = {"name": name.format(separator), "email": "ada@example.com"}
-    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.name"
-    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "name"
+def test_a_name_is_one_line(api: Api, departure: str, separator: str) -> None:
+    for name in (f"Ada{separator}Lovelace", f"{separator}Ada", f"Ada{separator}"):
+        assert_customer_refused(api, departure, {"name": name, "email": "ada@example.com"}, "name")
 
 
 @pytest.mark.parametrize(
@@ -199,31 +185,19 @@ def test_deep_nesting_is_refused_quickly(api: Api, departure: str, body: bytes) 
     assert time.process_time() - started < CPU_S
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "",
-        " ",
-        "null",
-        "[]",
-        "[{}]",
-        '"x"',
-        "1",
-        "true",
-        "{}",
-        '{"guests":[]}',
-        "{",
-        '{"a":1}{"b":2}',
-        '{"a":1,}',
-        "{'a':1}",
-        "// x\n{}",
-    ],
-    ids=lambda text: text or "nothing",
-)
+BODIES_MALFORMED = {
+    "no-json": ("", " ", "{", '{"a":1}{"b":2}', '{"a":1,}', "{'a':1}", "// x\n{}"),
+    "no-object": ("null", "[]", "[{}]", '"x"', "1", "true"),
+    "without-fields": ("{}", '{"guests":[]}'),
+}
+
+
+@pytest.mark.parametrize("bodies", BODIES_MALFORMED.values(), ids=BODIES_MALFORMED)
 @pytest.mark.parametrize("path", ["/bookings", "/customers"])
-def test_invalid_bodies_are_refused(api: Api, path: str, body: str) -> None:
+def test_invalid_bodies_are_refused(api: Api, path: str, bodies: tuple[str, ...]) -> None:
     with nothing_changes(api.world):
-        refused(send(api, body, path), 400, "validation_failed")
+        for body in bodies:
+            refused(send(api, body, path), 400, "validation_failed")
 
 
 @pytest.mark.parametrize("path", ["/bookings", "/customers"])
@@ -232,10 +206,10 @@ def test_an_absent_body_is_refused_with_any_content_type(api: Api, path: str) ->
         refused(api.call("POST", path, headers={"Idempotency-Key": fresh_key(), **headers}), 400, "validation_failed")
 
 
-@pytest.mark.parametrize("body", ["null", "[]", '"x"', "0", "{", " "], ids=lambda text: text)
-def test_a_body_that_may_be_absent_is_not_something_else(api: Api, departure: str, body: str) -> None:
+def test_a_body_that_may_be_absent_is_not_something_else(api: Api, departure: str) -> None:
     booking = api.book(departure).json()
-    refused(send(api, body, f"/bookings/{booking['id']}/cancel"), 400, "validation_failed")
+    for body in ("null", "[]", '"x"', "0", "{", " "):
+        refused(send(api, body, f"/bookings/{booking['id']}/cancel"), 400, "validation_failed")
 
 
 def test_of_a_name_that_comes_twice_the_last_counts(api: Api, departure: str) -> None:
@@ -248,50 +222,45 @@ def test_of_a_name_that_comes_twice_the_last_counts(api: Api, departure: str) ->
     assert send(api, nested).json()["guests"][0]["count"] == 2
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
-def test_a_body_is_utf_8_without_a_mark(api: Api, departure: str, encoding: str) -> None:
-    body = {**booking_body(departure), "note": "é"}
-    refused(send(api, json.dumps(body, ensure_ascii=False).encode(encoding)), 400, "validation_failed")
+def test_a_body_is_utf_8_without_a_mark(api: Api, departure: str) -> None:
+    text = json.dumps({**booking_body(departure), "note": "é"}, ensure_ascii=False)
+    for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"):
+        refused(send(api, text.encode(encoding)), 400, "validation_failed")
 
 
-@pytest.mark.parametrize(
-    "media_type",
-    [
-        None,
-        "",
-        "text/plain",
-        "text/json",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data; boundary=x",
-        "application/octet-stream",
-        "application/jsonp",
-        "application/json; charset=utf-16",
-        "application/json; charset=latin-1",
-        "application/json, text/plain",
-        "*/*",
-    ],
-)
-def test_a_body_that_is_not_said_to_be_json_is_refused(api: Api, departure: str, media_type: str | None) -> None:
-    headers = {} if media_type is None else {"Content-Type": media_type}
-    sent = {"Idempotency-Key": fresh_key(), **headers}
+MEDIA_TYPES_REFUSED: dict[str, tuple[str | None, ...]] = {
+    "none": (None, ""),
+    "text": ("text/plain", "text/json", "*/*"),
+    "form": ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
+    "application": ("application/octet-stream", "application/jsonp", "application/json, text/plain"),
+    "another-charset": ("application/json; charset=utf-16", "application/json; charset=latin-1"),
+}
+
+
+@pytest.mark.parametrize("media_types", MEDIA_TYPES_REFUSED.values(), ids=MEDIA_TYPES_REFUSED)
+def test_a_body_that_is_not_said_to_be_json_is_refused(
+    api: Api, departure: str, media_types: tuple[str | None, ...]
+) -> None:
     with nothing_changes(api.world):
-        answer = api.call("POST", "/bookings", content=json.dumps(booking_body(departure)).encode(), headers=sent)
-    refused(answer, 415, "unsupported_media_type")
+        for media_type in media_types:
+            headers = {"Idempotency-Key": fresh_key()} | ({} if media_type is None else {"Content-Type": media_type})
+            answer = api.call("POST", "/bookings", content=json.dumps(booking_body(departure)), headers=headers)
+            refused(answer, 415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize(
-    "media_type",
+    ("header", "value"),
     [
-        "application/json",
-        "APPLICATION/JSON",
-        "application/json;charset=utf-8",
-        'application/json; charset="UTF-8"',
-        "application/vnd.api+json",
+        ("Content-Type", "application/json"),
+        ("Content-Type", "APPLICATION/JSON"),
+        ("Content-Type", "application/json;charset=utf-8"),
+        ("Content-Type", 'application/json; charset="UTF-8"'),
+        ("Content-Type", "application/vnd.api+json"),
+        ("Content-Encoding", "identity"),
     ],
 )
-def test_json_is_accepted_in_any_spelling(api: Api, departure: str, media_type: str) -> None:
-    body = json.dumps(booking_body(departure)).encode()
-    assert send(api, body, **{"Content-Type": media_type}).status_code == 201
+def test_uncompressed_json_is_accepted_in_any_spelling(api: Api, departure: str, header: str, value: str) -> None:
+    assert send(api, json.dumps(booking_body(departure)), **{header: value}).status_code == 201
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, identity", "x"])
@@ -299,11 +268,6 @@ def test_a_compressed_body_is_refused_and_not_inflated(api: Api, departure: str,
     started = time.process_time()
     refused(send(api, BOMB, **{"Content-Encoding": encoding}), 415, "unsupported_media_type")
     assert time.process_time() - started < CPU_S
-
-
-def test_an_uncompressed_body_may_say_so(api: Api, departure: str) -> None:
-    body = json.dumps(booking_body(departure)).encode()
-    assert send(api, body, **{"Content-Encoding": "identity"}).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -321,126 +285,78 @@ def test_length_is_counted_in_characters(api: Api, departure: str, field: str, l
     assert body.status_code == 201
     owner, _, name = field.rpartition(".")
     assert (body.json()[owner] if owner else body.json())[name] == longest
-    refusal = refused(api.post("/bookings", with_field(departure, field, too_long)), 400, "validation_failed")
-    assert field_of(refusal) == field
+    assert invalid_field(api.post("/bookings", with_field(departure, field, too_long))) == field
 
 
 def test_the_reason_of_a_cancellation_has_at_most_200_characters(api: Api, departure: str) -> None:
     booking = api.book(departure).json()
-    assert field_of(refused(api.cancel(booking["id"], reason="é" * 201), 400, "validation_failed")) == "reason"
+    assert invalid_field(api.cancel(booking["id"], reason="é" * 201)) == "reason"
     assert api.cancel(booking["id"], reason="é" * 200).status_code == 200
     assert api.world.row(tables.bookings, booking["id"])["cancel_note"] == "é" * 200
 
 
 @pytest.mark.parametrize("name", ["", " ", "   ", "\u3000\u00a0", "  " + "é" * 201])
 def test_a_name_that_is_blank_or_too_long_without_its_blanks_is_refused(api: Api, departure: str, name: str) -> None:
-    customer = {"name": name, "email": "ada@example.com"}
-    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.name"
-    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "name"
+    assert_customer_refused(api, departure, {"name": name, "email": "ada@example.com"}, "name")
 
 
-@pytest.mark.parametrize(
-    "blanks", ["  {}  ", "{}   ", "   {}", "\u00a0{}\u3000"], ids=["both-sides", "behind", "before", "wide"]
-)
 @pytest.mark.parametrize("name", ["Ada Lovelace", "é" * 200], ids=["short", "longest"])
-def test_blanks_around_a_name_do_not_count(api: Api, departure: str, name: str, blanks: str) -> None:
-    customer = {"name": blanks.format(name), "email": "ada@example.com"}
-    assert api.book(departure, customer=customer).json()["customer"]["name"] == name
+def test_blanks_around_a_name_do_not_count(api: Api, departure: str, name: str) -> None:
+    for padded in (f"  {name}  ", f"{name}   ", f"   {name}", f"\u00a0{name}\u3000"):
+        customer = {"name": padded, "email": "ada@example.com"}
+        assert api.book(departure, customer=customer).json()["customer"]["name"] == name
 
 
-NO_MAILBOX = [
-    "",
-    "@",
-    "a",
-    "a@",
-    "@b.co",
-    "a@b",
-    "a b@c.de",
-    "a@b..c",
-    "a@.b.c",
-    "a@b.c.",
-    ".a@b.co",
-    "a.@b.co",
-    "a..b@c.de",
-    "a@b.c,d@e.f",
-    "a@b.c;d@e.f",
-    "a@b.c d@e.f",
-    '"x\r\nBcc: y"@e.f',
-    '"x"@e.fg',
-    "<a@b.c>",
-    "Ada <a@b.co>",
-    "a@b.co (Ada)",
-    "a@@b.co",
-    "a@b@c.de",
-    " a@b.co",
-    "a@b.co ",
-    "a@b.co\n",
-    "a@-b.co",
-    "a@b-.co",
-    "a@b_c.de",
-    "a@[127.0.0.1]",
-    "a@b.c/d",
-    "a\\@b.co",
-    "a@b\u00a0c.de",
-    "a@b.c\u2003de",
-    "a@b\u200bc.de",
-    "a@b\uff0ca.c\uff20d.ef",
-    "a\u202e@b.co",
-    "a@b\u202ec.de",
-    "mailto:a@b.co?bcc=c@d.ef",
-]
+ADDRESSES_REFUSED = {
+    "incomplete": ("", "@", "a", "a@", "@b.co", "a@b"),
+    "dots": ("a@b..c", "a@.b.c", "a@b.c.", ".a@b.co", "a.@b.co", "a..b@c.de"),
+    "several": ("a@b.c,d@e.f", "a@b.c;d@e.f", "a@b.c d@e.f", "a@@b.co", "a@b@c.de"),
+    "quotes-and-names": ('"x\r\nBcc: y"@e.f', '"x"@e.fg', "<a@b.c>", "Ada <a@b.co>", "a@b.co (Ada)"),
+    "blanks": ("a b@c.de", " a@b.co", "a@b.co ", "a@b.co\n", "a@b\u00a0c.de", "a@b.c\u2003de"),
+    "invisible-or-wide": ("a@b\u200bc.de", "a@b\uff0ca.c\uff20d.ef", "a\u202e@b.co", "a@b\u202ec.de"),
+    "no-host-name": ("a@-b.co", "a@b-.co", "a@b_c.de", "a@[127.0.0.1]", "a@b.c/d"),
+    "escaped-or-link": ("a\\@b.co", "mailto:a@b.co?bcc=c@d.ef"),
+}
+ADDRESSES_TAKEN = {
+    "ascii": ("a@b.co", "a.b+c@d-e.f.gh", "o'hara@example.ie", "a@xn--bcher-kva.example", "!#$%&'*+-/=?^_`{|}~@b.co"),
+    "unicode": ("ä.ö@bücher.example", "用户@例子.广告"),
+}
 
 
-@pytest.mark.parametrize("email", NO_MAILBOX, ids=ascii)
-def test_an_address_is_one_plain_mailbox(api: Api, departure: str, email: str) -> None:
-    customer = {"name": "Ada", "email": email}
-    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.email"
-    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "email"
+@pytest.mark.parametrize("addresses", ADDRESSES_REFUSED.values(), ids=ADDRESSES_REFUSED)
+def test_an_address_is_one_plain_mailbox(api: Api, departure: str, addresses: tuple[str, ...]) -> None:
+    for email in addresses:
+        assert_customer_refused(api, departure, {"name": "Ada", "email": email}, "email")
 
 
-@pytest.mark.parametrize(
-    "email",
-    [
-        "a@b.co",
-        "a.b+c@d-e.f.gh",
-        "o'hara@example.ie",
-        "ä.ö@bücher.example",
-        "用户@例子.广告",
-        "a@xn--bcher-kva.example",
-        "!#$%&'*+-/=?^_`{|}~@b.co",
-    ],
-)
-def test_addresses_that_exist_are_taken(api: Api, departure: str, email: str) -> None:
-    booking = api.book(departure, customer={"name": "Ada", "email": email})
-    assert booking.status_code == 201, booking.text
-    assert booking.json()["customer"]["email"] == email
+@pytest.mark.parametrize("addresses", ADDRESSES_TAKEN.values(), ids=ADDRESSES_TAKEN)
+def test_addresses_that_exist_are_taken(api: Api, departure: str, addresses: tuple[str, ...]) -> None:
+    for email in addresses:
+        booking = api.book(departure, customer={"name": "Ada", "email": email})
+        assert booking.status_code == 201, booking.text
+        assert booking.json()["customer"]["email"] == email
 
 
-LITERAL = [
-    "{{7*7}}",
-    "${7*7}",
-    "{% raise %}",
-    "#{7*7}",
-    "%s%n%x",
-    "{0.__class__}",
-    "<script>alert(1)</script>",
-    "=cmd|' /C calc'!A0",
-    "'; DROP TABLE bookings; --",
-    "\u202eevil",
-    "a\u200b\u200d\ufeffb",
-    "e" + "\u0301" * 150,
-    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
-    "null",
-    "\\u0000",
-]
+LITERAL = {
+    "template": ("{{7*7}}", "${7*7}", "{% raise %}", "#{7*7}", "%s%n%x", "{0.__class__}"),
+    "code": ("<script>alert(1)</script>", "=cmd|' /C calc'!A0", "'; DROP TABLE bookings; --", "null", "\\u0000"),
+    "unicode": (
+        "\u202eevil",
+        "a\u200b\u200d\ufeffb",
+        "e" + "\u0301" * 150,
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    ),
+}
 
 
-@pytest.mark.parametrize("text", LITERAL, ids=ascii)
-def test_text_is_stored_unchanged(api: Api, departure: str, text: str) -> None:
-    created = api.book(departure, note=text, customer={"name": text, "email": "ada@example.com", "phone": text}).json()
-    assert (created["note"], created["customer"]["name"], created["customer"]["phone"]) == (text, text, text)
-    assert api.get(f"/bookings/{created['id']}").json() == created
-    assert api.get("/customers").json()["data"][0]["name"] == text
+@pytest.mark.parametrize("texts", LITERAL.values(), ids=LITERAL)
+def test_text_is_stored_unchanged(api: Api, departure: str, texts: tuple[str, ...]) -> None:
+    for number, text in enumerate(texts):
+        email = f"ada-{number}@example.com"
+        created = api.book(departure, note=text, customer={"name": text, "email": email, "phone": text}).json()
+        assert (created["note"], created["customer"]["name"], created["customer"]["phone"]) == (text, text, text)
+        assert api.get(f"/bookings/{created['id']}").json() == created
+        assert [customer["name"] for customer in api.get("/customers", email=email).json()["data"]] == [text]
 
 
 def test_a_thousand_combining_marks_are_kept(api: Api, departure: str) -> None:
@@ -448,46 +364,19 @@ def test_a_thousand_combining_marks_are_kept(api: Api, departure: str) -> None:
     assert api.book(departure, note=note).json()["note"] == note
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda uuid: "{" + uuid + "}",
-        lambda uuid: f"urn:uuid:{uuid}",
-        lambda uuid: uuid.replace("-", ""),
-        lambda uuid: f" {uuid}",
-        lambda uuid: f"{uuid}\n",
-        lambda uuid: uuid[:-1],
-        lambda uuid: uuid + "0",
-        lambda uuid: uuid.replace("-", "_"),
-        lambda uuid: uuid[:-1] + "g",
-        lambda uuid: uuid[:-1] + "１",
-        lambda uuid: "",
-        lambda uuid: None,
-        lambda uuid: 1,
-        lambda uuid: [uuid],
-    ],
-    ids=[
-        "braces",
-        "urn",
-        "no-hyphens",
-        "blank",
-        "line-break",
-        "short",
-        "long",
-        "underscores",
-        "no-hex",
-        "wide-digit",
-        "empty",
-        "null",
-        "number",
-        "array",
-    ],
-)
-def test_an_id_in_a_body_is_a_canonical_uuid(api: Api, departure: str, write: Callable[[str], object]) -> None:
-    body = {**booking_body(departure), "experience_date_id": write(departure)}
-    refusal = refused(api.post("/bookings", body), 400, "validation_failed")
-    assert field_of(refusal) == "experience_date_id"
-    assert "^" not in refusal["error"], "no regular expression"
+def test_an_id_in_a_body_is_a_canonical_uuid(api: Api, departure: str) -> None:
+    malformed: list[object] = [
+        *(f"{{{departure}}}", f"urn:uuid:{departure}", f" {departure}", f"{departure}\n"),
+        *(departure.replace("-", ""), departure.replace("-", "_")),
+        *(departure[:-1], f"{departure}0", f"{departure[:-1]}g", f"{departure[:-1]}１"),
+        *("", None, 1, [departure]),
+    ]
+    for value in malformed:
+        refusal = refused(
+            api.post("/bookings", with_field(departure, "experience_date_id", value)), 400, "validation_failed"
+        )
+        assert (value, field_of(refusal)) == (value, "experience_date_id")
+        assert "^" not in refusal["error"], "no regular expression"
 
 
 def test_an_id_may_be_written_in_capitals(api: Api, departure: str) -> None:
@@ -519,12 +408,13 @@ WRONG: Mapping[str, tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [(field, value) for field, values in WRONG.items() for value in values], ids=str
-)
-def test_a_field_of_another_type_or_value_is_named(api: Api, departure: str, field: str, value: object) -> None:
-    body = with_field(departure, field, value)
-    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+@pytest.mark.parametrize(("field", "values"), WRONG.items(), ids=WRONG)
+def test_a_field_of_another_type_or_value_is_named(
+    api: Api, departure: str, field: str, values: tuple[object, ...]
+) -> None:
+    for value in values:
+        answer = api.post("/bookings", with_field(departure, field, value))
+        assert (value, invalid_field(answer)) == (value, field)
 
 
 @pytest.mark.parametrize("value", ["de", "fr-CH", "zh-Hant-TW", "nb", "xx-XX"])
@@ -533,23 +423,23 @@ def test_the_guest_s_language_is_kept_as_it_was_sent(api: Api, departure: str, v
     assert api.world.row(tables.bookings, booking["id"])["locale"] == value
 
 
-@pytest.mark.parametrize("value", ["AUTO", "full", "", 1, True, []], ids=str)
-def test_a_refund_mode_is_one_of_two(api: Api, departure: str, value: object) -> None:
+def test_a_refund_mode_is_one_of_two(api: Api, departure: str) -> None:
     booking = api.book(departure).json()
-    assert field_of(refused(api.cancel(booking["id"], refund=value), 400, "validation_failed")) == "refund"
+    for value in ("AUTO", "full", "", 1, True, []):
+        assert (value, invalid_field(api.cancel(booking["id"], refund=value))) == (value, "refund")
     assert api.get(f"/bookings/{booking['id']}").json()["status"] == "confirmed"
 
 
-@pytest.mark.parametrize("value", ["yes", "true", 1, 0, []], ids=str)
-def test_consent_is_a_boolean(api: Api, value: object) -> None:
-    body = {"name": "Ada", "email": "ada@example.com", "email_subscription": value}
-    assert field_of(refused(api.post("/customers", body), 400, "validation_failed")) == "email_subscription"
+def test_consent_is_a_boolean(api: Api) -> None:
+    for value in ("yes", "true", 1, 0, []):
+        body = {"name": "Ada", "email": "ada@example.com", "email_subscription": value}
+        assert (value, invalid_field(api.post("/customers", body))) == (value, "email_subscription")
 
 
 @pytest.mark.parametrize("field", ["experience_date_id", "guests", "customer", "payment"])
 def test_a_field_that_is_missing_is_named(api: Api, departure: str, field: str) -> None:
     body = {name: value for name, value in booking_body(departure).items() if name != field}
-    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+    assert invalid_field(api.post("/bookings", body)) == field
 
 
 def test_null_is_the_same_as_absent_where_a_field_may_be_absent(api: Api, departure: str) -> None:
@@ -586,18 +476,15 @@ def test_add_ons_are_sold_with_their_app(api: Api, departure: str, app: bool, ad
     answer = api.book(departure, add_ons=add_ons)
     assert answer.status_code == status
     if status == 422:
-        reason = refused(answer, 422, "validation_failed")["details"][0]["reason"]
-        assert reason == ("unknown_add_on" if app else "add_ons_app_disabled")
+        refused(answer, 422, "validation_failed")
+        assert reason_of(answer) == ("unknown_add_on" if app else "add_ons_app_disabled")
 
 
 LONG = 100_000
 ENDLESS = {
     "customer.email": (
-        "a" * LONG,
-        "a@" + "a." * (LONG // 2),
-        "a." * (LONG // 2) + "@b.co",
-        "@" * LONG,
-        "a@a" + "-" * LONG,
+        *("a" * LONG, "@" * LONG, "a@a" + "-" * LONG),
+        *("a@" + "a." * (LONG // 2), "a." * (LONG // 2) + "@b.co"),
     ),
     "customer.name": ("a" * LONG, " " * LONG, "a " * (LONG // 2)),
     "customer.phone": ("1" * LONG, "+" * LONG),
@@ -618,7 +505,7 @@ def test_a_long_text_is_refused_quickly(api: Api, departure: str, field: str, te
     started = time.process_time()
     answer = api.post("/bookings", body)
     assert time.process_time() - started < CPU_S
-    assert field_of(refused(answer, 400, "validation_failed")) == field
+    assert invalid_field(answer) == field
     assert len(answer.content) < 1_000
 
 

@@ -81,6 +81,22 @@ def field_of(body: dict[str, Any]) -> str | None:
     return body["details"][0]["field"] if "details" in body else None
 
 
+def invalid_field(answer: Answered) -> str | None:
+    """Check for an invalid request, and return the field of its first detail."""
+    return field_of(refused(answer, 400, "validation_failed"))
+
+
+def reason_of(answer: Answered) -> str:
+    """Return the reason of the first detail of an error response."""
+    return str(answer.json()["details"][0]["reason"])
+
+
+def conflict_reason(answer: Answered) -> str:
+    """Check for a conflict, and return the reason of its first detail."""
+    refused(answer, 409, "conflict")
+    return reason_of(answer)
+
+
 def rows_of(world: World, *, leaving_out: Collection[str] = ()) -> dict[str, list[str]]:
     """Return every row of the organization, by table, without `last_used_at`, which reads also change."""
     found = {}
