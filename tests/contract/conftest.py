@@ -1,12 +1,15 @@
-"""Fixtures of the tests of the contract: a departure, and an application with a rate limit."""
+"""Fixtures of the tests of the contract: a departure, another organization, and an application with a rate limit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support.world import SECRET, World
+from support.api import Api
+from support.world import SECRET, FixedClock, World
 
-from booking_core.base.settings import RateLimit, Settings
+from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
 from booking_server.app import create_app
 
@@ -16,13 +19,38 @@ def departure(world: World) -> str:
     return world.departure(world.experience(), seats=12)
 
 
+@pytest.fixture
+def theirs(api: Api, new_world: Callable[..., World]) -> Api:
+    """Another organization, called with its key."""
+    return Api(api.client, new_world())
+
+
+@pytest.fixture
+def public_addresses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each URL of a webhook leads to a public address."""
+    monkeypatch.setattr(api.client.app.state.service, "is_public_address", lambda _: True)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def run_app(shared_database_url: str, session_clock: FixedClock) -> Callable[..., AbstractContextManager[TestClient]]:
+    """A function that runs another application on the shared database, with settings of the test's own."""
+
+    @contextmanager
+    def run(**settings: Any) -> Iterator[TestClient]:
+        # Another test may have stored values in the shared database that another key sealed.
+        own = {"secret_key": SECRET, "secret_key_check": "warn", "rate_limit": None}
+        chosen: dict[str, Any] = {"database_url": shared_database_url, **own, **settings}
+        database = Database(shared_database_url, clock=session_clock)
+        with TestClient(create_app(Settings(**chosen), database=database), raise_server_exceptions=False) as running:
+            yield running
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def limited_app(
-    request: pytest.FixtureRequest, shared_database_url: str, session_database: Database
+    request: pytest.FixtureRequest, run_app: Callable[..., AbstractContextManager[TestClient]]
 ) -> Iterator[TestClient]:
     """An application with the rate limit `LIMIT` of the test's module."""
-    limit: RateLimit = request.module.LIMIT
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=limit)
-    database = Database(shared_database_url, clock=session_database.now_parameter)  # type: ignore[arg-type]
-    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
+    with run_app(rate_limit=request.module.LIMIT) as running:
         yield running

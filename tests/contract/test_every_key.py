@@ -9,7 +9,7 @@ import httpx
 import pytest
 from support.api import Api, booking_body, error_of, fresh_key
 from support.checkouts import checkout_body
-from support.endpoints import DOCUMENT
+from support.endpoints import taking_a_key
 from support.world import DAY, World
 
 AT_ONCE = 4
@@ -96,33 +96,17 @@ def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
     return Api(api.client, new_world(clock_offset=0))
 
 
-def taking_a_key() -> dict[str, bool]:
-    """Return the operations that take an Idempotency-Key, and whether each requires it."""
-    found = {}
-    for item in DOCUMENT["paths"].values():
-        for operation in item.values():
-            parameters = map(_parameter, operation.get("parameters", ()))
-            for parameter in parameters:
-                if parameter["name"] == "Idempotency-Key":
-                    found[operation["operationId"]] = bool(parameter.get("required"))
-    return found
+IS_REQUIRED = {operation.id: is_required for operation, is_required in taking_a_key().items()}
 
 
 def test_the_table_has_every_operation_that_takes_a_key() -> None:
-    # A quote stores nothing for the key, which belongs to the order.
-    assert taking_a_key().keys() - {"quote_booking"} == REQUESTS.keys()
-
-
-def _parameter(referred: dict[str, Any]) -> dict[str, Any]:
-    name = referred.get("$ref", "").rpartition("/")[2]
-    parameter: dict[str, Any] = DOCUMENT["components"]["parameters"][name] if name else referred
-    return parameter
+    assert IS_REQUIRED.keys() == REQUESTS.keys()
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(sandbox: Api, operation: str) -> None:
     request, key = REQUESTS[operation](sandbox), fresh_key()
-    if taking_a_key()[operation]:
+    if IS_REQUIRED[operation]:
         without = sandbox.call("POST", request.path, json=request.body)
         assert error_of(without) == (400, "idempotency_key_required")
     first = sandbox.post(request.path, request.body, key=key)

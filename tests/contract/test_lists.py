@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import orjson
 import pytest
 from support import rows
 from support.api import Api, error_of
 from support.databases import analyze, connect, fill
+from support.refusals import invalid_field
 from support.resources import LISTINGS, Listing
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
@@ -130,22 +130,19 @@ def test_a_cursor_whose_row_is_deleted_continues_after_it(
 
 
 @each_list
-def test_a_cursor_is_valid_only_for_its_list(
-    api: Api, shared_database_url: str, listing: Listing, new_world: Callable[..., World]
-) -> None:
+def test_a_cursor_is_valid_only_for_its_list(api: Api, shared_database_url: str, listing: Listing, theirs: Api) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)
     cursor = api.get(listing.path, limit=1).json()["next_cursor"]
     assert api.get(listing.path, starting_after=cursor, order="desc").status_code == 200
     refused = [
         api.get(listing.path, starting_after=cursor, order="asc"),
-        Api(api.client, new_world()).get(listing.path, starting_after=cursor),
+        theirs.get(listing.path, starting_after=cursor),
         *(api.get(other.path, starting_after=cursor) for other in LISTINGS if other is not listing),
     ]
     if listing.since:
         refused.append(api.get(listing.path, starting_after=cursor, **{listing.since: "2020-01-01T00:00:00Z"}))
     for response in refused:
-        assert error_of(response) == (400, "validation_failed")
-        assert response.json()["details"][0]["field"] == "starting_after"
+        assert invalid_field(response) == "starting_after"
 
 
 @each_list
@@ -155,20 +152,20 @@ def test_a_cursor_that_was_changed_or_made_up_is_refused(api: Api, shared_databa
     for forged in forgeries(cursor):
         response = api.get(listing.path, starting_after=forged)
         assert error_of(response) == (400, "validation_failed"), forged
-        assert len(forged) < 20 or forged not in response.text
+        assert forged not in response.text
 
 
 def forgeries(cursor: str) -> Iterator[str]:
-    """Return invalid cursors: with each character changed, cut, lengthened, and other texts."""
-    for place, character in enumerate(cursor):
-        yield f"{cursor[:place]}{'A' if character != 'A' else 'B'}{cursor[place + 1 :]}"
+    """Return invalid cursors: with each byte changed, with the first and the last character changed, cut, lengthened.
+
+    `CURSORS_REFUSED` of test_params.py has other texts.
+    """
+    for place in (0, len(cursor) - 1):
+        yield f"{cursor[:place]}{'A' if cursor[place] != 'A' else 'B'}{cursor[place + 1 :]}"
     data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
     for place in range(len(data)):
         yield _encoded(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
     yield from (cursor[:-1], cursor[1:], cursor[: len(cursor) // 2], cursor + "A", cursor + "=", cursor * 2)
-    yield from ("A", "%", "0", "null", "../../etc/passwd", "' OR 1=1 --", "é" * 20, "x" * 2000, "x" * 10_000)
-    yield _encoded(orjson.dumps({"__proto__": {"created_at": 0}, "id": 1}))
-    yield _encoded(b"' OR '1'='1")
     yield _encoded(b"\x00" * len(data))
 
 
@@ -234,8 +231,7 @@ def walk(find: FindPage, order: Order, limit: int, start: str | None = None) -> 
     raise AssertionError("the walk does not end")
 
 
-@both_orders
-@pytest.mark.parametrize("limit", [7, 100])
+@pytest.mark.parametrize(("order", "limit"), [(Order.ASC, 7), (Order.DESC, 100)])
 def test_50_000_bookings_are_listed_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
     seen: list[str] = []
     between = ROWS // limit // INSERTS

@@ -1,6 +1,5 @@
 """`POST /bookings/quote`: the price, the seats, and each reason why the booking would be refused; nothing is held."""
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -104,12 +103,6 @@ def test_a_taken_reference_is_a_reason_where_it_is_asked_for(api: Api, departure
     assert reasons(quote(api, departure, external_reference="A-1")) == []
     unique = quote(api, departure, external_reference="A-1", external_reference_unique=True)
     assert reasons(unique) == [("conflict", "external_reference_taken")]
-
-
-def test_another_organization_s_departure_does_not_exist(
-    api: Api, departure: str, new_world: Callable[..., World]
-) -> None:
-    assert error_of(quote(Api(api.client, new_world()), departure)) == (404, "not_found")
 
 
 def test_a_quote_takes_a_statement_for_the_departure_and_one_for_what_else_it_names(

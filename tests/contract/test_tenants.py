@@ -5,25 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import Api, booking_body, error_of, fresh_key
+from support.api import Api, error_of, fresh_key
 from support.endpoints import OPERATIONS, Operation
 from support.operations import Operations
 from support.refusals import field_of, nothing_changes, refused
 from support.resources import LISTINGS, Listing
-from support.world import World
 
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
 
 Create = Callable[[Api, str], dict[str, str]]
 
+ADA = {"name": "Ada", "email": "ada@example.com"}
 ALWAYS = {"x-request-id": "the-same-for-both"}
-
-
-@pytest.fixture
-def theirs(api: Api, new_world: Callable[..., World]) -> Api:
-    """Another organization, called with its key."""
-    return Api(api.client, new_world())
 
 
 class Belongings:
@@ -122,21 +116,23 @@ def test_no_operation_reaches_a_resource_of_another_organization(
     assert theirs.get(resource.format(**own)).status_code == 200
 
 
-def test_another_organizations_booking_cannot_be_cancelled(api: Api, theirs: Api) -> None:
-    own = Belongings(theirs)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/bookings", {"guests": [{"tier_id": "adult", "count": 1}], "payment": "invoice", "customer": ADA}),
+        ("/bookings/quote", {"guests": [{"tier_id": "adult", "count": 1}]}),
+        ("/holds", {"seats": 1}),
+        ("/bookings/{own}/reschedule", {}),
+        ("/bookings/{own}/reschedule/preview", {}),
+    ],
+)
+def test_another_organizations_departure_is_not_found(api: Api, theirs: Api, path: str, body: dict[str, Any]) -> None:
+    departure, own = Belongings(theirs).departure, Belongings(api).booking["id"]
     with nothing_changes(theirs.world), nothing_changes(api.world, leaving_out={"idempotency"}):
-        found = api.post(f"/bookings/{own.booking['id']}/cancel", {}, headers=ALWAYS)
-        nothing = api.post(f"/bookings/{uuid.uuid4()}/cancel", {}, headers=ALWAYS)
-    refused(found, 404, "not_found")
-    assert found.content == nothing.content
-    assert theirs.get(f"/bookings/{own.booking['id']}").json()["status"] == "confirmed"
-
-
-def test_another_organizations_departure_cannot_be_booked(api: Api, theirs: Api) -> None:
-    own = Belongings(theirs)
-    with nothing_changes(theirs.world), nothing_changes(api.world, leaving_out={"idempotency"}):
-        found = api.post("/bookings", booking_body(own.departure), headers=ALWAYS)
-        nothing = api.post("/bookings", booking_body(str(uuid.uuid4())), headers=ALWAYS)
+        found, nothing = (
+            api.post(path.format(own=own), body | {"departure_id": each}, headers=ALWAYS)
+            for each in (departure, str(uuid.uuid4()))
+        )
     refused(found, 404, "not_found")
     assert found.content == nothing.content
 
@@ -165,10 +161,7 @@ def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None
         ("/customers", "email", lambda own: "only.theirs@example.com"),
         ("/events", "resource_id", lambda own: own.booking["id"]),
     ],
-    ids=[
-        *("availability", "departures", "bookings", "bookings-of-departure", "bookings-of-customer"),
-        *("bookings-by-email", "customers", "events"),
-    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_filter_by_ids_of_another_organization_finds_nothing(
     api: Api, theirs: Api, path: str, parameter: str, owned: Callable[[Belongings], str]
@@ -177,9 +170,7 @@ def test_a_filter_by_ids_of_another_organization_finds_nothing(
     own = Belongings(theirs)
     theirs.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
     theirs.book(own.departure, customer={"name": "Only Theirs", "email": "only.theirs@example.com"})
-    parameters = {parameter: owned(own)}
-    query = "&" if "?" in path else "?"
-    asked = f"{path}{query}{parameter}={parameters[parameter]}"
+    asked = f"{path}{'&' if '?' in path else '?'}{parameter}={owned(own)}"
     assert theirs.call("GET", asked).json()["data"]
     answer = api.call("GET", asked)
     assert (answer.status_code, answer.json()["data"], answer.json()["has_more"]) == (200, [], False)
@@ -199,7 +190,6 @@ def cursor(api: Api, path: str, **params: Any) -> str:
 @pytest.mark.parametrize(
     ("issued", "used"),
     [
-        (("/bookings", {"order": "asc"}), ("/bookings", {})),
         (("/bookings", {}), ("/bookings", {"status": "confirmed"})),
         (("/bookings", {"status": "confirmed"}), ("/bookings", {})),
         (("/bookings", {"status": "confirmed"}), ("/bookings", {"status": "cancelled"})),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.api import Api
 from support.operations import Operations
-from support.refusals import nothing_changes, refused
+from support.refusals import conflict_reason, nothing_changes, refused
 from support.world import DAY, NOON
 
 from booking_core import bookings
@@ -19,10 +19,6 @@ from booking_core.models.manifests import Manifest
 @pytest.fixture
 def departure(api: Api) -> str:
     return api.world.departure(api.world.experience(), seats=100)
-
-
-def reason_of(body: dict[str, Any]) -> str:
-    return str(body["details"][0]["reason"])
 
 
 def attended(api: Api, booking_id: str, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -74,7 +70,7 @@ def test_only_confirmed_bookings_come_or_do_not_come(api: Api, ops: Operations, 
     with nothing_changes(api.world):
         for booking_id, reason in ((pending, "booking_pending"), (cancelled, "booking_cancelled")):
             answer = api.call("POST", f"/bookings/{booking_id}/{verb}", json={})
-            assert reason_of(refused(answer, 409, "conflict")) == reason
+            assert conflict_reason(answer) == reason
         for body in ({"undo": "yes"}, {"undo": 1}):
             refused(api.call("POST", f"/bookings/{pending}/{verb}", json=body), 400, "validation_failed")
 
@@ -132,7 +128,6 @@ def test_more_bookings_than_a_manifest_holds_are_refused(
         api.book(departure)
     render = bookings.render_manifest
     monkeypatch.setattr(bookings, "render_manifest", lambda *arguments: render(*arguments, limit=2))
-    body = refused(api.get(f"/departures/{departure}/manifest"), 409, "conflict")
-    assert reason_of(body) == "manifest_too_large"
+    assert conflict_reason(api.get(f"/departures/{departure}/manifest")) == "manifest_too_large"
     assert len(ops.act(lambda tx, actor: bookings.manifest(tx, actor, departure))["data"]) == 3
     assert limits.MANIFEST_BOOKINGS_MAX == 1_000

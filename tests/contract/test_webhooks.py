@@ -2,16 +2,16 @@
 
 import re
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from support import raw
 from support.api import Api
+from support.endpoints import OPERATIONS, Operation
 from support.hooks import Hooks, queue_rows
-from support.refusals import field_of, nothing_changes, refused
-from support.world import DAY, HOUR, NOON, FixedClock, World
+from support.refusals import conflict_reason, field_of, invalid_field, nothing_changes, refused
+from support.world import DAY, HOUR, NOON, FixedClock
 
 from booking_core.db import tables
 from booking_core.models.events import SUBSCRIBABLE, EventType
@@ -41,12 +41,6 @@ def dns(api: Api, monkeypatch: pytest.MonkeyPatch) -> Dns:
     looked_up = Dns()
     monkeypatch.setattr(api.client.app.state.service, "is_public_address", looked_up)  # type: ignore[attr-defined]
     return looked_up
-
-
-@pytest.fixture
-def theirs(api: Api, new_world: Callable[..., World]) -> Api:
-    """Another organization, called with its key."""
-    return Api(api.client, new_world())
 
 
 def body(*types: str, **over: Any) -> dict[str, Any]:
@@ -175,8 +169,7 @@ def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
     made = [create(api)["id"] for _ in range(10)]
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
-    detail = refused(response, 409, "conflict")["details"][0]
-    assert detail["reason"] == "endpoint_limit_reached"
+    assert conflict_reason(response) == "endpoint_limit_reached"
     assert create(theirs)["id"]
     assert api.call("DELETE", f"/webhooks/{made[0]}").status_code == 204
     assert create(api)["id"] not in made
@@ -196,16 +189,16 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
     assert dns.asked == [PRIVATE] * 2
 
 
-@pytest.mark.parametrize("port", [1, 22, 25, 80, 444, 1023, 5432, 6379])
-def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(api: Api, port: int) -> None:
+def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(api: Api) -> None:
     endpoint = create(api)["id"]
-    url = f"https://receiver.example:{port}/hook"
     with nothing_changes(api.world):
-        for response in (api.call("POST", "/webhooks", json=body(url=url)), change(api, endpoint, url=url)):
-            refusal = refused(response, 422, "validation_failed")
-            detail = {"field": "url", "reason": "port_not_allowed", "message": refusal["error"]}
-            assert refusal["details"] == [detail]
-            assert refusal["error"].startswith("Webhooks go to port 443, or to one from 1024")
+        for port in (1, 22, 25, 80, 444, 1023, 5432, 6379):
+            url = f"https://receiver.example:{port}/hook"
+            for response in (api.call("POST", "/webhooks", json=body(url=url)), change(api, endpoint, url=url)):
+                refusal = refused(response, 422, "validation_failed")
+                detail = {"field": "url", "reason": "port_not_allowed", "message": refusal["error"]}
+                assert refusal["details"] == [detail]
+                assert refusal["error"].startswith("Webhooks go to port 443, or to one from 1024")
 
 
 def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,25 +222,26 @@ _URLS_MALFORMED: tuple[object, ...] = (
     *("https://u:p@receiver.example/", "https://receiver.example/#x", "https://receiver.example/\x00"),
     *("https://127.1/", f"https://x.org/{'a' * 2035}"),
 )
-MALFORMED: list[tuple[str, str, object]] = [
-    *(("", "url", url) for url in _URLS_MALFORMED),
-    *(("", "event_types", types) for types in _TYPES_MALFORMED),
-    *(("", "event_types.1", ["booking.created", kind]) for kind in _KINDS_UNKNOWN),
-    *(("", "description", text) for text in ("a" * 201, "a\nb", 7)),
-    *(("change", "url", url) for url in ("http://receiver.example/", "", 7)),
-    *(("change", "event_types", types) for types in ([], ["ping"], ["nothing"], ["booking.created"] * 2)),
-    *(("change", "status", status) for status in ("auto_disabled", "deleted", "Enabled", True)),
-    ("change", "description", "a" * 201),
-    *(("rotate-secret", "overlap_seconds", seconds) for seconds in (-1, 604801, "60", 1.5, True, 10**30)),
-    *(("recover", "since", since) for since in (None, "yesterday", 1795262400, "2026-02-30")),
-    ("recover", "until", "soon"),
-    *(("recover", "until", until) for until in ("0001-01-01", "2026-11-21T12:59:59+01:00")),
-    *(("recover", "statuses", statuses) for statuses in ([], ["succeeded"], ["queued"])),
-    *(("recover", "event_types", types) for types in ([], ["booking.*"])),
-    *(("deliveries", *each) for each in (("status", "sending"), ("event_type", "booking.*"), ("event_id", "x"))),
-    ("deliveries", "limit", "0"),
-]
-"""The operation of an endpoint (none: its creation), the field that is named, and its value."""
+MALFORMED: dict[tuple[str, str], tuple[object, ...]] = {
+    ("", "url"): _URLS_MALFORMED,
+    ("", "event_types"): _TYPES_MALFORMED,
+    ("", "event_types.1"): tuple(["booking.created", kind] for kind in _KINDS_UNKNOWN),
+    ("", "description"): ("a" * 201, "a\nb", 7),
+    ("change", "url"): ("http://receiver.example/", "", 7),
+    ("change", "event_types"): ([], ["ping"], ["nothing"], ["booking.created"] * 2),
+    ("change", "status"): ("auto_disabled", "deleted", "Enabled", True),
+    ("change", "description"): ("a" * 201,),
+    ("rotate-secret", "overlap_seconds"): (-1, 604801, "60", 1.5, True, 10**30),
+    ("recover", "since"): (None, "yesterday", 1795262400, "2026-02-30"),
+    ("recover", "until"): ("soon", "0001-01-01", "2026-11-21T12:59:59+01:00"),
+    ("recover", "statuses"): ([], ["succeeded"], ["queued"]),
+    ("recover", "event_types"): ([], ["booking.*"]),
+    ("deliveries", "status"): ("sending",),
+    ("deliveries", "event_type"): ("booking.*",),
+    ("deliveries", "event_id"): ("x",),
+    ("deliveries", "limit"): ("0",),
+}
+"""The operation of an endpoint (none: its creation) and the field that is named, with its malformed values."""
 
 
 def send(api: Api, operation: str, endpoint: str, fields: dict[str, Any]) -> httpx.Response:
@@ -261,23 +255,24 @@ def send(api: Api, operation: str, endpoint: str, fields: dict[str, Any]) -> htt
     return api.call("POST", f"/webhooks/{endpoint}/{operation}", json=given | fields)
 
 
-@pytest.mark.parametrize(("operation", "field", "value"), MALFORMED)
+@pytest.mark.parametrize(("where", "values"), MALFORMED.items(), ids=["-".join(where) for where in MALFORMED])
 def test_a_malformed_field_is_named_and_nothing_changes(
-    api: Api, dns: Dns, operation: str, field: str, value: object
+    api: Api, dns: Dns, where: tuple[str, str], values: tuple[object, ...]
 ) -> None:
-    endpoint = create(api)["id"]
+    (operation, field), endpoint = where, create(api)["id"]
     dns.asked.clear()
     with nothing_changes(api.world):
-        response = send(api, operation, endpoint, {field.partition(".")[0]: value})
-    is_unprocessable = field == "until" and value != "soon"
-    named = field_of(refused(response, 422 if is_unprocessable else 400, "validation_failed"))
-    assert named == field or str(named).split(".")[0] == field
+        answers = {repr(value): send(api, operation, endpoint, {field.partition(".")[0]: value}) for value in values}
+    for value, response in answers.items():
+        is_unprocessable = field == "until" and value != repr("soon")
+        named = field_of(refused(response, 422 if is_unprocessable else 400, "validation_failed"))
+        assert (value, named) == (value, field) or str(named).split(".")[0] == field
     assert dns.asked == []
 
 
 def test_a_recovery_needs_its_beginning(api: Api) -> None:
     response = api.call("POST", f"/webhooks/{create(api)['id']}/recover", json={})
-    assert field_of(refused(response, 400, "validation_failed")) == "since"
+    assert invalid_field(response) == "since"
 
 
 # Read ------------------------------------------------------------------------------------------------------------
@@ -314,55 +309,45 @@ def test_reading_is_a_few_statements(api: Api, statements: list[str]) -> None:
     assert len(statements) == 3
 
 
-PATHS = [
-    ("GET", ""),
-    ("PATCH", ""),
-    ("DELETE", ""),
-    ("POST", "/rotate-secret"),
-    ("POST", "/test"),
-    ("POST", "/recover"),
-    ("POST", "/redeliver"),
-    ("GET", "/deliveries"),
-    ("GET", "/deliveries/{delivery}"),
-    ("POST", "/deliveries/{delivery}/retry"),
-]
-BODIES = {"PATCH": {"url": PRIVATE}, "/recover": {"since": "2026-01-01"}, "/redeliver": {"event_id": str(uuid.uuid4())}}
+OF_AN_ENDPOINT = [each for each in OPERATIONS if each.path.startswith("/api/v1/webhooks/{id}")]
+of_an_endpoint = pytest.mark.parametrize("operation", OF_AN_ENDPOINT, ids=lambda operation: operation.id)
+of_a_delivery = pytest.mark.parametrize(
+    "operation", [each for each in OF_AN_ENDPOINT if "{deliveryId}" in each.path], ids=lambda operation: operation.id
+)
+ANY_BODY = {"url": PRIVATE, "since": "2026-01-01", "event_id": str(uuid.uuid4())}
 
 
-@pytest.mark.parametrize(("method", "path"), PATHS)
-def test_endpoints_of_another_organization_or_deleted_ones_are_not_found(
-    api: Api, theirs: Api, method: str, path: str
-) -> None:
-    """T7."""
-    other, gone = create(theirs)["id"], create(api)["id"]
-    book(theirs)
+def perform(api: Api, operation: Operation, endpoint: str, delivery: str) -> httpx.Response:
+    """Send a request that would succeed with ids of an endpoint and its delivery."""
+    path = operation.path.removeprefix("/api/v1").format(id=endpoint, deliveryId=delivery)
+    body = {} if operation.method == "GET" else {"json": ANY_BODY}
+    return api.call(operation.method, path, headers={"x-request-id": "the-same"}, **body)
+
+
+@of_an_endpoint
+def test_a_deleted_endpoint_is_not_found(api: Api, operation: Operation) -> None:
+    """test_tenants.py has the endpoints of other organizations."""
+    endpoint = create(api)["id"]
     book(api)
-    deliveries = {other: log(theirs, other)[0]["id"], gone: log(api, gone)[0]["id"]}
-    for delivery in deliveries.values():
-        dead(api if delivery == deliveries[gone] else theirs, delivery)
-    assert api.call("DELETE", f"/webhooks/{gone}").status_code == 204
-    body = BODIES.get(method) or BODIES.get(path) or {}
-    answers = []
-    with nothing_changes(theirs.world), nothing_changes(api.world):
-        for endpoint in (other, gone, str(uuid.uuid4()), "no-uuid"):
-            target = path.replace("{delivery}", deliveries.get(endpoint, str(uuid.uuid4())))
-            arguments = {} if method == "GET" else {"json": body}
-            headers = {"x-request-id": "the-same"}
-            answers.append(api.call(method, f"/webhooks/{endpoint}{target}", headers=headers, **arguments))
+    delivery = log(api, endpoint)[0]["id"]
+    dead(api, delivery)
+    assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
+    with nothing_changes(api.world):
+        answers = [perform(api, operation, each, delivery) for each in (endpoint, str(uuid.uuid4()), "no-uuid")]
     for answer in answers:
         refused(answer, 404, "not_found")
         assert answer.content == answers[0].content
 
 
-@pytest.mark.parametrize(("method", "path"), [path for path in PATHS if "{delivery}" in path[1]])
-def test_a_delivery_of_another_endpoint_is_not_there(api: Api, method: str, path: str) -> None:
+@of_a_delivery
+def test_a_delivery_of_another_endpoint_is_not_there(api: Api, operation: Operation) -> None:
     """T8."""
     one, two = create(api)["id"], create(api)["id"]
     book(api)
     delivery = log(api, two)[0]["id"]
     dead(api, delivery)
     for named in (delivery, attempt(api, delivery, 1), str(uuid.uuid4()), "no-uuid"):
-        refused(api.call(method, f"/webhooks/{one}{path.replace('{delivery}', named)}"), 404, "not_found")
+        refused(perform(api, operation, one, named), 404, "not_found")
 
 
 # Change ----------------------------------------------------------------------------------------------------------
@@ -650,9 +635,7 @@ def test_the_delivery_log_is_paged_like_any_list(api: Api, clock: FixedClock) ->
         cursor = page["next_cursor"]
     assert walked == everything
     for elsewhere in (f"/webhooks/{other}/deliveries", "/bookings"):
-        assert (
-            field_of(refused(api.get(elsewhere, starting_after=cursor), 400, "validation_failed")) == "starting_after"
-        )
+        assert invalid_field(api.get(elsewhere, starting_after=cursor)) == "starting_after"
 
 
 def test_the_log_is_filtered(api: Api) -> None:
@@ -720,8 +703,7 @@ def test_a_dead_delivery_is_tried_once_more(api: Api, failed: tuple[str, str], c
     assert (shown["next_attempt_at"], shown["completed_at"]) == ("2026-11-21T14:00:00+01:00", None)
     assert api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json() == shown
     with nothing_changes(api.world):
-        detail = refused(retry(api, endpoint, delivery), 409, "conflict")["details"][0]
-    assert detail["reason"] == "delivery_not_dead"
+        assert conflict_reason(retry(api, endpoint, delivery)) == "delivery_not_dead"
 
 
 @pytest.mark.parametrize("status", ["queued", "succeeded", "failed"])
@@ -741,7 +723,7 @@ def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tup
             api.call("POST", f"/webhooks/{endpoint}/recover", json={"since": "2026-01-01"}),
         )
     for answer in answers:
-        assert refused(answer, 409, "conflict")["details"][0]["reason"] == "endpoint_not_enabled"
+        assert conflict_reason(answer) == "endpoint_not_enabled"
 
 
 def recover(api: Api, endpoint: str, **fields: Any) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from support import pages
+from support.endpoints import taking_a_key
 
 import booking_sdk
 from booking_core.models.bookings import BookingStatus
@@ -22,19 +23,10 @@ from webhook_verify.testing import signed_request
 
 SHELL_PAGES = {
     "start.md",
-    "guides/merchants/guests.md",
-    "guides/merchants/index.md",
+    *(f"guides/merchants/{name}.md" for name in ("guests", "index")),
+    *(f"guides/operators/{name}.md" for name in ("index", "health", "watching")),
     "guides/receivers/index.md",
-    "guides/operators/index.md",
-    "guides/operators/health.md",
-    "guides/operators/watching.md",
-    "operations/install.md",
-    "operations/sizing.md",
-    "operations/upgrade.md",
-    "operations/backup.md",
-    "operations/keys.md",
-    "operations/failover.md",
-    "operations/alerts.md",
+    *(f"operations/{name}.md" for name in ("install", "sizing", "upgrade", "backup", "keys", "failover", "alerts")),
 }
 """Pages whose shell blocks the tests of the command line run (test_guides.py)."""
 SQL_PAGE = "design/sql.md"
@@ -109,23 +101,13 @@ def test_an_order_whose_answer_is_lost_is_booked_once(fake: FakeBookingAPI) -> N
 
 def test_the_page_of_idempotency_names_each_operation_that_takes_a_key() -> None:
     text = " ".join((pages.DOCS / "concepts/idempotency.md").read_text(encoding="utf-8").split())
-    document = json.loads((pages.DOCS.parent / "openapi.json").read_bytes())
     for is_required, opening in ((True, "These require a key: "), (False, "These accept one: ")):
         named = text.partition(opening)[2].partition(".")[0]
-        assert set(re.findall("`(.+?)`", named)) == set(_taking_a_key(document, is_required=is_required))
-
-
-def _taking_a_key(document: dict[str, Any], *, is_required: bool) -> Iterator[str]:
-    """Yield the operations with an Idempotency-Key, as pages write them."""
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            for referred in operation.get("parameters", ()):
-                name = referred.get("$ref", "").rpartition("/")[2]
-                parameter = document["components"]["parameters"][name] if name else referred
-                if operation["operationId"] == "quote_booking":
-                    continue  # it stores nothing for the key, which belongs to the order
-                if parameter["name"] == "Idempotency-Key" and parameter.get("required", False) == is_required:
-                    yield f"{method.upper()} {path.removeprefix('/api/v1')}"
+        assert set(re.findall("`(.+?)`", named)) == {
+            f"{operation.method} {operation.path.removeprefix('/api/v1')}"
+            for operation, required in taking_a_key().items()
+            if required == is_required
+        }
 
 
 def test_the_receivers_example_takes_what_is_authentic(fake: FakeBookingAPI) -> None:

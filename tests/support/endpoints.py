@@ -31,3 +31,19 @@ OPERATIONS = tuple(
     if found["security"]
 )
 """Every operation that needs a key."""
+
+
+def taking_a_key() -> dict[Operation, bool]:
+    """Return the operations that store their answer for an Idempotency-Key, and whether each requires it.
+
+    A quote takes the key of an order, and stores nothing for it.
+    """
+    components = DOCUMENT["components"]["parameters"]
+    found = {}
+    for operation in OPERATIONS:
+        described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+        for referred in described.get("parameters", ()):
+            parameter = components.get(referred.get("$ref", "").rpartition("/")[2], referred)
+            if parameter["name"] == "Idempotency-Key" and operation.id != "quote_booking":
+                found[operation] = bool(parameter.get("required"))
+    return found

@@ -473,37 +473,24 @@ def break_down(day: Day, departure: str, code: str) -> None:
 # The findings ----------------------------------------------------------------------------------------------------
 
 SHOWN = {
-    ("key", "$ keys create"),
-    ("webhook secret", "POST /webhooks"),
-    ("new webhook secret", "POST /rotate-secret"),
-    ("gift code", "$ gift-cards issue"),
-    ("gift code", "$ gift-cards get --include-code"),
-    ("gift code", "$ catalog export"),
-    ("gift code", "GET /gift-cards?include=code"),
-    ("link", "POST /bookings"),
-    ("link", "POST /bookings again"),
-    ("link", "GET /bookings"),
-    ("link", "$ bookings get"),
-    ("link", "the guest's page"),
-    ("link", "POST /cancel"),
-    ("blocked link", "POST /bookings"),
-    ("blocked link", "GET /bookings"),
-    ("mailed link", "mails"),
-    ("mailed link", "GET /bookings"),
-    ("mailed link", "POST /bookings"),
+    "key": {"$ keys create"},
+    "webhook secret": {"POST /webhooks"},
+    "new webhook secret": {"POST /rotate-secret"},
+    "gift code": {
+        *("$ gift-cards issue", "$ gift-cards get --include-code", "$ catalog export"),
+        "GET /gift-cards?include=code",
+    },
+    "link": {
+        *("POST /bookings", "POST /bookings again", "POST /cancel", "GET /bookings"),
+        *("$ bookings get", "the guest's page"),
+    },
+    "blocked link": {"POST /bookings", "GET /bookings"},
+    "mailed link": {"POST /bookings", "GET /bookings", "mails"},
 }
 """The places where a secret may be read, and is. No other may hold one."""
 NOTED = {
-    "table bookings",
-    "table events",
-    "POST /bookings",
-    "POST /bookings again",
-    "POST /cancel",
-    "GET /bookings",
-    "a reader's reads",
-    "reads",
-    "$ bookings get",
-    "deliveries",
+    *("table bookings", "table events", "deliveries", "$ bookings get"),
+    *("POST /bookings", "POST /bookings again", "POST /cancel", "GET /bookings", "a reader's reads", "reads"),
 }
 """The places where a note may be read, and is."""
 
@@ -527,7 +514,8 @@ def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
     break_down(day, departure, code)
     look(day, town)
     found = canaries.sweep(day.canaries, day.places)
-    assert {(name, place) for name, place in found if name not in ("marker", "planted")} == SHOWN
+    shown = {(name, place) for name, places in SHOWN.items() for place in places}
+    assert {(name, place) for name, place in found if name not in ("marker", "planted")} == shown
     noted = {place for name, place in found if name == "planted" and not place.startswith("file")}
     assert noted - {"mails"} == NOTED  # those to staff are written when there is time
     assert ("marker", "log") in found
