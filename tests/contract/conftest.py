@@ -26,6 +26,12 @@ def theirs(api: Api, new_world: Callable[..., World]) -> Api:
 
 
 @pytest.fixture
+def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
+    """A sandbox, called with a key of every scope."""
+    return Api(api.client, new_world(clock_offset=0))
+
+
+@pytest.fixture
 def public_addresses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each URL of a webhook leads to a public address."""
     monkeypatch.setattr(api.client.app.state.service, "is_public_address", lambda _: True)  # type: ignore[attr-defined]

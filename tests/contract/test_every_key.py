@@ -10,7 +10,7 @@ import pytest
 from support.api import Api, booking_body, error_of, fresh_key
 from support.checkouts import checkout_body
 from support.endpoints import taking_a_key
-from support.world import DAY, World
+from support.world import DAY
 
 AT_ONCE = 4
 
@@ -88,12 +88,6 @@ REQUESTS: dict[str, Callable[[Api], Request]] = {
     "advance_sandbox_clock": lambda api: Request("/sandbox/clock/advance", {"seconds": 60}, {"seconds": 61}),
     "pay_sandbox_checkout": pay_checkout,
 }
-
-
-@pytest.fixture
-def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
-    """A sandbox where each of the operations can succeed."""
-    return Api(api.client, new_world(clock_offset=0))
 
 
 IS_REQUIRED = {operation.id: is_required for operation, is_required in taking_a_key().items()}

@@ -335,7 +335,8 @@ def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[ht
     begun = threading.Event()
     with ThreadPoolExecutor(1) as beside:
         with departure_held(url, departure):
-            api.world.database.observer = lambda text: begun.set() if _comes_before_the_stall(text) else None
+            # From the look-up of the API key on, the idempotency key is in use.
+            api.world.database.observer = lambda text: begun.set() if "api_keys" in text else None
             try:
                 booking = beside.submit(api.book, departure, key=key)
                 assert begun.wait(timeout=30)
@@ -344,11 +345,6 @@ def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[ht
             finally:
                 api.world.database.observer = None
         assert booking.result().status_code == 201
-
-
-def _comes_before_the_stall(text: str) -> bool:
-    """Return True for the look-up of the API key: from then on the idempotency key is in use."""
-    return "api_keys" in text
 
 
 def test_a_concurrent_request_is_refused_at_once_as_in_progress(

@@ -223,21 +223,9 @@ def test_the_last_use_is_known_to_the_minute_and_costs_no_write(api: Api, statem
     assert row["last_used_at"] == NOON + MINUTE
 
 
-def gift_card(world: World) -> str:
-    return world.insert(
-        tables.gift_cards,
-        **world.code_columns(CODE),
-        currency="NOK",
-        initial_minor=50_000,
-        balance_minor=50_000,
-        created_at=world.clock(),
-        updated_at=world.clock(),
-    )
-
-
 def test_the_code_of_a_gift_card_is_returned_only_on_request(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    card = gift_card(api.world)
+    card = api.world.gift_card(CODE)
     asked = api.get(f"/gift-cards/{card}", include="code")
     assert asked.json()["code"] == CODE
     assert asked.headers["cache-control"] == "no-store"

@@ -1,6 +1,5 @@
 """Moves of bookings to another departure over HTTP, and their preview."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from support.world import DAY, NOON
 from booking_core.base.clock import HOUR
 from booking_core.db import tables
 from booking_core.models.bookings import BookingChange
-
-Move = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture

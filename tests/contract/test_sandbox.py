@@ -26,12 +26,6 @@ NOON_TEXT = "2026-11-21T13:00:00+01:00"
 AHEAD_S = 731 * 86_400
 
 
-@pytest.fixture
-def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
-    """A sandbox, called with a key of every scope."""
-    return Api(api.client, new_world(clock_offset=0))
-
-
 def advance(sandbox: Api, **body: Any) -> Any:
     return sandbox.post("/sandbox/clock/advance", body)
 

@@ -30,15 +30,7 @@ class Belongings:
         self.booking: dict[str, Any] = api.book(self.departure).json()
         self.customer = api.get("/customers").json()["data"][0]
         self.event = api.get("/events").json()["data"][0]
-        self.gift_card = world.insert(
-            tables.gift_cards,
-            **world.code_columns("GIFT-0001"),
-            currency="NOK",
-            initial_minor=100,
-            balance_minor=100,
-            created_at=world.clock(),
-            updated_at=world.clock(),
-        )
+        self.gift_card = world.gift_card("GIFT-0001")
 
 
 def _endpoint(api: Api, _: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ from support.hooks import Hooks
 from support.refusals import invalid_field, nothing_changes
 
 from booking_core.db import tables
-from booking_core.models.events import EventType
 from booking_core.upkeep import doctor
 from booking_core.webhooks import ClaimedDelivery
 from booking_server.worker.deliveries import signed_headers
@@ -104,7 +103,3 @@ def test_headers_that_no_secret_key_opens_are_a_finding_and_nothing_is_sent_with
     options = doctor.CheckOptions(openers=doctor.openers(api.world.installation.secret_keys))
     found = api.world.database.read(lambda tx: doctor.examine(tx, api.world.org, options))
     assert any("webhook headers" in each.invariant or "webhook headers" in each.message for each in found)
-
-
-def test_an_endpoint_takes_every_type(api: Api) -> None:
-    assert EventType.WEBHOOK_FAILING in create(api, event_types=["webhook.failing"])["event_types"]

@@ -21,7 +21,6 @@ from booking_core.webhooks import upkeep
 
 URL = "https://receiver.example/hook"
 PRIVATE = "https://private.example/hook"
-ENDPOINT = ("POST", "/webhooks")
 ISO_NOON = "2026-11-21T13:00:00+01:00"
 
 

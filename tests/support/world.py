@@ -133,6 +133,12 @@ class World:
         }
         return self.insert(tables.experiences, **(row | columns))
 
+    def gift_card(self, code: str, *, amount_minor: int = 100) -> str:
+        """Insert a gift card with this code and its whole amount, and return its id."""
+        amounts = {"currency": "NOK", "initial_minor": amount_minor, "balance_minor": amount_minor}
+        times = {"created_at": self.clock(), "updated_at": self.clock()}
+        return self.insert(tables.gift_cards, **self.code_columns(code), **amounts, **times)
+
     def departure(self, experience_id: str, *, seats: int = 12, **columns: Any) -> str:
         """Insert an open departure, by default two days from now, and return its id."""
         row: dict[str, Any] = {

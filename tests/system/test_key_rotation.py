@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import random
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -16,12 +15,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support import forking
+from support import forking, serving
 from support.api import booking_body
 from support.hooks import Hooks
 from support.receivers import LOCAL, Receiver, Receivers, wait_until
 from support.sealed import CODE, KEY, Sealed
-from support.servers import free_port
 from support.world import FixedClock, make_world
 
 import webhook_verify
@@ -38,7 +36,6 @@ class Installation:
 
     url: str
     folder: Path
-    port: int
     sealed: Sealed
     api_key: str
     receiver: Receiver
@@ -51,30 +48,18 @@ class Installation:
         return forking.run(["booking", *argv], env=self.environment(keys, **settings), text=True)
 
     @contextmanager
-    def serving(self, keys: str, **settings: str) -> Iterator[httpx.Client]:
-        """Run the service with its worker, as `booking serve` does."""
-        log = self.folder / "serve.log"
-        with log.open("ab") as out:
-            command = ["booking", "serve", "--port", str(self.port)]
-            started = forking.start(command, env=self.environment(keys, **settings), stdout=out, stderr=out)
+    def serving(self, keys: str, **settings: str) -> Iterator[tuple[httpx.Client, list[str]]]:
+        """Run the service with its worker, as `booking serve` does; yield a client and the log."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        words = ["booking", "serve", "--port", "0"]
+        started = forking.start(words, env=self.environment(keys, **settings), text=True, **pipes)
         headers = {"Authorization": f"Bearer {self.api_key}"}
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=30) as client:
-                wait_until(lambda: self._answers(client, started), "the service answers")
-                yield client
-            started.send_signal(signal.SIGINT)
-            assert started.wait(60) == 0, log.read_text()
-        finally:
-            started.kill()
-            started.wait()
-        assert "Traceback" not in log.read_text()
-
-    def _answers(self, client: httpx.Client, started: forking.Process) -> bool:
-        assert started.poll() is None, (self.folder / "serve.log").read_text()
-        try:
-            return client.get("/api/v1/me").status_code == 200
-        except httpx.TransportError:
-            return False
+        with (
+            serving.serving(started) as (address, log),
+            httpx.Client(base_url=address, headers=headers, timeout=30) as client,
+        ):
+            yield client, log
+        assert "Traceback" not in "".join(log)
 
     def book(self, client: httpx.Client, key: str) -> httpx.Response:
         body = booking_body(self.sealed.departure)
@@ -114,7 +99,7 @@ def installed(fresh_database_url: str, tmp_path: Path) -> Iterator[Installation]
         for number in range(OLD_ANSWERS):
             sealed.book(f"{KEY}-{number}")
         key = sealed.world.key()
-        yield Installation(fresh_database_url, tmp_path, free_port(), sealed, key, receiver)
+        yield Installation(fresh_database_url, tmp_path, sealed, key, receiver)
 
 
 @contextmanager
@@ -155,7 +140,7 @@ def status(installed: Installation, keys: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed: Installation) -> None:
     both = f"{B},{A}"
-    with installed.serving(both) as client, writing(lambda key: installed.book(client, key)) as made:
+    with installed.serving(both) as (client, _), writing(lambda key: installed.book(client, key)) as made:
         before = status(installed, both)
         assert {row["state"] for row in before["data"] if row["place"] == 2} == {"to_reseal"}
         resealed = installed.run(both, "secrets", "reseal", "--json")
@@ -172,7 +157,7 @@ def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed
 
     installed.sealed.use(B)
     installed.sealed.assert_all_open()
-    with installed.serving(B) as client:
+    with installed.serving(B) as (client, _):
         installed.assert_all_works(client)
         for key, answer in made:
             assert installed.book(client, key).content == answer
@@ -180,7 +165,7 @@ def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed
 
 
 def test_a_service_with_another_key_says_so_and_does_not_start(installed: Installation) -> None:
-    for command in (("serve", "--port", str(installed.port)), ("worker",), ("doctor",)):
+    for command in (("serve", "--port", "0"), ("worker",), ("doctor",)):
         refused = installed.run(C, *command)
         assert refused.returncode == 2, refused.stderr
         first, *hint = [line for line in refused.stderr.splitlines() if not line.startswith("database: ")]
@@ -193,17 +178,17 @@ def test_a_service_with_another_key_says_so_and_does_not_start(installed: Instal
 
 
 def test_a_key_that_is_dropped_too_early_is_missed_at_the_start(installed: Installation) -> None:
-    with installed.serving(f"{B},{A}") as client:
+    with installed.serving(f"{B},{A}") as (client, _):
         assert installed.book(client, "after-the-rotation").status_code == 201
     assert installed.run(B, "doctor").returncode == 2
-    with installed.serving(f"{B},{A}") as client:
+    with installed.serving(f"{B},{A}") as (client, _):
         installed.assert_all_works(client)
 
 
 def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None:
-    with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as client:
+    with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as (client, log):
         assert client.get(f"/manage/{installed.sealed.token}").status_code == 404
         assert installed.book(client, "without-the-old-key").status_code == 201
-    assert "does not open the sealed values of this database" in (installed.folder / "serve.log").read_text()
+    assert "does not open the sealed values of this database" in "".join(log)
     left = installed.run(C, "secrets", "reseal")
     assert left.returncode == 12

@@ -41,16 +41,14 @@ END $$;
 CREATE TRIGGER see AFTER INSERT ON bookings FOR EACH ROW EXECUTE FUNCTION see();
 """
 _TIMEOUT = Statement(text("SELECT current_setting('statement_timeout')"))
-_POLLUTE = (
-    "SET synchronous_commit = off",
-    "SET statement_timeout = 0",
-    "SET lock_timeout = 0",
-    "SET idle_in_transaction_session_timeout = 0",
-)
-_INHERITED = (
-    "SELECT name, setting FROM pg_settings WHERE source = 'session' AND name IN ('synchronous_commit', 'lock_timeout',"
-    " 'statement_timeout', 'idle_in_transaction_session_timeout', 'jit', 'random_page_cost')"
-)
+_POLLUTE = """
+SET synchronous_commit = off; SET statement_timeout = 0;
+SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+"""
+_INHERITED = """
+SELECT name, setting FROM pg_settings WHERE source = 'session' AND name IN ('synchronous_commit', 'lock_timeout',
+    'statement_timeout', 'idle_in_transaction_session_timeout', 'jit', 'random_page_cost')
+"""
 
 
 @pytest.fixture
@@ -89,8 +87,7 @@ def pollute(url: str, size: int) -> None:
     """Leave settings in each session of the server, as another program with the same pooler may."""
     with every_session(url, size) as held:
         for each in held:
-            for statement in _POLLUTE:
-                each.execute(statement)
+            each.execute(_POLLUTE)
             each.commit()
 
 
@@ -140,8 +137,10 @@ def test_without_a_pooler_the_settings_are_those_of_the_session(direct: str) -> 
 @contextmanager
 def cells_behind_one_pool(direct: str, pooled: str, clock: FixedClock) -> Iterator[dict[str, Api]]:
     """Serve two cells in schemas of one database, both as the same user of the pooler, each with an organization."""
-    addresses = (CellAddress("c2", f"{pooled}?schema=booking_c2", _in_schema(direct, "booking_c2")),)
-    addresses += (CellAddress("c3", f"{pooled}?schema=booking_c3", _in_schema(direct, "booking_c3")),)
+    addresses = tuple(
+        CellAddress(name, f"{pooled}?schema=booking_{name}", database_urls.with_schema(direct, f"booking_{name}"))
+        for name in ("c2", "c3")
+    )
     settings = Settings(database_url=pooled, secret_key=SECRET, secret_key_check="warn", cells=addresses)
     with ExitStack() as stack:
         found = {}
@@ -164,10 +163,6 @@ def without_tables(url: str) -> Iterator[None]:
         yield
     finally:
         databases.run(url, "DROP SCHEMA public", "ALTER SCHEMA kept RENAME TO public")
-
-
-def _in_schema(url: str, schema: str) -> str:
-    return database_urls.with_schema(url, schema)
 
 
 @pytest.mark.parametrize("options", [{}, {"prepared": 0}], ids=["keeps statements", "keeps none"])

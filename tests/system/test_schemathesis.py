@@ -34,7 +34,6 @@ from support.operations import Operations
 from support.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
-from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_server.app import create_app
 
@@ -45,7 +44,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-MAX_EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
+MAX_EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "5"))
 """Made-up requests for each operation, and as many wrong ones."""
 
 OPERATIONS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item]
@@ -61,15 +60,6 @@ def _ids(api: Api) -> dict[str, list[str]]:
     world = api.world
     experience = world.experience()
     departure = world.departure(experience, seats=1_000_000)
-    card = world.insert(
-        tables.gift_cards,
-        **world.code_columns("KAYAK-7KQ2"),
-        currency="NOK",
-        initial_minor=200000,
-        balance_minor=200000,
-        created_at=world.clock(),
-        updated_at=world.clock(),
-    )
     hook = {"url": "https://receiver.example/hook", "event_types": ["booking.created", "booking.cancelled"]}
     webhooks = [api.call("POST", "/webhooks", json=hook).json()["id"] for _ in range(2)]
     bookings = [api.book(departure, count=count).json()["id"] for count in (1, 2, 3)]
@@ -84,7 +74,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
         "deliveries": deliveries,
         "experiences": [experience],
         "departures": [departure],
-        "gift-cards": [card],
+        "gift-cards": [world.gift_card("KAYAK-7KQ2", amount_minor=200_000)],
         "bookings": bookings,
         "checkouts": [Operations(world).check_out(departure)["id"]],
         "holds": holds,
@@ -230,18 +220,11 @@ def test_every_answer_is_as_described(described: Any, sides: list[Side], mode: G
     operation = described[path][method]
 
     def check(case: Any) -> None:
-        if case.headers.get("Idempotency-Key") == EXAMPLE_KEY:  # every edge would come too late
-            case.headers["Idempotency-Key"] = fresh_key()
-        for side in sides:
-            headers = {"Authorization": f"Bearer {side.api.key}"}
-            try:
-                case.call_and_validate(headers=headers, checks=CHECKS, app=side.app)
-            except BaseException as failure:
-                failure.add_note(f"on {side.backend}")
-                raise
+        check_on(sides, case)
 
-    for case in _edges(described, operation, mode):
-        check(case)
+    for number, case in enumerate(_edges(described, operation, mode)):
+        # A wrong request reaches little of the database but its key: it goes to one of the two, in turn.
+        check_on(sides if mode is GenerationMode.POSITIVE else [sides[number % 2]], case)
     made_up = operation.as_strategy(generation_mode=mode)
     limits = settings(
         max_examples=MAX_EXAMPLES,
@@ -251,6 +234,18 @@ def test_every_answer_is_as_described(described: Any, sides: list[Side], mode: G
         suppress_health_check=list(HealthCheck),
     )
     limits(given(case=made_up)(check))()
+
+
+def check_on(sides: Iterable[Side], case: Any) -> None:
+    if case.headers.get("Idempotency-Key") == EXAMPLE_KEY:  # every edge would come too late
+        case.headers["Idempotency-Key"] = fresh_key()
+    for side in sides:
+        headers = {"Authorization": f"Bearer {side.api.key}"}
+        try:
+            case.call_and_validate(headers=headers, checks=CHECKS, app=side.app)
+        except BaseException as failure:
+            failure.add_note(f"on {side.backend}")
+            raise
 
 
 def _edges(described: Any, operation: Any, mode: GenerationMode) -> Iterable[Any]:

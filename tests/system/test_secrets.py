@@ -26,7 +26,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 from sqlalchemy.engine import make_url
 from support import canaries, databases, stripe_ledger
 from support.canaries import Canary
-from support.receivers import LOCAL, OK, Answer, Receipt, Receiver, Receivers, plain, wait_until
+from support.receivers import LOCAL, OK, Receiver, Receivers, plain, wait_until
 from support.smtp import OK as TAKEN
 from support.smtp import MailServer, Received
 from support.stripe_ledger import Fault, Ledger
@@ -239,10 +239,6 @@ class Town:
     ledger: Ledger
 
 
-def first_fails(receipts: list[Receipt]) -> Callable[[Receipt], Answer]:
-    return lambda _: OK if receipts else plain(500)
-
-
 @pytest.fixture
 def chosen() -> Chosen:
     return Chosen()
@@ -254,7 +250,7 @@ def town(chosen: Chosen, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     server = Chatty(chosen.mail)
     with Receivers() as receivers, server, stripe_ledger.stripe() as ledger:
         receiver = receivers.open()
-        receiver.choose = first_fails(receiver.receipts)
+        receiver.choose = lambda _: OK if receiver.receipts else plain(500)
         yield Town(receiver, server, ledger)
 
 

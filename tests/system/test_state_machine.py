@@ -156,7 +156,8 @@ class Model:
 
     def live(self, departure: Departure) -> list[Booking]:
         """Return the live bookings in the order of their common cancellation."""
-        return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
+        live = [each for each in self.bookings if each.departure is departure and each.is_live]
+        return sorted(live, key=lambda each: each.id)
 
     def publish(self, kind: str, resource_id: str) -> None:
         self.published.append((kind, resource_id))
@@ -183,10 +184,6 @@ class Model:
         departure.status, departure.cancelling = "cancelled", reason if len(live) > len(batch) else None
         for each in batch:
             self.cancel(each, at, refund=True, in_full=True)
-
-
-def _id(thing: Any) -> str:
-    return str(thing.id)
 
 
 def unbookable(departure: Departure, at: int) -> Refusal:
@@ -365,6 +362,7 @@ class Machine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         own = self.pick_hold(held) if uses_hold and self.model.holds else None
         departure = own.departure if own else self.pick_departure(which)
+        count = own.seats if own and which % 2 else count  # as a guest does who has held seats for the whole party
         paying = self.pick(self.model.cards, card) if uses_card and self.model.cards else None
         refusal = ("conflict", "hold_ended") if own and own.has_ended else None
         refusal = refusal or self._refusal(departure, count, suits, discount, paying, own)
@@ -452,18 +450,6 @@ class Machine(RuleBasedStateMachine):
         (answer,) = created(self.database, [request])
         assert isinstance(answer, Answer)
         assert (answer.body, answer.replayed) == (body, True)
-
-    @rule(held=which, address=st.sampled_from(ADDRESSES))
-    @precondition(lambda self: any(not each.has_ended for each in self.model.holds))
-    def check_out_what_is_held(self, held: int, address: str) -> None:
-        own = self.pick_hold(held)
-        refusal = ("conflict", "hold_ended") if own.has_ended else None
-        refusal = refusal or self._refusal(own.departure, own.seats, 0, 0, None, own)
-        verb, wanted = self.ops.check_out, (own.departure.id, own.seats)
-        shown = self.attempt(refusal, verb, *wanted, email=address, hold_id=own.id)
-        if shown:
-            own.end = "booked"
-            self._booked(shown, own.departure, own.seats, 0, 0, address, None, "online", "stripe/pending")
 
     def _refusal(
         self, departure: Departure, count: int, suits: int, discount: int, card: Card | None, own: Hold | None
