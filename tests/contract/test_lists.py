@@ -65,20 +65,18 @@ def walked(api: Api, path: str, **params: Any) -> list[str]:
 
 @each_list
 @both_orders
-def test_500_rows_with_one_timestamp_are_listed_once_each(
-    api: Api, shared_database_url: str, listing: Listing, order: Order
+@pytest.mark.parametrize(
+    ("instants", "limit"),
+    [
+        pytest.param([NOON] * 500, 60, id="500-at-once"),
+        pytest.param(range(NOON, NOON + 30), 4, id="a-microsecond-apart"),
+    ],
+)
+def test_rows_are_listed_once_each_in_the_order_of_their_creation(
+    api: Api, shared_database_url: str, listing: Listing, order: Order, instants: Sequence[int], limit: int
 ) -> None:
-    expected = in_order(listing.filled(api.world, shared_database_url, [NOON] * 500), order)
-    assert walked(api, listing.path, limit=7, order=order) == expected
-
-
-@each_list
-@both_orders
-def test_rows_a_microsecond_apart_come_in_the_order_of_their_creation(
-    api: Api, shared_database_url: str, listing: Listing, order: Order
-) -> None:
-    expected = in_order(listing.filled(api.world, shared_database_url, range(NOON, NOON + 30)), order)
-    assert walked(api, listing.path, limit=4, order=order) == expected
+    expected = in_order(listing.filled(api.world, shared_database_url, instants), order)
+    assert walked(api, listing.path, limit=limit, order=order) == expected
 
 
 @each_list

@@ -13,7 +13,7 @@ from support.refusals import conflict_reason, nothing_changes, reason_of
 from support.stripe_ledger import stripe
 from support.world import DAY, HOUR, NOON, FixedClock, World
 
-from booking_core import bookings, organizations
+from booking_core import bookings, notifications, organizations
 from booking_core.base import tokens
 from booking_core.base.clock import MINUTE, SECOND
 from booking_core.base.context import Organization
@@ -130,7 +130,8 @@ def test_a_key_of_any_scope_reads_the_clock_and_only_writers_move_it(sandbox: Ap
 def test_captured_mails_are_listed_page_by_page(sandbox: Api) -> None:
     sandbox.book(sandbox.world.departure(sandbox.world.experience()))
     world = sandbox.world
-    due.write_mails(world.database, world.installation, sender=SENDER)
+    write = lambda tx, owner, rows: notifications.write(tx, world.installation, owner, rows, sender=SENDER)  # noqa: E731
+    world.database.write(lambda tx: due.process(tx, world.org, notifications.OWED, write))
     assert sandbox.get("/sandbox/mails").json()["data"] == []
     for row in world.rows(tables.mails):
         world.change(tables.mails, row["id"], status="sent", sent_at=NOON, completed_at=NOON, next_attempt_at=None)

@@ -89,37 +89,22 @@ def departure(api: Api) -> str:
 
 
 @pytest.mark.parametrize("amount", TOO_MUCH)
-def test_an_amount_that_no_booking_can_have_does_not_confirm_it_and_waits_for_staff(
-    api: Api, ledger: Ledger, departure: str, amount: int
+@pytest.mark.parametrize(
+    ("name", "reason"), [("succeeded", "amount_differs"), ("refunded", "refund_differs"), ("disputed", None)]
+)
+def test_an_amount_that_no_booking_can_have_waits_for_staff_whatever_comes_later(
+    api: Api, ledger: Ledger, departure: str, name: str, reason: str | None, amount: int
 ) -> None:
-    shop = Shop(api, ledger, departure, is_paid=False)
-    assert shop.send(shop.event("succeeded", amount_received=amount)) == 200
-    assert shop.reason == ("needs_review", "amount_differs")
-    assert shop.waiting() == [shop.booking_id]
-    assert api.get(f"/checkouts/{shop.booking_id}").json()["booking"]["status"] == "pending"
-    assert api.world.examine() == []
-
-
-@pytest.mark.parametrize("amount", TOO_MUCH)
-def test_a_refund_that_no_booking_can_have_waits_for_staff_whatever_comes_later(
-    api: Api, ledger: Ledger, departure: str, amount: int
-) -> None:
-    shop = Shop(api, ledger, departure, is_paid=True)
-    event = shop.event("refunded", amount_refunded=amount)
-    for each in (event, shop.event("succeeded"), event):
+    """A payment of such an amount does not confirm its booking; refunds and disputes are of a payment that does."""
+    is_paid = name != "succeeded"
+    shop = Shop(api, ledger, departure, is_paid=is_paid)
+    event = shop.event(name, **{AMOUNTS[name]: amount})
+    for each in (event, shop.event("succeeded"), event) if name == "refunded" else (event,):
         assert shop.send(each) == 200
-    assert shop.reason == ("needs_review", "refund_differs")
+    assert reason is None or shop.reason == ("needs_review", reason)
     assert shop.waiting() == [shop.booking_id]
-    assert api.world.examine() == []
-
-
-@pytest.mark.parametrize("amount", TOO_MUCH)
-def test_a_dispute_of_an_amount_that_no_booking_can_have_is_shown_to_staff(
-    api: Api, ledger: Ledger, departure: str, amount: int
-) -> None:
-    shop = Shop(api, ledger, departure, is_paid=True)
-    assert shop.send(shop.event("disputed", amount=amount)) == 200
-    assert shop.waiting() == [shop.booking_id]
+    status = api.get(f"/checkouts/{shop.booking_id}").json()["booking"]["status"]
+    assert is_paid or status == "pending"
     assert api.world.examine() == []
 
 
@@ -166,7 +151,7 @@ def test_no_signed_event_is_an_error_of_the_service(
     places = list(paths(known))
 
     @settings(
-        max_examples=60,
+        max_examples=25,
         deadline=None,
         database=None,
         derandomize=True,

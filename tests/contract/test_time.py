@@ -147,36 +147,30 @@ def test_a_key_and_a_hold_end_by_the_clock_wherever_it_jumps(api: Api) -> None:
         assert brief.get("/me").status_code == (200 if is_held else 401)
 
 
-SINCE = [
-    ("2026-11-21T13:00:00+01:00", True),
-    ("2026-11-21T12:00:00Z", True),
-    ("2026-11-21T12:00:00z", True),
-    ("2026-11-21T07:00:00-05:00", True),
-    ("2026-11-21T17:45:00+05:45", True),
-    ("2026-11-21T13:00:00", True),
-    ("2026-11-21T13:00", True),
-    ("2026-11-21", True),
-    ("2026-11-21T13:00:00.000000+01:00", True),
-    ("2026-11-21T13:00:00.000001+01:00", False),
-    ("2026-11-21T13:00:01+01:00", False),
-    ("2026-11-21T12:00:01Z", False),
-    ("2026-11-21T13:00:01", False),
-    ("2026-11-22", False),
-]
+SINCE = {
+    True: (
+        *("2026-11-21T13:00:00+01:00", "2026-11-21T07:00:00-05:00", "2026-11-21T17:45:00+05:45"),
+        *("2026-11-21T12:00:00Z", "2026-11-21T12:00:00z", "2026-11-21T13:00:00.000000+01:00"),
+        *("2026-11-21T13:00:00", "2026-11-21T13:00", "2026-11-21"),
+    ),
+    False: (
+        *("2026-11-21T13:00:00.000001+01:00", "2026-11-21T13:00:01+01:00", "2026-11-21T12:00:01Z"),
+        *("2026-11-21T13:00:01", "2026-11-22"),
+    ),
+}
 
 
-@pytest.mark.parametrize(("since", "is_found"), SINCE, ids=lambda value: str(value))
+@pytest.mark.parametrize("is_found", SINCE)
 @pytest.mark.parametrize("is_escaped", [True, False], ids=["escaped", "unescaped"])
-def test_a_timestamp_is_read_with_its_offset_or_as_local(
-    api: Api, since: str, is_found: bool, is_escaped: bool
-) -> None:
+def test_a_timestamp_is_read_with_its_offset_or_as_local(api: Api, is_found: bool, is_escaped: bool) -> None:
     """The booking was changed at 13:00 in Oslo to the microsecond; a plus that was not escaped arrives as a blank."""
     api.book(api.world.departure(api.world.experience()))
-    query = since.replace("+", "%2B") if is_escaped else since
-    page = api.call("GET", f"/bookings?updated_since={query}").json()
-    assert bool(page["data"]) == is_found
-    if "+" in since and not is_escaped:
-        assert api.call("GET", f"/bookings?updated_since={since.replace('+', '%20')}").json() == page
+    for since in SINCE[is_found]:
+        query = since.replace("+", "%2B") if is_escaped else since
+        page = api.call("GET", f"/bookings?updated_since={query}").json()
+        assert (since, bool(page["data"])) == (since, is_found)
+        if "+" in since and not is_escaped:
+            assert api.call("GET", f"/bookings?updated_since={since.replace('+', '%20')}").json() == page
 
 
 def test_timestamps_are_shown_to_the_second_and_compared_to_the_microsecond(api: Api) -> None:

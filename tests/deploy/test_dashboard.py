@@ -43,6 +43,7 @@ ALERTS{alertname="BookingDown",alertstate="firing"} 1
 """
 """Samples that Prometheus adds to each scrape."""
 _VARIABLES = {"$__rate_interval": "2m", '"$cell"': '".*"'}
+_VARIABLE = re.compile("|".join(map(re.escape, _VARIABLES)))
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="both are in the Debian package prometheus"
@@ -58,13 +59,7 @@ def panels() -> list[dict[str, Any]]:
 def queries() -> list[tuple[str, str, str]]:
     """Return each query with the title of its panel and its legend."""
     found = [(panel["title"], each["expr"], each["legendFormat"]) for panel in panels() for each in panel["targets"]]
-    return [(title, _filled(query), legend) for title, query, legend in found]
-
-
-def _filled(query: str) -> str:
-    for name, value in _VARIABLES.items():
-        query = query.replace(name, value)
-    return query
+    return [(title, _VARIABLE.sub(lambda used: _VARIABLES[used[0]], query), legend) for title, query, legend in found]
 
 
 @pytest.fixture(scope="module")

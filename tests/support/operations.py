@@ -7,7 +7,7 @@ import orjson
 
 from booking_core import bookings, customers
 from booking_core.base.context import Actor
-from booking_core.base.errors import BookingError
+from booking_core.base.errors import BookingError, Unavailable
 from booking_core.bookings import BookingRequest, Party, storefront
 from booking_core.bookings.storefront import Checkout
 from booking_core.catalogue import departures
@@ -38,6 +38,15 @@ def as_published(booking: Booking) -> Booking:
 
 ADA = "ada@example.com"
 OWN_INTENT = "one for the booking"
+
+
+def with_retries(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Return the result, and try again while the database is too busy: a worker that was killed may have held it."""
+    while True:
+        try:
+            return act(*arguments, **named)
+        except Unavailable:
+            continue
 
 
 def lines(count: int, tier: str = "adult") -> list[GuestLineInput]:

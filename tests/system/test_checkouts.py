@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.checkouts import Event, Webhooks, checkout_body, intent_row
 from support.operations import Operations
 from support.receivers import wait_until, workers
 from support.servers import COMMITTED, MUTE, Answer, Service, lines, new_world
-from support.stripe_ledger import Fault, Ledger, stripe
+from support.stripe_ledger import OTHER_KEY, Fault, Ledger, stripe
 from support.world import World
 
 from booking_core.base.clock import MINUTE
@@ -160,10 +161,6 @@ def confirmed(database: Any) -> int:
 
 def test_a_stripe_that_hangs_for_one_organization_delays_no_other(api: Api, running: Ledger, new_world: Any) -> None:
     """More checkouts than the organization may have in flight hang, and the neighbour's is answered meanwhile."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from support.stripe_ledger import OTHER_KEY
-
     others = Api(api.client, new_world())
     checkouts.configure(api.world)
     checkouts.configure(others.world, api_key=OTHER_KEY)
@@ -189,8 +186,6 @@ def test_checkouts_beyond_those_that_may_wait_for_stripe_write_nothing(
     api: Api, running: Ledger, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when all of them come before the first one waits for Stripe: their writes would be in others' way."""
-    from concurrent.futures import ThreadPoolExecutor
-
     checkouts.configure(world)
     body = checkout_body(world.departure(world.experience(), seats=20), 1)
     service, begin = checkouts.service_of(api.client), threading.Event()

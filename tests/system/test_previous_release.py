@@ -48,4 +48,4 @@ def test_the_suite_of_the_previous_release_passes_on_a_newer_schema(
     options = ("-p", "newer_schema", "-p", "no:cacheprovider", "-q", "-x", "-k", CHOSEN)
     done = previous.run("-m", "pytest", *options, *SUITE, BOOKING_TEST_DATABASE_URL=postgres_server)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 100, done.stdout[-500:]
+    assert int(done.stdout.rpartition(" passed")[0].split()[-1]) > 60, done.stdout[-500:]

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.operations import Operations
+from support.operations import Operations, with_retries
 from support.servers import new_world
 from support.world import World
 
-from booking_core.base.errors import Unavailable, Unprocessable
+from booking_core.base.errors import Unprocessable
 from booking_core.db import tables
 
 CARDS = int(os.environ.get("BOOKING_TEST_GIFT_CARDS", "2"))
@@ -46,29 +46,16 @@ class Rush(Operations):
 
     def buy(self, code: str, number: int) -> dict[str, Any] | None:
         """Return the booking; None for a guest for whom the card was empty. Every fifth guest cancels at once."""
-        while True:
-            try:
-                email = f"guest-{number}@example.com"
-                booking = self.check_out(self.departure_id, email=email, gift_card_code=code)
-                break
-            except Unavailable:
-                continue
-            except Unprocessable as refused:
-                with self._lock:
-                    self.refused[refused.details[0].reason] += 1
-                return None
-        if number % 5 == 0:
-            self.cancel_with_retries(booking["id"])
-        return booking
-
-    def cancel_with_retries(self, booking_id: str) -> None:
-        while True:
-            try:
-                self.cancel(booking_id)
-                self.cancel(booking_id)
-                return
-            except Unavailable:
-                continue
+        try:
+            email = f"guest-{number}@example.com"
+            booking = with_retries(self.check_out, self.departure_id, email=email, gift_card_code=code)
+        except Unprocessable as refused:
+            with self._lock:
+                self.refused[refused.details[0].reason] += 1
+            return None
+        for _ in range(2 if number % 5 == 0 else 0):
+            with_retries(self.cancel, booking["id"])
+        return dict(booking)
 
 
 def test_what_many_guests_take_from_a_card_is_what_it_loses(world: World) -> None:

@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.operations import Operations
+from support.operations import Operations, with_retries
 from support.receivers import wait_until, workers
 from support.servers import new_world
 from support.stripe_ledger import KEY, Ledger, Refunder, stripe
 from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.base.errors import Unavailable
 from booking_core.db import tables
 from booking_core.models.bookings import CancelReason
 
@@ -61,15 +59,6 @@ class Shop(Operations):
 
     def statuses(self) -> Counter[str]:
         return Counter(row["status"] for row in self.world.rows(tables.refunds))
-
-
-def with_retries(act: Any, *arguments: Any, **named: Any) -> Any:
-    """Return the result, and try again while the database is too busy: a worker that was killed may have held it."""
-    while True:
-        try:
-            return act(*arguments, **named)
-        except Unavailable:
-            continue
 
 
 @contextmanager

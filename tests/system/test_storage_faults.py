@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from sqlalchemy import text
@@ -164,16 +165,6 @@ def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, t
         databases.run(url, "ALTER TABLE idempotency SET TABLESPACE pg_default", f"DROP TABLESPACE {name}")
 
 
-class UnusedSender:
-    """A sender that must not be called."""
-
-    async def send(self, *_: object) -> Any:
-        raise AssertionError("nothing is due")
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
 class Growing(Job):
     """A periodic job that needs space on the disk."""
 
@@ -206,8 +197,8 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
         await asyncio.sleep(0)
 
     monkeypatch.setattr(loops, "back_off", back_off)
-    job = Growing(database)
-    worker = Worker(settings, database, settings.installation(), UnusedSender(), [job])
+    job, sender = Growing(database), AsyncMock()
+    worker = Worker(settings, database, settings.installation(), sender, [job])
 
     def break_or_mend(limit: str, value: str) -> None:
         faults.pages(database, limit) if database.is_sqlite else faults.read_only(url, value)
@@ -227,6 +218,7 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
     break_or_mend("1", "on")
     asyncio.run(asyncio.wait_for(run(), 60))
     database.close()
+    sender.send.assert_not_called()
     logged = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
     assert [record.name for record in logged].count("booking.database") == 1
     assert not [record for record in logged if record.exc_info]
