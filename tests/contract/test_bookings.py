@@ -75,12 +75,6 @@ def test_cancelling_releases_the_seats_and_publishes_one_event(api: Api, departu
     assert api.world.examine() == []
 
 
-def test_cancelling_needs_no_body(api: Api, departure: str) -> None:
-    booking = api.book(departure).json()
-    response = api.call("POST", f"/bookings/{booking['id']}/cancel", headers={"Idempotency-Key": "no-body-1"})
-    assert response.status_code == 200
-
-
 def test_a_past_departure_can_be_cancelled(api: Api, departure: str) -> None:
     booking = api.book(departure).json()
     api.world.clock.advance(10 * DAY)

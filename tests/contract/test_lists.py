@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support import rows
-from support.api import Api, error_of
+from support.api import PAGES_MAX, Api, error_of
 from support.databases import analyze, connect, fill
 from support.refusals import invalid_field
 from support.resources import LISTINGS, Listing
@@ -29,10 +29,6 @@ from booking_core.records import events
 
 FindPage = Callable[[PageRequest], dict[str, Any]]
 
-_PAGES_MAX = 20_000
-"""More pages than any list here has: a list that goes in circles fails, and does not continue without end."""
-
-
 each_list = pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.path[1:])
 both_orders = pytest.mark.parametrize("order", list(Order))
 
@@ -41,23 +37,9 @@ def in_order(ascending: Sequence[str], order: Order) -> list[str]:
     return list(ascending) if order is Order.ASC else list(reversed(ascending))
 
 
-def pages(api: Api, path: str, **params: Any) -> Iterator[dict[str, Any]]:
-    """Page after page, until there is no more."""
-    for _ in range(_PAGES_MAX):
-        response = api.get(path, **params)
-        assert response.status_code == 200, response.text
-        page = response.json()
-        assert page["has_more"] == (page["next_cursor"] is not None)
-        yield page
-        if not page["has_more"]:
-            return
-        params["starting_after"] = page["next_cursor"]
-    raise AssertionError("the walk does not end")
-
-
 def walked(api: Api, path: str, **params: Any) -> list[str]:
     """Return the ids of all pages."""
-    return [item["id"] for page in pages(api, path, **params) for item in page["data"]]
+    return [item["id"] for page in api.pages(path, **params) for item in page["data"]]
 
 
 # Every list ------------------------------------------------------------------------------------------------------
@@ -95,8 +77,8 @@ def test_a_page_that_holds_the_last_row_says_that_there_is_no_more(
     for limit in (6, 7, 100):
         page = api.get(listing.path, limit=limit).json()
         assert (len(page["data"]), page["has_more"], page["next_cursor"]) == (6, False, None)
-    assert [len(page["data"]) for page in pages(api, listing.path, limit=3)] == [3, 3]
-    assert [len(page["data"]) for page in pages(api, listing.path, limit=5)] == [5, 1]
+    assert [len(page["data"]) for page in api.pages(listing.path, limit=3)] == [3, 3]
+    assert [len(page["data"]) for page in api.pages(listing.path, limit=5)] == [5, 1]
 
 
 @each_list
@@ -220,7 +202,7 @@ def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]
 
 def walk(find: FindPage, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
     """Yield the ids of each page."""
-    for _ in range(_PAGES_MAX):
+    for _ in range(PAGES_MAX):
         page = find(PageRequest(limit, order, start))
         yield [booking["id"] for booking in page["data"]]
         start = page["next_cursor"]
@@ -317,7 +299,7 @@ def test_a_window_finds_exactly_its_departures(
 def test_paging_over_http_continues_while_rows_are_inserted(api: Api, shared_database_url: str, order: Order) -> None:
     expected = in_order(LISTINGS[1].filled(api.world, shared_database_url, [NOON] * 100), order)
     seen = []
-    for page in pages(api, "/customers", limit=3, order=order):
+    for page in api.pages("/customers", limit=3, order=order):
         seen += [customer["id"] for customer in page["data"]]
         api.call("POST", "/customers", json={"name": "Late", "email": f"{new_id()}@example.com"})
     assert len(seen) == len(set(seen))

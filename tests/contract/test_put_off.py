@@ -1,28 +1,25 @@
 """A booking whose organization's numbers another transaction has waits, and the others do not wait with it."""
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
 from support.api import Api
 from support.databases import is_sqlite, numbers_held
-from support.world import World
 
 
 def test_a_deferred_booking_is_answered_when_the_counters_are_free(
-    api: Api, new_world: Callable[..., World], shared_database_url: str
+    api: Api, theirs: Api, shared_database_url: str
 ) -> None:
     if is_sqlite(shared_database_url):
         pytest.skip("SQLite has one writer: no other transaction has numbers while it writes")
-    late = Api(api.client, new_world())
     free = api.world.departure(api.world.experience(), seats=9)
-    waited_for = late.world.departure(late.world.experience(), seats=9)
+    waited_for = theirs.world.departure(theirs.world.experience(), seats=9)
     creations = api.client.app.state.service.creations  # type: ignore[attr-defined]
     with ThreadPoolExecutor(1) as clients:
-        with numbers_held(shared_database_url, late.world.org):
-            put_off: Future[httpx.Response] = clients.submit(late.book, waited_for)
-            while not creations.locked.count(late.world.org):
+        with numbers_held(shared_database_url, theirs.world.org):
+            put_off: Future[httpx.Response] = clients.submit(theirs.book, waited_for)
+            while not creations.locked.count(theirs.world.org):
                 pass
             assert api.book(free).status_code == 201
             assert not put_off.done()

@@ -117,10 +117,13 @@ def test_requests_without_a_good_key_are_limited_by_their_address(limited: Api) 
     refused(anonymous(limited.client, "203.0.113.2"), 401, "api_key_missing")
 
 
-def spend(client: TestClient, address: str) -> None:
-    """Sends as many requests as the address may send without a valid key."""
+@pytest.fixture
+def spent(limited: Api, passing: Ticking) -> str:
+    """An address that has sent as many requests as it may without a valid key. All keys may be looked up again."""
     for _ in range(ANONYMOUS.requests):
-        assert anonymous(client, address, key="svc_" + "a" * 40).status_code == 401
+        assert anonymous(limited.client, "203.0.113.1", key="svc_" + "a" * 40).status_code == 401
+    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
+    return "203.0.113.1"
 
 
 @pytest.fixture
@@ -133,52 +136,43 @@ def asked(limited_app: TestClient) -> Iterator[list[str]]:
     database.observer = None
 
 
-def test_an_address_that_is_over_its_limit_costs_few_statements(
-    limited: Api, passing: Ticking, asked: list[str]
-) -> None:
-    spend(limited.client, "203.0.113.10")
-    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
+def test_an_address_that_is_over_its_limit_costs_few_statements(limited: Api, spent: str, asked: list[str]) -> None:
     asked.clear()
     for number in range(50):
-        refused(anonymous(limited.client, "203.0.113.10", key=f"svc_{number}"), 429, "rate_limited")
+        refused(anonymous(limited.client, spent, key=f"svc_{number}"), 429, "rate_limited")
         key = f"svc_{number:040}"
-        refused(anonymous(limited.client, "203.0.113.10", key=key), 429, "rate_limited")
-        posted = call(limited.client, "POST", "/api/v1/bookings", key=key, address="203.0.113.10", pieces=[b"{}"])
+        refused(anonymous(limited.client, spent, key=key), 429, "rate_limited")
+        posted = call(limited.client, "POST", "/api/v1/bookings", key=key, address=spent, pieces=[b"{}"])
         refused(posted, 429, "rate_limited")
         assert reading(posted)[:2] == (60, 0)
         assert int(posted.headers["retry-after"]) >= 1
     assert len(asked) == LOOK_UPS.requests - LOOK_UPS_RESERVED
 
 
-def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(limited: Api) -> None:
-    assert anonymous(limited.client, "203.0.113.3", key=limited.key).status_code == 200
-    spend(limited.client, "203.0.113.3")
-    refused(anonymous(limited.client, "203.0.113.3"), 429, "rate_limited")
-    good = anonymous(limited.client, "203.0.113.3", key=limited.key)
+def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(limited: Api, spent: str) -> None:
+    assert anonymous(limited.client, spent, key=limited.key).status_code == 200
+    for _ in range(LOOK_UPS.requests):
+        refused(anonymous(limited.client, spent, key=tokens.new_api_key()), 429, "rate_limited")
+    good = anonymous(limited.client, spent, key=limited.key)
     assert (good.status_code, reading(good)[:2]) == (200, (3, 1))
 
 
-def test_strangers_at_an_address_shut_no_valid_key_out(limited: Api, passing: Ticking) -> None:
+def test_strangers_at_an_address_shut_no_valid_key_out(limited: Api, spent: str) -> None:
     """A process that has seen none of the keys, as after a restart, at an address whose bucket strangers keep empty."""
     unused = [limited.world.key() for _ in range(10)]
-    spend(limited.client, "203.0.113.11")
-    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
     for number in range(100):
-        refused(anonymous(limited.client, "203.0.113.11", key=f"svc_{number:040}"), 429, "rate_limited")
-        refused(anonymous(limited.client, "203.0.113.11"), 429, "rate_limited")
-    assert [anonymous(limited.client, "203.0.113.11", key=key).status_code for key in unused] == [200] * 10
+        refused(anonymous(limited.client, spent, key=f"svc_{number:040}"), 429, "rate_limited")
+        refused(anonymous(limited.client, spent), 429, "rate_limited")
+    assert [anonymous(limited.client, spent, key=key).status_code for key in unused] == [200] * 10
 
 
-def test_keys_with_a_right_checksum_are_looked_up_twice_a_second(limited: Api, passing: Ticking) -> None:
-    spend(limited.client, "203.0.113.13")
-    authenticator = limited.client.app.state.service.authenticator  # type: ignore[attr-defined]
-    authenticator.look_ups = MemoryLimiter(passing)
+def test_keys_with_a_right_checksum_are_looked_up_twice_a_second(limited: Api, passing: Ticking, spent: str) -> None:
     unused = [limited.world.key() for _ in range(2)]
     for _ in range(LOOK_UPS.requests):
-        refused(anonymous(limited.client, "203.0.113.13", key=tokens.new_api_key()), 429, "rate_limited")
-    refused(anonymous(limited.client, "203.0.113.13", key=unused[0]), 429, "rate_limited")
+        refused(anonymous(limited.client, spent, key=tokens.new_api_key()), 429, "rate_limited")
+    refused(anonymous(limited.client, spent, key=unused[0]), 429, "rate_limited")
     passing.at += 1
-    assert [anonymous(limited.client, "203.0.113.13", key=key).status_code for key in unused] == [200, 200]
+    assert [anonymous(limited.client, spent, key=key).status_code for key in unused] == [200, 200]
 
 
 def test_pages_of_guests_have_a_bucket_of_their_own(limited: Api) -> None:
@@ -190,15 +184,12 @@ def test_pages_of_guests_have_a_bucket_of_their_own(limited: Api) -> None:
 
 
 def test_a_key_that_was_revoked_is_looked_up_as_keys_that_were_never_seen(
-    limited: Api, passing: Ticking, asked: list[str]
+    limited: Api, spent: str, asked: list[str]
 ) -> None:
-    answer = anonymous(limited.client, "203.0.113.12", key=limited.key)
-    limited.world.change(tables.api_keys, answer.json()["key"]["id"], revoked_at=0)
-    spend(limited.client, "203.0.113.12")
-    limited.client.app.state.service.authenticator.look_ups = MemoryLimiter(passing)  # type: ignore[attr-defined]
+    limited.world.change(tables.api_keys, limited.get("/me").json()["key"]["id"], revoked_at=0)
     asked.clear()
     for _ in range(LOOK_UPS.requests + 5):
-        refused(anonymous(limited.client, "203.0.113.12", key=limited.key), 429, "rate_limited")
+        refused(anonymous(limited.client, spent, key=limited.key), 429, "rate_limited")
     assert len(asked) == 1 + LOOK_UPS.requests
 
 

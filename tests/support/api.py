@@ -1,6 +1,7 @@
 """The service as a client sees it, with the calls that most tests make."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ from starlette.testclient import TestClient
 from booking_core.models.scopes import Scope
 from support.world import World
 
+PAGES_MAX = 20_000
+"""More pages than any list of a test has: a list that goes in circles fails, and does not continue without end."""
 _keys = itertools.count()
 
 
@@ -39,6 +42,19 @@ class Api:
 
     def get(self, path: str, **params: Any) -> httpx.Response:
         return self.call("GET", path, params=params or None)
+
+    def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+        """Yield page after page of a list, until there is no more."""
+        for _ in range(PAGES_MAX):
+            response = self.get(path, **params)
+            assert response.status_code == 200, response.text
+            page = response.json()
+            assert page["has_more"] == (page["next_cursor"] is not None)
+            yield page
+            if not page["has_more"]:
+                return
+            params["starting_after"] = page["next_cursor"]
+        raise AssertionError("the walk does not end")
 
     def post(self, path: str, body: Any = None, *, key: str | None = None, **arguments: Any) -> httpx.Response:
         """Send a POST with an Idempotency-Key, by default a new one."""
