@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from support import checkouts
 from support.api import Api
+from support.stripe_ledger import Ledger, stripe
 from support.world import SECRET, FixedClock, World
 
 from booking_core.base.settings import Settings
@@ -15,8 +17,9 @@ from booking_server.app import create_app
 
 
 @pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=12)
+def departure(world: World, request: pytest.FixtureRequest) -> str:
+    """A departure with the `SEATS` of the test's module, or with twelve."""
+    return world.departure(world.experience(), seats=getattr(request.module, "SEATS", 12))
 
 
 @pytest.fixture
@@ -35,6 +38,23 @@ def sandbox(api: Api, new_world: Callable[..., World]) -> Api:
 def public_addresses(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each URL of a webhook leads to a public address."""
     monkeypatch.setattr(api.client.app.state.service, "is_public_address", lambda _: True)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Ledger]:
+    """A Stripe server, which no application calls yet."""
+    with stripe() as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def ledger(running: Ledger, api: Api) -> Iterator[Ledger]:
+    """A Stripe that the application calls for the test's organization."""
+    running.requests.clear()
+    running.next_faults.clear()
+    checkouts.configure(api.world)
+    with checkouts.calling(api.client, running, timeout_s=1.0):
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -12,7 +12,7 @@ from support.api import Api, error_of
 from support.checkouts import PUBLISHABLE_KEY, Webhooks, checkout_body, intent_row
 from support.operations import Operations
 from support.refusals import conflict_reason, nothing_changes, reason_of
-from support.stripe_ledger import KEY, Fault, Ledger, stripe
+from support.stripe_ledger import KEY, Fault, Ledger
 from support.world import World
 
 from booking_core.base.clock import MINUTE
@@ -24,28 +24,9 @@ from booking_core.payments import stripe_accounts
 from booking_server import stripe_webhooks
 from booking_server.monitoring.metrics import STRIPE_OUTCOMES
 
+SEATS = 5  # of the fixture `departure`
 TOTAL = 178_000
 COUNTED = "booking_stripe_webhooks"
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Ledger]:
-    with stripe() as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def ledger(running: Ledger, api: Api) -> Iterator[Ledger]:
-    running.requests.clear()
-    running.next_faults.clear()
-    checkouts.configure(api.world)
-    with checkouts.calling(api.client, running, timeout_s=1.0):
-        yield running
-
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
 
 
 def create(api: Api, departure_id: str, *, key: str | None = None, **over: Any) -> dict[str, Any]:

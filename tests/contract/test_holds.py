@@ -14,10 +14,7 @@ from booking_core.db import tables
 from booking_core.models.holds import Hold
 from booking_core.models.limits import LIVE_HOLDS_PER_ORGANIZATION
 
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
+SEATS = 5  # of the fixture `departure`
 
 
 def hold(api: Api, departure_id: str, seats: int = 2, *, key: str | None = None, **over: Any) -> httpx.Response:

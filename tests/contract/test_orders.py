@@ -5,14 +5,10 @@ from typing import Any
 import pytest
 from support.api import Api, booking_body
 from support.refusals import nothing_changes, refused
-from support.world import World
 
 from booking_core.models.bookings import BookingQuote
 
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=3)
+SEATS = 3  # of the fixture `departure`
 
 
 def placed(api: Api, departure: str, order: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -14,13 +14,9 @@ from booking_core.db import tables
 from booking_core.models.bookings import BookingChange, PaymentMode
 from booking_core.payments import RefundOutcome, RefundResult
 
+SEATS = 6  # of the fixture `departure`
 ADULT, SUIT = 89000, 15000
 Booking = dict[str, Any]
-
-
-@pytest.fixture
-def departure(api: Api) -> str:
-    return api.world.departure(api.world.experience(), seats=6)
 
 
 def path_of(booking_id: str, end: str = "party") -> str:

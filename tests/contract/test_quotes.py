@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx
-import pytest
 from support.api import Api, booking_body, error_of
 from support.refusals import nothing_changes
 from support.world import HOUR, World
@@ -11,10 +10,7 @@ from support.world import HOUR, World
 from booking_core.db import tables
 from booking_core.models.bookings import BookingQuote
 
-
-@pytest.fixture
-def departure(world: World) -> str:
-    return world.departure(world.experience(), seats=5)
+SEATS = 5  # of the fixture `departure`
 
 
 def quote(api: Api, departure_id: str, count: int = 1, **over: Any) -> httpx.Response:

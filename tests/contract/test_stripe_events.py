@@ -7,19 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support import checkouts
 from support.api import Api
 from support.checkouts import Event, Webhooks, actor_of, checkout_body, intent_row
-from support.stripe_ledger import Ledger, stripe
+from support.stripe_ledger import Ledger
 
 from booking_core.bookings import checkouts as core_checkouts
 
+SEATS = 20  # of the fixture `departure`
 TOTAL = 178_000
-AMOUNTS = {
-    "succeeded": "amount_received",
-    "refunded": "amount_refunded",
-    "disputed": "amount",
-}
+AMOUNTS = {"succeeded": "amount_received", "refunded": "amount_refunded", "disputed": "amount"}
 TOO_MUCH = (2**63, 2**64 - 1, 2**64, 10**30)
 VALUES = st.one_of(
     st.none(),
@@ -31,19 +27,6 @@ VALUES = st.one_of(
     st.lists(st.integers() | st.text(max_size=5), max_size=2),
     st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=2),
 )
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Ledger]:
-    with stripe() as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def ledger(running: Ledger, api: Api) -> Iterator[Ledger]:
-    checkouts.configure(api.world)
-    with checkouts.calling(api.client, running):
-        yield running
 
 
 class Shop:
@@ -81,11 +64,6 @@ class Shop:
             lambda tx: core_checkouts.find_intents(tx, actor_of(world), state="waiting", limit=100)
         )
         return [each["booking_id"] for each in listed]
-
-
-@pytest.fixture
-def departure(api: Api) -> str:
-    return api.world.departure(api.world.experience(), seats=20)
 
 
 @pytest.mark.parametrize("amount", TOO_MUCH)

@@ -15,10 +15,7 @@ from booking_core.models import limits
 from booking_core.models.bookings import PaymentMode
 from booking_core.models.manifests import Manifest
 
-
-@pytest.fixture
-def departure(api: Api) -> str:
-    return api.world.departure(api.world.experience(), seats=100)
+SEATS = 100  # of the fixture `departure`
 
 
 def attended(api: Api, booking_id: str, verb: str, **arguments: Any) -> dict[str, Any]:
