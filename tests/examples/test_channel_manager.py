@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from support import forking
 from support.hooks import Hooks
@@ -77,19 +76,9 @@ class Stage:
         return BookingClient(self.world.key(*scopes), base_url=self.url)
 
     def bookings(self) -> dict[str, Any]:
-        """Return every booking of GET /bookings, without the terms of a cancellation, which events do not have."""
-        headers = {"Authorization": f"Bearer {self.world.key(Scope.BOOKINGS_READ)}"}
-        found: dict[str, Any] = {}
-        after: dict[str, str] = {}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
-            while True:
-                page = client.get("/api/v1/bookings", params={"limit": 100, **after}).raise_for_status().json()
-                for booking in page["data"]:
-                    del booking["cancellation"]
-                found |= {booking["id"]: booking for booking in page["data"]}
-                if not page["has_more"]:
-                    return found
-                after = {"starting_after": page["next_cursor"]}
+        """Return every booking as events show it, by its id."""
+        with self.client(Scope.BOOKINGS_READ) as client:
+            return {booking.id: in_events(booking) for booking in client.bookings.iterate()}
 
     def event_ids(self) -> set[str]:
         with self.client(Scope.BOOKINGS_READ) as client:
