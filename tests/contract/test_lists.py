@@ -211,7 +211,7 @@ def walk(find: FindPage, order: Order, limit: int, start: str | None = None) -> 
     raise AssertionError("the walk does not end")
 
 
-@pytest.mark.parametrize(("order", "limit"), [(Order.ASC, 7), (Order.DESC, 100)])
+@pytest.mark.parametrize(("order", "limit"), [(Order.ASC, 33), (Order.DESC, 100)])
 def test_50_000_bookings_are_listed_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
     seen: list[str] = []
     between = ROWS // limit // INSERTS
@@ -232,7 +232,8 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
     behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS
     for begin in (0, ties - 50, ROWS - 100):
         start, seen = cursor_behind(find, order, expected[begin - 1]) if begin else None, []
-        for number, page in enumerate(islice(walk(find, order, 1, start), TIED + 100)):
+        pages = TIED + 100 if begin == ties - 50 else 200
+        for number, page in enumerate(islice(walk(find, order, 1, start), pages)):
             assert len(page) == 1
             seen += page
             if number % 100 == 0:
@@ -240,7 +241,7 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
         found = long.own(seen)
         assert len(seen) == len(set(seen))
         assert found == expected[begin : begin + len(found)]
-        assert len(found) >= min(TIED, ROWS - begin)
+        assert len(found) >= min(pages - 100, ROWS - begin)
 
 
 def cursor_behind(find: FindPage, order: Order, row_id: str) -> str | None:
