@@ -91,21 +91,15 @@ def test_two_api_keys_in_one_request_are_refused(api: Api, new_world: Any) -> No
     refused(call(api.client, "GET", "/api/v1/me", headers=twice[:1] * 2), 401, "api_key_invalid")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param({"params": {"api_key": "{key}", "access_token": "{key}"}}, id="query"),
-        pytest.param({"headers": {"Cookie": "api_key={key}; Authorization=Bearer {key}"}}, id="cookie"),
-        pytest.param({"headers": {"X-Api-Key": "{key}"}}, id="x-api-key"),
-        pytest.param({"headers": {"Proxy-Authorization": "Bearer {key}"}}, id="proxy-authorization"),
-    ],
-)
-def test_a_key_counts_only_in_its_header(api: Api, arguments: dict[str, dict[str, str]]) -> None:
-    filled = {
-        where: {name: value.format(key=api.key) for name, value in values.items()}
-        for where, values in arguments.items()
-    }
-    refused(api.client.request("GET", "/api/v1/me", **filled), 401, "api_key_missing")
+def test_a_key_counts_only_in_its_header(api: Api) -> None:
+    elsewhere: list[dict[str, Any]] = [
+        {"params": {"api_key": api.key, "access_token": api.key}},
+        {"headers": {"Cookie": f"api_key={api.key}; Authorization=Bearer {api.key}"}},
+        {"headers": {"X-Api-Key": api.key}},
+        {"headers": {"Proxy-Authorization": f"Bearer {api.key}"}},
+    ]
+    for arguments in elsewhere:
+        refused(api.client.request("GET", "/api/v1/me", **arguments), 401, "api_key_missing")
 
 
 @pytest.mark.parametrize(
