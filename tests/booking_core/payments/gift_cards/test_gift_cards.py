@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from support import rows
 from support.world import DAY, NOON, SECRET, World
 
 from booking_core.base import gift_codes, tokens
@@ -19,28 +20,11 @@ CODE = "GIFT-ABCD-1234"
 KEYS = SecretKeys(SECRET)
 
 
-def columns(world: World, **changed: Any) -> dict[str, Any]:
-    code = changed.pop("code", tokens.new_id())
-    row = {
-        **world.code_columns(code),
-        "currency": "NOK",
-        "initial_minor": 50_000,
-        "balance_minor": 50_000,
-        "valid_from": None,
-        "expires_at": None,
-        "deactivated_at": None,
-        "purchaser_name": "Kari",
-        "purchaser_email": "kari@example.com",
-        "recipient_name": None,
-        "recipient_email": None,
-        "created_at": world.clock(),
-        "updated_at": world.clock(),
-    }
-    return row | changed
-
-
-def card(world: World, **changed: Any) -> str:
-    return world.insert(tables.gift_cards, **columns(world, **changed))
+def card(world: World, *, code: str | None = None, **changed: Any) -> str:
+    row = rows.gift_card(world.org, "", world.clock()) | world.code_columns(code or tokens.new_id())
+    del row["organization_id"]
+    bought_by = {"purchaser_name": "Kari", "purchaser_email": "kari@example.com"}
+    return world.insert(tables.gift_cards, **row | bought_by | changed)
 
 
 def get(world: World, gift_card_id: str, *, include_code: bool = False) -> dict[str, Any]:
