@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Table, bindparam, select
 
 from booking_core.catalogue import catalog
-from booking_core.catalogue.catalog import InvalidCatalogue, Summary
+from booking_core.catalogue.catalog import Counts, InvalidCatalogue, Summary
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id
@@ -55,6 +55,11 @@ def load(world: World, document: object, **keys: Any) -> Summary:
             tx, world.organization, world.installation, document, now=world.clock(), **keys
         )
     )
+
+
+def counts(done: Summary) -> tuple[Counts, ...]:
+    """Return the counts of each kind of entries."""
+    return done.experiences, done.departures, done.customers, done.gift_cards
 
 
 def refused(world: World, document: object, **keys: Any) -> dict[str, str]:

@@ -153,9 +153,9 @@ class World:
         return self.insert(tables.departures, **(row | columns))
 
 
-def make_world(database: Database, clock: FixedClock, **columns: Any) -> World:
-    """Make an organization in Oslo with its counters."""
-    row: dict[str, Any] = {
+def organization_row(at: int, **columns: Any) -> dict[str, Any]:
+    """Return the row of an organization in Oslo."""
+    return {
         "id": tokens.new_id(),
         "slug": f"org-{tokens.new_id()}",
         "name": "Fjord Tours",
@@ -172,9 +172,14 @@ def make_world(database: Database, clock: FixedClock, **columns: Any) -> World:
         "staff_email": "staff@example.com",
         "on_site_fee_percent": 0.0,
         "cancel_under_minimum": False,
-        "created_at": clock(),
-        "updated_at": clock(),
+        "created_at": at,
+        "updated_at": at,
     } | columns
+
+
+def make_world(database: Database, clock: FixedClock, **columns: Any) -> World:
+    """Make an organization in Oslo with its counters."""
+    row = organization_row(clock(), **columns)
     with database.writing() as tx:
         tx.insert(tables.organizations, **row)
         tx.insert(tables.counters, organization_id=row["id"])

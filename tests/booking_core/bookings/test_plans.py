@@ -11,7 +11,7 @@ from support import due as due_rows
 from support import rows
 from support.databases import analyze, connect, fill, is_sqlite, run
 from support.plans import Plan, explaining
-from support.world import DAY, NOON, FixedClock, World, make_world
+from support.world import DAY, NOON, FixedClock, World, make_world, organization_row
 
 from booking_core import bookings, payments
 from booking_core.base import cursors, tokens
@@ -119,36 +119,22 @@ def _fill_around(url: str, world: World) -> None:
     _fill_timelines(url, world)
     answer = {"organization_id": world.org, "fingerprint": "f" * 64, "status": 201, "body_sealed": "s" * 1_500}
     fill(url, tables.idempotency, (answer | {"key": f"old-{n}", "created_at": NOON} for n in range(5_000)))
-    beside = [
-        {
-            "id": next(made),
-            "slug": f"beside-{n}",
-            "name": "Beside",
-            "timezone": "UTC",
-            "default_currency": "EUR",
-            "created_at": NOON,
-            "updated_at": NOON,
-        }
-        for n in range(ORGANIZATIONS)
-    ]
+    beside = [organization_row(NOON, id=next(made)) for _ in range(ORGANIZATIONS)]
     fill(url, tables.organizations, beside)
     fill(url, tables.counters, ({"organization_id": each["id"]} for each in beside))
-    fill(
-        url,
-        tables.api_keys,
-        (
-            {
-                "organization_id": each["id"],
-                "id": (key_id := next(made)),
-                "name": "key",
-                "prefix": "svc_00000000",
-                "key_hash": tokens.sha256_hex(key_id.encode()),
-                "scopes": "[]",
-                "created_at": NOON,
-            }
-            for each in beside
-        ),
-    )
+    fill(url, tables.api_keys, (_key(each["id"], next(made)) for each in beside))
+
+
+def _key(organization_id: str, key_id: str) -> rows.Row:
+    return {
+        "organization_id": organization_id,
+        "id": key_id,
+        "name": "key",
+        "prefix": "svc_00000000",
+        "key_hash": tokens.sha256_hex(key_id.encode()),
+        "scopes": "[]",
+        "created_at": NOON,
+    }
 
 
 def _fill_timelines(url: str, world: World) -> None:
@@ -226,9 +212,9 @@ def assert_cheap(plan: Plan, filled: Filled, most: int = 120) -> None:
 
 def test_a_quote_looks_its_departure_and_its_reference_up(filled: Filled) -> None:
     order = BookingOrder(
-        departure_id=first_departures(filled, 1)[0],
+        departure_id=known(filled).first,
         guests=ADULT,
-        hold_id="00000000-0000-4000-8000-000000000000",
+        hold_id=UNKNOWN,
         external_reference="A-70",
         external_reference_unique=True,
     )
@@ -264,35 +250,30 @@ def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: s
     assert later.cost <= first.cost * 1.1 + 5, f"{first}\n{later}"
 
 
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+JANUARY = {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31)}
+MATCHED_BY_FEW: dict[str, dict[str, Any]] = {
+    "status": {"status": BookingStatus.CANCELLED},
+    "experience": {"experience_id": UNKNOWN},
+    "updated_since": {"updated_since": NOON + 365 * DAY - 600 * SECOND},
+    "departure": JANUARY,
+    "departure and status": {**JANUARY, "status": BookingStatus.CONFIRMED},
+    "one departure": {"departure_id": UNKNOWN},
+    "customer": {"customer_id": UNKNOWN},
+    "number": {"booking_number": BOOKINGS + 1},
+    "number and status": {"booking_number": 7, "status": BookingStatus.CANCELLED},
+    "unknown reference": {"external_reference": "unknown"},
+    "reference": {"external_reference": "A-70"},
+    "reference and status": {"external_reference": "A-70", "status": BookingStatus.CANCELLED},
+    "email": {"email": "nobody@example.com"},
+    "email and one departure": {"email": "nobody@example.com", "departure_id": UNKNOWN},
+}
+
+
 @pytest.mark.parametrize("order", list(Order))
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"status": BookingStatus.CANCELLED},
-        {"experience_id": "00000000-0000-4000-8000-000000000000"},
-        {"updated_since": NOON + 365 * DAY - 600 * SECOND},
-        {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31)},
-        {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31), "status": BookingStatus.CONFIRMED},
-        {"departure_id": "00000000-0000-4000-8000-000000000000"},
-        {"customer_id": "00000000-0000-4000-8000-000000000000"},
-        {"booking_number": BOOKINGS + 1},
-        {"booking_number": 7, "status": BookingStatus.CANCELLED},
-        {"external_reference": "unknown"},
-        {"external_reference": "A-70"},
-        {"external_reference": "A-70", "status": BookingStatus.CANCELLED},
-        {"email": "nobody@example.com"},
-        {"email": "nobody@example.com", "departure_id": "00000000-0000-4000-8000-000000000000"},
-    ],
-    ids=[
-        *("status", "experience", "updated_since", "departure", "departure and status"),
-        *("one departure", "customer", "number", "number and status"),
-        *("unknown reference", "reference", "reference and status", "email", "email and one departure"),
-    ],
-)
-def test_a_filter_that_few_match_does_not_search_among_all(
-    filled: Filled, filters: dict[str, Any], order: Order
-) -> None:
-    plan = page_plan(filled, order, filters)
+@pytest.mark.parametrize("name", MATCHED_BY_FEW)
+def test_a_filter_that_few_match_does_not_search_among_all(filled: Filled, name: str, order: Order) -> None:
+    plan = page_plan(filled, order, MATCHED_BY_FEW[name])
     assert plan.rows < LIMIT
     assert_cheap(plan, filled)
 
@@ -300,10 +281,7 @@ def test_a_filter_that_few_match_does_not_search_among_all(
 @pytest.mark.parametrize("order", list(Order))
 def test_the_bookings_of_a_customer_are_read_by_their_timeline(filled: Filled, order: Order) -> None:
     """Only 20 of 100,000 bookings: a page shows all of them."""
-    address = customer_address(filled)
-    with connect(filled.url) as connection:
-        query = f"SELECT id FROM customers WHERE organization_id = '{filled.world.org}' AND email = '{address}'"
-        customer_id = str(connection.execute(query).fetchone()[0])
+    (customer_id,), (address,) = (stored(filled, "customers", column=column) for column in ("id", "email"))
     for filters in ({"customer_id": customer_id}, {"email": address.upper()}):
         plan = page_plan(filled, order, filters)
         assert plan.rows == 20
@@ -328,23 +306,22 @@ def test_a_window_of_departures_costs_a_page_or_what_departs_in_it(filled: Fille
 # What staff looks for ---------------------------------------------------------------------------------------------
 
 
-def search_plans(filled: Filled, order: Order = Order.DESC, start: str | None = None, **wanted: Any) -> list[Plan]:
-    """Return the plans of a search, when the planner has settled."""
-    caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
-    for _ in range(2):
-        plans = filled.plans_of(lambda tx: bookings.search(tx, caller, page, Search(**wanted)))
-    return plans
+def search_plans(filled: Filled, order: Order, **wanted: Any) -> list[Plan]:
+    caller, page = filled.world.caller(), PageRequest(LIMIT, order)
+    return filled.plans_of(lambda tx: bookings.search(tx, caller, page, Search(**wanted)))
 
 
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("by", ["number", "email", "departure", "departure and status"])
 def test_a_search_by_number_address_or_departure_reads_what_it_finds(filled: Filled, by: str, order: Order) -> None:
+    of_departure = {"departure_id": known(filled).first}
     wanted: dict[str, Any] = {
         "number": {"number": BOOKINGS // 2},
-        "email": {"email": customer_address(filled)},
-        "departure": {"departure_id": first_departures(filled, 1)[0]},
-        "departure and status": {"departure_id": first_departures(filled, 1)[0], "status": BookingStatus.CONFIRMED},
+        "email": {"email": stored(filled, "customers", column="email")[0]},
+        "departure": of_departure,
+        "departure and status": {**of_departure, "status": BookingStatus.CONFIRMED},
     }[by]
+    search_plans(filled, order, **wanted)  # then the planner has settled
     plans = search_plans(filled, order, **wanted)
     assert plans[-1].rows == {"number": 1, "email": 20}.get(by, plans[-1].rows) > 0
     # Each of the 25 rows is looked up with its departure and its experience.
@@ -373,12 +350,6 @@ def test_a_report_reads_the_bookings_and_the_departures_of_its_days(filled: Fill
     plans = filled.plans_of(lambda tx: bookings.get_report(tx, caller, date_from=first, date_to=last))
     assert len(plans) == 3
     assert_indexed(plans, filled)
-
-
-def customer_address(filled: Filled) -> str:
-    with connect(filled.url) as connection:
-        query = f"SELECT email FROM customers WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT 1"
-        return str(connection.execute(query).fetchone()[0])
 
 
 # Everything else that a request asks -----------------------------------------------------------------------------
@@ -420,6 +391,10 @@ class Known:
     experience: str
 
 
+def known(filled: Filled) -> Known:
+    return Known(*stored(filled, "bookings"), *stored(filled, "departures", 2), filled.experience)
+
+
 VERBS: dict[str, tuple[int | None, Callable[[Tx, Caller, Known], object]]] = {
     "get": (15, lambda tx, by, own: bookings.get(tx, by, own.booking)),
     "number": (10, lambda tx, by, own: bookings.resolve_id(tx, by, str(BOOKINGS // 2))),
@@ -439,25 +414,30 @@ VERBS: dict[str, tuple[int | None, Callable[[Tx, Caller, Known], object]]] = {
     "number of a refund": (None, lambda tx, by, own: payments.next_refund_number(tx, by, own.booking)),
     "redemption": (None, lambda tx, by, own: gift_cards.lock_redemption(tx, by, own.booking)),
     "cancel a departure": (None, lambda tx, by, own: bookings.cancel_departure(tx, by, own.first)),
+    "closed departures": (None, lambda tx, by, own: bookings.CLOSED.find(tx, by.organization.id, after=None, limit=1)),
+    "organizations with closed departures": (None, lambda tx, by, own: due_rows.organizations(tx, bookings.CLOSED)),
 }
 """Requests, with their cost on PostgreSQL where it is bounded. Their writes are explained, too."""
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_request_looks_up_its_own_rows(filled: Filled, name: str) -> None:
-    cost, verb = VERBS[name]
-    known = Known(first_bookings(filled, 1)[0], *first_departures(filled, 2), filled.experience)
-
-    def work(tx: Tx) -> None:
-        verb(tx, filled.world.caller(), known)
-
-    assert_indexed(filled.plans_of(work), filled, cost=cost)
+    (cost, verb), caller = VERBS[name], filled.world.caller()
+    assert_indexed(filled.plans_of(lambda tx: verb(tx, caller, known(filled))), filled, cost=cost)
 
 
-def test_the_owner_of_a_departure_is_looked_up(filled: Filled) -> None:
-    departure_id = first_departures(filled, 1)[0]
-    (owners,) = filled.plans_of(lambda tx: departures.organizations_of(tx, departure_id))
-    assert "departures" not in owners.scanned, str(owners)
+@pytest.mark.parametrize(
+    ("table", "find"),
+    [
+        ("departures", lambda tx, own: departures.organizations_of(tx, own.first)),
+        ("bookings", lambda tx, own: bookings.organization_of(tx, own.booking)),
+    ],
+)
+def test_the_owner_of_a_row_is_found_without_a_scan_of_its_table(
+    filled: Filled, table: str, find: Callable[[Tx, Known], object]
+) -> None:
+    (plan,) = filled.plans_of(lambda tx: find(tx, known(filled)))
+    assert table not in plan.scanned, str(plan)
 
 
 @pytest.mark.parametrize("due", [False, True], ids=["nothing is due", "some are due"])
@@ -465,7 +445,7 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(
     filled: Filled, due: bool, fresh_database_url: str
 ) -> None:
     if due:
-        ids = "', '".join(first_bookings(filled, 20, "AND status = 'pending'"))
+        ids = "', '".join(stored(filled, "bookings", 20, where="AND status = 'pending'"))
         run(filled.url, f"UPDATE bookings SET expires_at = {NOON} WHERE id IN ('{ids}')")
 
     def sweep(tx: Tx) -> None:
@@ -484,31 +464,15 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(
     assert plan.cost <= in_empty_tables.cost + 3, str(plan)  # pages of the index, in PostgreSQL
 
 
-def test_the_count_of_participants_reads_no_departure_of_organizations_that_have_it_off(filled: Filled) -> None:
-    plans = filled.plans_of(lambda tx: due_rows.organizations(tx, bookings.CLOSED))
-    assert not {table for plan in plans for table in plan.scanned} & LARGE - {"organizations"}
-
-
-def test_a_page_of_closed_departures_is_read_along_the_index_of_their_start(filled: Filled) -> None:
-    (plan,) = filled.plans_of(lambda tx: bookings.CLOSED.find(tx, filled.world.org, after=None, limit=1))
-    assert not plan.scanned & LARGE - {"organizations", "experiences"}, str(plan)
-
-
 def test_keys_that_expire_are_looked_for_in_the_index_of_keys_without_a_warning(filled: Filled) -> None:
     (plan,) = filled.plans_of(lambda tx: due_rows.organizations(tx, keys.EXPIRING))
     assert "ix_api_keys_unwarned" in plan.indexes, str(plan)
     assert not plan.scanned & LARGE, str(plan)
 
 
-def test_the_operator_s_look_up_by_id_alone_reads_no_booking_but_that_one(filled: Filled) -> None:
-    booking_id = first_bookings(filled, 1)[0]
-    (plan,) = filled.plans_of(lambda tx: bookings.organization_of(tx, booking_id))
-    assert "bookings" not in plan.scanned, str(plan)
-
-
 @pytest.mark.parametrize("count", [1, 32])
 def test_creating_looks_up_what_it_needs_and_nothing_else(filled: Filled, count: int) -> None:
-    departure_ids = first_departures(filled, count)
+    departure_ids = stored(filled, "departures", count)
     creates = [create(filled.world, departure_id, number) for number, departure_id in enumerate(departure_ids)]
     plans = filled.plans_of(lambda tx: bookings.create_many(tx, creates))
     assert_indexed(plans, filled)
@@ -555,15 +519,8 @@ def test_the_feed_is_walked_along_its_indexes(filled: Filled, filters: dict[str,
         assert_cheap(*filled.plans_of(lambda tx: events.find(tx, caller, after, **filters)), filled)
 
 
-def first_bookings(filled: Filled, count: int, where: str = "") -> list[str]:
+def stored(filled: Filled, table: str, count: int = 1, *, column: str = "id", where: str = "") -> list[str]:
+    """Return a column of the first rows of the organization by id."""
     with connect(filled.url) as connection:
-        query = (
-            f"SELECT id FROM bookings WHERE organization_id = '{filled.world.org}' {where} ORDER BY id LIMIT {count}"
-        )
-        return [str(row[0]) for row in connection.execute(query).fetchall()]
-
-
-def first_departures(filled: Filled, count: int) -> list[str]:
-    with connect(filled.url) as connection:
-        query = f"SELECT id FROM departures WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
-        return [str(row[0]) for row in connection.execute(query).fetchall()]
+        query = f"SELECT {column} FROM {table} WHERE organization_id = '{filled.world.org}' {where} ORDER BY id"
+        return [str(row[0]) for row in connection.execute(f"{query} LIMIT {count}").fetchall()]

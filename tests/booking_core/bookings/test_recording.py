@@ -1,11 +1,12 @@
 """Money that staff takes by hand makes a booking paid, and goes back by hand when the booking is cancelled."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.operations import Operations
-from support.world import DAY, HOUR, World
+from support.world import ADULT, DAY, HOUR, World
 
 from booking_core import bookings, payments
 from booking_core.db import tables
@@ -269,13 +270,8 @@ def test_a_booking_confirmed_unpaid_and_cancelled_was_never_paid(ops: Operations
 
 
 def kuwaiti(ops: Operations, price_minor: int) -> str:
-    tier = {
-        "id": "adult",
-        "name": "Adult",
-        "price": {"amount_minor": price_minor, "currency": "KWD"},
-        "seats_per_unit": 1,
-    }
-    experience = ops.world.experience(currency="KWD", price_tiers=f"[{tier}]".replace("'", '"'), add_ons="[]")
+    tiers = json.dumps([ADULT | {"price": {"amount_minor": price_minor, "currency": "KWD"}}])
+    experience = ops.world.experience(currency="KWD", price_tiers=tiers, add_ons="[]")
     return ops.world.departure(experience, starts_at=ops.world.clock() + 10 * DAY)
 
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from support.operations import Operations
-from support.world import HOUR, World
+from support.world import ADULT, HOUR, World
 
 from booking_core import bookings
 from booking_core.base import clock
@@ -56,24 +56,9 @@ def test_a_day_begins_and_ends_at_midnight_of_the_organization(world: World, ops
 
 
 def test_sales_are_the_confirmed_bookings_and_amounts_are_by_currency(world: World, ops: Operations) -> None:
-    krone, yen = (
-        world.experience(title="Kayak"),
-        world.experience(
-            title="Onsen",
-            currency="JPY",
-            price_tiers=json.dumps(
-                [
-                    {
-                        "id": "adult",
-                        "name": "Adult",
-                        "price": {"amount_minor": 500, "currency": "JPY"},
-                        "seats_per_unit": 1,
-                    }
-                ]
-            ),
-        ),
-    )
-    first, second = world.departure(krone), world.departure(yen)
+    in_yen = json.dumps([ADULT | {"price": {"amount_minor": 500, "currency": "JPY"}}])
+    first = world.departure(world.experience(title="Kayak"))
+    second = world.departure(world.experience(title="Onsen", currency="JPY", price_tiers=in_yen))
     ops.book(first, 2), ops.book(first, 1), ops.book(second, 3)
     ops.check_out(first, 1)
     ops.cancel(ops.book(first, 4)["id"])
@@ -82,10 +67,8 @@ def test_sales_are_the_confirmed_bookings_and_amounts_are_by_currency(world: Wor
     sold = {"bookings": 3, "seats": 6, "amounts": amounts, "pending": 1, "cancelled": 1}
     assert found["totals"] == sold | {"departures": 2, "seats_sold": 7, "seats_total": 24}
     assert found["days"][-1] == {"date": found["today"]} | sold
-    assert [(each["title"], each["bookings"], each["seats"]) for each in found["experiences"]] == [
-        ("Kayak", 2, 3),
-        ("Onsen", 1, 3),
-    ]
+    by_experience = [(each["title"], each["bookings"], each["seats"]) for each in found["experiences"]]
+    assert by_experience == [("Kayak", 2, 3), ("Onsen", 1, 3)]
     (cancelled,) = found["cancellations"]
     assert cancelled["bookings"] == 1
     assert cancelled["amounts"] == [{"amount_minor": 4 * 89000, "currency": "NOK"}]

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON
+from support.world import ADULT, DAY, DRYSUIT, FAMILY, HOUR, NOON, organization_row
 
 from booking_core.base import tokens
 from booking_core.base.clock import zone
@@ -23,26 +23,7 @@ from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, Pa
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 
 TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
-ORGANIZATION = Organization(
-    id=tokens.new_id(),
-    slug="fjord",
-    name="Fjord Tours",
-    timezone="Europe/Oslo",
-    default_currency="NOK",
-    api_app=True,
-    plan_api=True,
-    add_ons_app=True,
-    hours_before_booking_closes=0,
-    pending_minutes=None,
-    refund_full_until_hours=24,
-    refund_late_percent=0,
-    notify_staff=True,
-    staff_email=None,
-    on_site_fee_percent=2.5,
-    cancel_under_minimum=False,
-    created_at=NOON,
-    updated_at=NOON,
-)
+ORGANIZATION = Organization(**organization_row(NOON, on_site_fee_percent=2.5))
 
 
 Lines = list[tuple[str, int]]
@@ -72,22 +53,17 @@ def priced(
 # Prices and seats ------------------------------------------------------------------------------------------------
 
 
-def test_lines_are_priced_and_seated_by_their_tier() -> None:
-    quote = priced([("adult", 3), ("family", 2)], [("drysuit", 4)])
+def test_lines_are_priced_and_seated_by_their_tier_and_kept_as_sent() -> None:
+    quote = priced([("adult", 1), ("family", 2), ("adult", 2)], [("drysuit", 4)])
     assert quote.seats == 3 + 2 * 4
     assert quote.subtotal_minor == 3 * 89000 + 2 * 250000 + 4 * 15000
-    assert [line["tier_label"] for line in orjson.loads(quote.guests)] == ["Adult", "Family"]
+    lines = [(line["tier_label"], line["count"]) for line in orjson.loads(quote.guests)]
+    assert lines == [("Adult", 1), ("Family", 2), ("Adult", 2)]
     assert orjson.loads(quote.add_ons)[0]["unit_price"] == {"amount_minor": 15000, "currency": "NOK"}
 
 
-def test_the_same_tier_on_two_lines_is_summed_and_kept_as_sent() -> None:
-    quote = priced([("adult", 1), ("family", 1), ("adult", 2)])
-    assert quote.seats == 7
-    assert [line["count"] for line in orjson.loads(quote.guests)] == [1, 1, 2]
-
-
 @given(st.lists(st.tuples(st.sampled_from(["adult", "family"]), st.integers(1, 2**31 - 1)), min_size=1, max_size=100))
-def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -> None:
+def test_any_lines_add_up_exactly_however_large(guests: Lines) -> None:
     quote = priced(guests)
     assert quote.seats == sum(count * {"adult": 1, "family": 4}[tier] for tier, count in guests)
     lines = orjson.loads(quote.guests)
@@ -111,13 +87,10 @@ def test_a_sum_beyond_64_bits_is_refused() -> None:
         ([("adult", 1)], [("yacht", 1)], "add_ons.0.id", "unknown_add_on"),
     ],
 )
-def test_what_is_not_offered_is_refused_by_name(
-    guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None, field: str, reason: str
-) -> None:
+def test_what_is_not_offered_is_refused_by_name(guests: Lines, add_ons: Lines | None, field: str, reason: str) -> None:
     with pytest.raises(Unprocessable) as refusal:
         priced(guests, add_ons)
-    (detail,) = refusal.value.details
-    assert (detail.field, detail.reason) == (field, reason)
+    assert [(each.field, each.reason) for each in refusal.value.details] == [(field, reason)]
 
 
 def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
@@ -198,25 +171,20 @@ def test_seats_that_are_taken_held_or_just_sold_are_not_available(
 
 
 @pytest.mark.parametrize(
-    ("mode", "total", "expected"),
+    ("charge", "total", "gift_card", "expected"),
     [
-        (PaymentMode.PAY_ON_SITE, 1, ("pay_on_site", "on_site", "unpaid")),
-        (PaymentMode.INVOICE, 1, ("invoice", "external", "unpaid")),
-        (PaymentMode.EXTERNAL_PAID, 1, ("external_paid", "external", "paid")),
-        *((mode, 0, ("free", "external", "paid")) for mode in PaymentMode),
+        (PaymentMode.PAY_ON_SITE, 1, 0, ("pay_on_site", "on_site", "unpaid")),
+        (PaymentMode.INVOICE, 1, 0, ("invoice", "external", "unpaid")),
+        (PaymentMode.EXTERNAL_PAID, 1, 0, ("external_paid", "external", "paid")),
+        (PaymentMethod.CARD, 1, 500, ("card", "stripe", "pending")),
+        *((charge, 0, 0, ("free", "external", "paid")) for charge in (*PaymentMode, PaymentMethod.CARD)),
+        *((charge, 0, 500, ("gift_card", "external", "paid")) for charge in (PaymentMode.INVOICE, PaymentMethod.CARD)),
     ],
 )
 def test_payment_method_source_and_status_follow_decision_b7(
-    mode: PaymentMode, total: int, expected: tuple[str, str, str]
+    charge: pricing.Charge, total: int, gift_card: int, expected: tuple[str, str, str]
 ) -> None:
-    assert pricing.payment(mode, total) == expected
-
-
-def test_a_card_is_charged_later_and_only_for_what_is_left() -> None:
-    assert pricing.payment(PaymentMethod.CARD, 1, 500) == ("card", "stripe", "pending")
-    assert pricing.payment(PaymentMethod.CARD, 0, 500) == ("gift_card", "external", "paid")
-    assert pricing.payment(PaymentMethod.CARD, 0) == ("free", "external", "paid")
-    assert pricing.payment(PaymentMode.INVOICE, 0, 500) == ("gift_card", "external", "paid")
+    assert pricing.payment(charge, total, gift_card) == expected
 
 
 def test_a_discount_lies_between_nothing_and_everything() -> None:
@@ -230,18 +198,24 @@ def test_a_discount_lies_between_nothing_and_everything() -> None:
 
 @pytest.mark.parametrize(
     ("percent", "total", "fee"),
-    [(0.125, 1_000_000, 1_250), (0.005, 1_000_000, 50), (2.675, 100_000, 2_675), (0.29, 10_000, 29), (100.0, 7, 7)],
+    [
+        *(
+            (0.125, 1_000_000, 1_250),
+            (0.005, 1_000_000, 50),
+            (2.675, 100_000, 2_675),
+            (0.29, 10_000, 29),
+            (100.0, 7, 7),
+        ),
+        *((2.5, total, fee) for total, fee in ((0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225))),
+    ],
 )
-def test_the_fee_on_site_is_of_the_percentage_as_it_was_set(percent: float, total: int, fee: int) -> None:
+def test_the_fee_on_site_is_of_the_percentage_as_it_was_set_and_rounded_half_up(
+    percent: float, total: int, fee: int
+) -> None:
     organization = replace(ORGANIZATION, on_site_fee_percent=percent)
     assert pricing.on_site_fee(organization, PaymentMode.PAY_ON_SITE, total) == fee
-
-
-@pytest.mark.parametrize(("total", "fee"), [(0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225)])
-def test_the_fee_on_site_is_rounded_half_up(total: int, fee: int) -> None:
-    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.PAY_ON_SITE, total) == fee
-    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.INVOICE, total) == 0
-    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.EXTERNAL_PAID, total) == 0
+    assert pricing.on_site_fee(organization, PaymentMode.INVOICE, total) == 0
+    assert pricing.on_site_fee(organization, PaymentMode.EXTERNAL_PAID, total) == 0
 
 
 # The guest's link ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.money import TOTAL, Till
-from support.world import DAY, HOUR, NOON
+from support.world import DAY, HOUR, NOON, organization_row
 
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound
@@ -123,12 +123,12 @@ def test_the_policy_gives_all_until_its_hours_and_then_its_percentage(
 
 THREE_DECIMALS = "KWD BHD JOD OMR TND"
 """The gateway takes multiples of ten of their minor units."""
-ANY = Organization(*["", "", "", "UTC", "NOK", True, True, True, 0, None, 24, 0, True, None, 0.0, False, 0, 0])
+ORGANIZATION = Organization(**organization_row(NOON))
 
 
 def amount_owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
     """Return the refund that the policy requires for a departure that starts at 0."""
-    organization = replace(ANY, refund_full_until_hours=hours, refund_late_percent=percent)
+    organization = replace(ORGANIZATION, refund_full_until_hours=hours, refund_late_percent=percent)
     payment = {"paid_minor": paid_minor, "refunded_minor": 0, "currency": currency}
     return rules.refund_amount(organization, **payment, starts_at=0, at=at).amount_minor  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.catalogue import Document, counts, exported, load, money
 from support.operations import Operations
 from support.world import DAY, World
 
@@ -13,12 +14,7 @@ from booking_core.catalogue import catalog
 from booking_core.catalogue.catalog import InvalidCatalogue, Summary, Tally, batches
 from booking_core.db import tables
 
-Document = dict[str, Any]
 TABLES = (tables.experiences, tables.departures, tables.gift_cards, tables.customers)
-
-
-def nok(amount_minor: int) -> Document:
-    return {"amount_minor": amount_minor, "currency": "NOK"}
 
 
 def tour(slug: str, count: int, **keys: Any) -> Document:
@@ -26,20 +22,14 @@ def tour(slug: str, count: int, **keys: Any) -> Document:
     return {"slug": slug, "title": slug, "duration_minutes": 60, "departures": departures} | keys
 
 
-def load(world: World, document: object, **keys: Any) -> Summary:
+def load_in_batches(world: World, document: object, **keys: Any) -> Summary:
     plan = catalog.validate(document, organization=world.organization)
     return catalog.import_in_batches(world.database, world.organization, world.installation, plan, **keys)
 
 
-def load_at_once(world: World, document: object) -> Summary:
-    return world.database.write(
-        lambda tx: catalog.import_document(tx, world.organization, world.installation, document, now=tx.now())
-    )
-
-
-def exported(world: World) -> Document:
+def exported_without_ids(world: World) -> Document:
     """Return the catalogue without generated ids, nor the order that comes from them."""
-    document = world.database.read(lambda tx: catalog.export(tx, world.organization, world.installation))
+    document = exported(world)
     document["customers"].sort(key=lambda customer: str(customer["email"]))
     document["gift_cards"].sort(key=lambda card: str(card["code"]))
     return json.loads(json.dumps(document), object_hook=lambda item: {k: v for k, v in item.items() if k != "id"})
@@ -51,7 +41,7 @@ def test_every_entry_is_in_one_batch_with_its_experience(sizes: tuple[int, ...],
     document = {
         "experiences": [tour(f"tour-{n}", size) for n, size in enumerate(sizes)],
         "customers": [{"email": f"{n}@example.com", "name": "Ada"} for n in range(sum(sizes))],
-        "gift_cards": [{"code": f"GIFT{n}", "initial_amount": nok(1)} for n in range(25)],
+        "gift_cards": [{"code": f"GIFT{n}", "initial_amount": money(1)} for n in range(25)],
     }
     plan, tally = catalog.validate(document), Tally()
     tally.expect(plan)
@@ -76,19 +66,15 @@ def test_batches_come_to_the_same_as_one_transaction(new_world: Callable[..., Wo
     one, many = new_world(), new_world()
     document = catalog.parse((example_dir / "fjord-tours.json").read_bytes())
     seen: list[tuple[int, int]] = []
-    done = load(many, document, progress=lambda count, total: seen.append((count, total)))
-    assert done == load_at_once(one, document)
-    assert exported(many) == exported(one)
+    done = load_in_batches(many, document, progress=lambda count, total: seen.append((count, total)))
+    assert done == load(one, document)
+    assert exported_without_ids(many) == exported_without_ids(one)
     assert len(seen) > 5
     assert seen == sorted(set(seen))
-    assert seen[-1][0] == seen[-1][1] == sum(kind.created for kind in _kinds(done))
-    again = load(many, document)
-    assert again == load_at_once(one, document)
-    assert all(kind.created == kind.updated == 0 for kind in _kinds(again))
-
-
-def _kinds(done: Summary) -> tuple[catalog.Counts, ...]:
-    return done.experiences, done.departures, done.customers, done.gift_cards
+    assert seen[-1][0] == seen[-1][1] == sum(kind.created for kind in counts(done))
+    again = load_in_batches(many, document)
+    assert again == load(one, document)
+    assert all(kind.created == kind.updated == 0 for kind in counts(again))
 
 
 class Stop(Exception):
@@ -111,11 +97,11 @@ def test_an_import_that_is_ended_counts_what_is_there_and_the_same_again_complet
             raise Stop
 
     with pytest.raises(Stop):
-        load(world, document, tally=tally, before_batch=before_batch)
+        load_in_batches(world, document, tally=tally, before_batch=before_batch)
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.done
     assert tally.has_begun == (after > 0)
     assert tally.done != tally.total
-    done = load(world, document)
+    done = load_in_batches(world, document)
     assert done.departures.unchanged + done.departures.created == 1523
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.total
     assert world.examine() == []
@@ -125,7 +111,7 @@ def test_between_two_batches_everybody_can_book(world: World) -> None:
     departure = world.departure(world.experience(slug="tour-0"), seats=50)
     ops, documents = Operations(world), {"experiences": [tour(f"tour-{n}", 300) for n in range(4)]}
     booked: list[str] = []
-    done = load(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
+    done = load_in_batches(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
     assert (len(booked), ops.taken(departure)) == (4, 4)
     assert (done.experiences, done.departures.created) == (catalog.Counts(3, 1, 0), 1200)
     assert world.examine() == []
@@ -137,7 +123,7 @@ def test_nothing_is_written_when_the_last_entry_does_not_go_with_what_is_stored(
     document = {"experiences": [tour("first", 60), tour("second", 1)]}
     document["experiences"][1]["departures"][0]["id"] = known
     with pytest.raises(InvalidCatalogue) as refused:
-        load(world, document)
+        load_in_batches(world, document)
     assert [problem.pointer for problem in refused.value.problems] == ["/experiences/1/departures/0/id"]
     assert "nothing was imported" in str(refused.value)
     assert len(world.rows(tables.experiences)) == 1
@@ -148,23 +134,23 @@ def test_what_changes_prices_or_moves_departures_is_written_at_once(
 ) -> None:
     """No booking is to be charged by half of a change, and departures that change places need each other's."""
     monkeypatch.setattr(batches.split, "__defaults__", ((), 10))
-    first = {"experiences": [tour("kayak", 40, price_from=nok(1000))]}
-    load(world, first)
+    first = {"experiences": [tour("kayak", 40, price_from=money(1000))]}
+    load_in_batches(world, first)
     transactions: list[int] = []
-    load(world, first, progress=lambda done, total: transactions.append(done))
+    load_in_batches(world, first, progress=lambda done, total: transactions.append(done))
     assert len(transactions) == 4
-    dearer = {"experiences": [tour("kayak", 40, price_from=nok(2000))]}
+    dearer = {"experiences": [tour("kayak", 40, price_from=money(2000))]}
     transactions.clear()
-    load(world, dearer, progress=lambda done, total: transactions.append(done))
+    load_in_batches(world, dearer, progress=lambda done, total: transactions.append(done))
     assert len(transactions) == 1
     ids = {row["starts_at"]: row["id"] for row in world.rows(tables.departures)}
     ordered = [ids[start] for start in sorted(ids)]
-    turned = {"experiences": [tour("kayak", 40, price_from=nok(2000))]}
+    turned = {"experiences": [tour("kayak", 40, price_from=money(2000))]}
     for departure, known in zip(turned["experiences"][0]["departures"], reversed(ordered), strict=True):
         departure["id"] = known
     transactions.clear()
-    load(world, turned, progress=lambda done, total: transactions.append(done))
+    load_in_batches(world, turned, progress=lambda done, total: transactions.append(done))
     assert len(transactions) == 1
     assert {row["id"] for row in world.rows(tables.departures)} == set(ordered)
     world.clock.advance(DAY)
-    assert load(world, turned).departures.unchanged == 40
+    assert load_in_batches(world, turned).departures.unchanged == 40

@@ -4,22 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.catalogue import Document, cards, departure, exported, load, money, tier, tours
 from support.world import HOUR, World
 
 from booking_core.catalogue import catalog
 from booking_core.catalogue.catalog import InvalidCatalogue
 
-Document = dict[str, Any]
-
-
-def money(currency: str, amount_minor: int = 1000) -> Document:
-    return {"amount_minor": amount_minor, "currency": currency}
-
 
 def tour(*starts: str, **keys: Any) -> Document:
-    departures = [{"starts_at": start, "seats_total": 1} for start in starts]
-    wanted = {"slug": "kayak", "title": "Kayak", "duration_minutes": 60, "departures": departures} | keys
-    return {"experiences": [wanted]}
+    """Return a file with an experience that has no price, and departures with these starts."""
+    wanted = {"slug": "kayak", "title": "Kayak", "duration_minutes": 60}
+    return tours(wanted | {"departures": [departure(starts_at=start) for start in starts]} | keys)
 
 
 def problems(document: object, world: World | None = None, **keys: bool) -> dict[str, str]:
@@ -29,32 +24,22 @@ def problems(document: object, world: World | None = None, **keys: bool) -> dict
         catalog.validate(document, organization=organization, **keys)
     if world:
         with pytest.raises(InvalidCatalogue) as also:
-            world.database.write(lambda tx: catalog.import_document(tx, *where(world), document, now=1, **keys))
+            load(world, document, **keys)
         assert also.value.problems == refused.value.problems
     return dict(refused.value.problems)
 
 
-def where(world: World) -> tuple[Any, Any]:
-    return world.organization, world.installation
-
-
-TIER = {"id": "adult", "name": "Adult", "price": money("CHF")}
+CHF = money(1000, "CHF")
 
 
 @pytest.mark.parametrize(
     ("document", "pointer"),
     [
-        (tour(price_from=money("CHF")), "/experiences/0/price_from/currency"),
-        (tour(price_tiers=[TIER]), "/experiences/0/price_tiers/0/price/currency"),
-        (
-            tour(add_ons=[{"id": "suit", "label": "Suit", "price": money("CHF")}]),
-            "/experiences/0/add_ons/0/price/currency",
-        ),
-        (
-            tour(departures=[{"starts_at": "2026-12-24T10:00", "seats_total": 1, "price": money("CHF")}]),
-            "/experiences/0/departures/0/price/currency",
-        ),
-        ({"gift_cards": [{"code": "GIFT", "initial_amount": money("CHF")}]}, "/gift_cards/0/initial_amount/currency"),
+        (tour(price_from=CHF), "/experiences/0/price_from/currency"),
+        (tour(price_tiers=[tier("adult", 1000, "CHF")]), "/experiences/0/price_tiers/0/price/currency"),
+        (tour(add_ons=[{"id": "suit", "label": "Suit", "price": CHF}]), "/experiences/0/add_ons/0/price/currency"),
+        (tour(departures=[departure(price=CHF)]), "/experiences/0/departures/0/price/currency"),
+        (cards({"initial_amount": CHF}), "/gift_cards/0/initial_amount/currency"),
     ],
 )
 def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
@@ -69,8 +54,8 @@ def test_any_money_in_another_currency_is_refused_unless_it_is_meant(
 
 
 def test_each_other_currency_is_reported_once_with_how_often_it_occurs(world: World) -> None:
-    cards = [{"code": f"GIFT{i}", "initial_amount": money(code)} for i, code in enumerate(["NOK", "CHF", "SEK", "CHF"])]
-    found = problems({"gift_cards": cards}, world)
+    codes = enumerate(("NOK", "CHF", "SEK", "CHF"))
+    found = problems(cards(*({"code": f"GIFT{i}", "initial_amount": money(1000, code)} for i, code in codes)), world)
     assert [(pointer, message.partition(";")[0]) for pointer, message in found.items()] == [
         ("/gift_cards/1/initial_amount/currency", "is CHF, and the organization's currency is NOK (2 such amounts)"),
         ("/gift_cards/2/initial_amount/currency", "is SEK, and the organization's currency is NOK (one such amount)"),
@@ -97,13 +82,9 @@ def test_offsets_that_the_zone_does_not_have_then_are_refused_unless_they_are_me
             " --other-timezone imports the file all the same"
         }
         assert catalog.validate(tour(wrong), organization=world.organization, other_timezone=True)
-    many = problems(tour(summer, winter) | {"gift_cards": [card(expires_at=winter)]}, world)
+    many = problems(tour(summer, winter) | cards({"expires_at": winter}), world)
     (message,) = many.values()
     assert message.startswith("3 timestamps have an offset that Europe/Oslo does not have then, this is the first;")
-
-
-def card(**keys: Any) -> Document:
-    return {"code": "GIFT", "initial_amount": money("NOK")} | keys
 
 
 @pytest.mark.parametrize(
@@ -136,11 +117,11 @@ def test_an_export_names_its_zone_and_goes_to_another_organization_only_when_it_
 ) -> None:
     chile = new_world(timezone="America/Santiago", default_currency="CLP")
     world.departure(world.experience())
-    exported = world.database.read(lambda tx: catalog.export(tx, *where(world)))
-    assert exported["timezone"] == "Europe/Oslo"
-    assert set(problems(exported, chile)) == {"/timezone", "/experiences/0/price_from/currency"}
-    catalog.validate(exported, organization=chile.organization, other_currency=True, other_timezone=True)
-    catalog.validate(exported, organization=world.organization)
+    document = exported(world)
+    assert document["timezone"] == "Europe/Oslo"
+    assert set(problems(document, chile)) == {"/timezone", "/experiences/0/price_from/currency"}
+    catalog.validate(document, organization=chile.organization, other_currency=True, other_timezone=True)
+    catalog.validate(document, organization=world.organization)
 
 
 def test_what_is_of_the_wrong_shape_is_reported_and_breaks_nothing(world: World) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.world import ADULT
 
 from booking_core.base.clock import zone
 from booking_core.catalogue import experiences
@@ -28,7 +29,7 @@ ROW = ExperienceRow(
     tags='["water"]',
     currency="NOK",
     price_from_minor=49500,
-    price_tiers='[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1}]',
+    price_tiers=json.dumps([ADULT]),
     add_ons='[{"id":"drysuit","label":"Dry suit","price":{"amount_minor":15000,"currency":"NOK"}}]',
     min_participants=2,
     hours_before_booking_closes=4,
@@ -38,25 +39,9 @@ ROW = ExperienceRow(
     translations='{"de":{"title":"Fjordkajak","what_to_bring":["Wolle"],"add_ons":{"drysuit":"Trockenanzug"}}}',
     updated_at=1_795_262_400_123_456,
 )
-BARE = ROW._replace(
-    excerpt=None,
-    duration_minutes=None,
-    difficulty=None,
-    address=None,
-    latitude=None,
-    longitude=None,
-    image_url=None,
-    languages="[]",
-    tags="[]",
-    price_from_minor=None,
-    price_tiers="[]",
-    min_participants=None,
-    hours_before_booking_closes=None,
-    meeting_point=None,
-    what_to_bring=None,
-    terms=None,
-    translations=None,
-)
+LISTS = dict.fromkeys(("languages", "tags", "price_tiers"), "[]")
+REQUIRED = {*LISTS, "created_at", "id", "slug", "title", "is_published", "currency", "add_ons", "updated_at"}
+BARE = ROW._replace(**LISTS | dict.fromkeys(set(ROW._fields) - REQUIRED))
 
 
 @pytest.mark.parametrize("row", [ROW, BARE, BARE._replace(price_from_minor=0)])
@@ -102,15 +87,10 @@ def test_a_duration_is_read_as_people_say_it(minutes: int | None, text: str | No
     assert rules.duration_text(minutes) == text
 
 
-def test_an_experience_without_tiers_sells_one_standard_tier_at_its_advertised_price() -> None:
-    tier = {
-        "id": "standard",
-        "name": "standard",
-        "price": {"amount_minor": 25000, "currency": "CLP"},
-        "seats_per_unit": 1,
-    }
-    assert experiences.price_tiers("[]", 25000, "CLP") == [tier]
-    assert experiences.price_tiers("[]", 0, "CLP")[0]["price"]["amount_minor"] == 0
+@pytest.mark.parametrize("amount", [25000, 0])
+def test_an_experience_without_tiers_sells_one_standard_tier_at_its_advertised_price(amount: int) -> None:
+    tier = {"id": "standard", "name": "standard", "price": {"amount_minor": amount, "currency": "CLP"}}
+    assert experiences.price_tiers("[]", amount, "CLP") == [tier | {"seats_per_unit": 1}]
 
 
 def test_an_experience_without_tiers_and_without_a_price_sells_nothing_by_itself() -> None:
@@ -118,28 +98,21 @@ def test_an_experience_without_tiers_and_without_a_price_sells_nothing_by_itself
 
 
 def test_configured_tiers_stand_whatever_the_advertised_price() -> None:
-    assert [tier["id"] for tier in experiences.price_tiers(ROW.price_tiers, 1, "NOK")] == ["adult"]
+    assert experiences.price_tiers(ROW.price_tiers, 1, "NOK") == [ADULT]
 
 
 # Prices at a departure -------------------------------------------------------------------------------------------
 
-TIERS = json.dumps(
-    [
-        {"id": "adult", "name": "Adult", "price": {"amount_minor": 89000, "currency": "NOK"}, "seats_per_unit": 1},
-        {"id": "child", "name": "Child", "price": {"amount_minor": 45000, "currency": "NOK"}, "seats_per_unit": 1},
-    ]
-)
+TIERS = json.dumps([ADULT, ADULT | {"id": "child", "price": {"amount_minor": 45000, "currency": "NOK"}}])
 
 
-def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given() -> None:
-    tiered = BARE._replace(price_tiers=TIERS)
-    for published in (True, False):
-        shown = rules.present(tiered._replace(is_published=published), OSLO)
-        assert shown["price_from"] == {"amount_minor": 45000, "currency": BARE.currency}
-    given = rules.present(tiered._replace(price_from_minor=99000), OSLO)
-    assert given["price_from"]["amount_minor"] == 99000
-    free = rules.present(tiered._replace(price_from_minor=0), OSLO)
-    assert free["price_from"]["amount_minor"] == 0
+@pytest.mark.parametrize(("given", "shown"), [(None, 45000), (99000, 99000), (0, 0)])
+@pytest.mark.parametrize("published", [True, False])
+def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given(
+    given: int | None, shown: int, published: bool
+) -> None:
+    row = BARE._replace(price_tiers=TIERS, price_from_minor=given, is_published=published)
+    assert rules.present(row, OSLO)["price_from"] == {"amount_minor": shown, "currency": BARE.currency}
 
 
 @pytest.mark.parametrize(
