@@ -9,11 +9,7 @@ from support.creating import create, created
 from support.world import DAY, HOUR, World
 
 from booking_core import bookings
-from booking_core.base.errors import (
-    BookingError,
-    IdempotencyInProgress,
-    IdempotencyKeyReused,
-)
+from booking_core.base.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused
 from booking_core.catalogue import departures
 from booking_core.db import tables
 from booking_core.records import idempotency
@@ -31,7 +27,6 @@ def shown(answers: Sequence[Answer | BookingError]) -> list[tuple[int, Any]]:
     """Return the status of each answer, and the booking's number or the refusal's code."""
     found = []
     for answer in answers:
-        assert isinstance(answer, Answer)
         body = orjson.loads(answer.body)
         found.append((answer.status, body.get("booking_number") or body["code"]))
     return found
@@ -58,14 +53,8 @@ def test_a_batch_is_numbered_in_its_order(world: World, departure: str) -> None:
 def test_each_is_decided_on_the_seats_left_by_the_one_before(world: World, departure: str) -> None:
     creates = [create(world, departure, f"party-{n:03}", count=count) for n, count in enumerate([5, 6, 3, 1, 1])]
     answers = created(world.database, creates)
-    assert shown(answers) == [
-        (201, 1),
-        (201, 2),
-        FULL,
-        (201, 3),
-        FULL,
-    ]
-    left = [orjson.loads(answer.body).get("seats_available") for answer in answers if isinstance(answer, Answer)]
+    assert shown(answers) == [(201, 1), (201, 2), FULL, (201, 3), FULL]
+    left = [orjson.loads(answer.body).get("seats_available") for answer in answers]
     assert left == [None, None, 1, None, 0]
     assert world.row(tables.departures, departure)["seats_taken"] == 12
 
@@ -137,7 +126,6 @@ def test_several_departures_of_one_batch_keep_their_own_seats(world: World) -> N
 def test_the_same_key_twice_in_a_batch_is_one_booking_and_its_replay(world: World, departure: str) -> None:
     creates = [create(world, departure, key) for key in ("twice-in-one", "another-key", "twice-in-one")]
     first, _, again = created(world.database, creates)
-    assert isinstance(first, Answer)
     assert (first.status, first.replayed) == (201, False)
     assert again == Answer(201, first.body, replayed=True)
     assert len(world.rows(tables.bookings)) == len(world.rows(tables.idempotency)) == 2
@@ -147,7 +135,7 @@ def test_the_same_key_with_another_body_in_a_batch_is_a_reuse(world: World, depa
     first, again = created(
         world.database, [create(world, departure, "reused-in-one"), create(world, departure, "reused-in-one", count=2)]
     )
-    assert isinstance(first, Answer)
+    assert shown([first]) == [(201, 1)]
     assert isinstance(again, IdempotencyKeyReused)
     assert len(world.rows(tables.bookings)) == 1
 
@@ -155,7 +143,6 @@ def test_the_same_key_with_another_body_in_a_batch_is_a_reuse(world: World, depa
 def test_a_refusal_is_replayed_within_a_batch_too(world: World, departure: str) -> None:
     creates = [create(world, departure, "refused-twice", count=13) for _ in range(2)]
     first, again = created(world.database, creates)
-    assert isinstance(first, Answer)
     assert again == Answer(409, first.body, replayed=True)
     assert len(world.rows(tables.idempotency)) == 1
 
@@ -166,7 +153,6 @@ def test_a_reuse_in_a_batch_does_not_hide_the_replay_behind_it(world: World, dep
         world.database, [create(world, departure, "known-key-1", count=2), create(world, departure, "known-key-1")]
     )
     assert isinstance(reused, IdempotencyKeyReused)
-    assert isinstance(first, Answer)
     assert replayed == Answer(201, first.body, replayed=True)
 
 
@@ -214,7 +200,6 @@ def test_the_departure_is_judged_first_then_the_lines_then_the_seats(
 ) -> None:
     departure = world.departure(world.experience(), seats=1, **columns)
     (answer,) = created(world.database, [create(world, departure, "judged-in-order", **over)])
-    assert isinstance(answer, Answer)
     assert orjson.loads(answer.body)["reasons"] == [reason]
 
 
@@ -232,7 +217,6 @@ def test_where_staff_lowered_the_total_under_what_was_sold_nothing_is_for_sale(w
     created(world.database, [create(world, departure, "before-lowering", count=5)])
     world.change(tables.departures, departure, seats_total=3)
     (answer,) = created(world.database, [create(world, departure, "after-lowering")])
-    assert isinstance(answer, Answer)
     assert orjson.loads(answer.body)["seats_available"] == 0
     assert world.row(tables.departures, departure)["seats_taken"] == 5
 

@@ -28,7 +28,7 @@ def statuses(world: World) -> list[str]:
 # By staff --------------------------------------------------------------------------------------------------------
 
 
-def test_its_bookings_are_cancelled_with_it(ops: Operations, world: World, departure: str) -> None:
+def test_its_bookings_are_cancelled_with_it_and_once(ops: Operations, world: World, departure: str) -> None:
     confirmed, pending = ops.book(departure, 2), ops.check_out(departure, 3)
     gone = ops.book(departure)
     ops.cancel(gone["id"])
@@ -41,13 +41,8 @@ def test_its_bookings_are_cancelled_with_it(ops: Operations, world: World, depar
     assert ops.event_types(gone["id"]).count("booking.cancelled") == 1
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
-    assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
-
-
-def test_a_cancelled_departure_is_cancelled_once(ops: Operations, world: World, departure: str) -> None:
-    ops.book(departure)
-    shown = ops.cancel_departure(departure)
     with nothing_changes(world):
+        assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
         assert ops.cancel_departure(departure) == shown
         assert ops.refusal(ops.cancel_departure, "00000000-0000-4000-8000-000000000000")[0] == "not_found"
 
@@ -80,19 +75,6 @@ def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, wor
     ops.cancel_next_batch()
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000
     assert statuses(world) == ["cancelled"] * 6
-
-
-def test_guests_of_a_departure_that_is_cancelled_late_get_all_back(ops: Operations, world: World) -> None:
-    """The policy gives nothing back then: that is for a guest who cancels."""
-    departure = world.departure(world.experience(), starts_at=world.clock() + 2 * HOUR)
-    kept, returned = (ops.check_out(departure)["id"] for _ in range(2))
-    for booking_id in (kept, returned):
-        ops.pay(booking_id)
-    ops.cancel(kept)
-    ops.cancel_departure(departure)
-    assert [(refund["booking_id"], refund["amount_minor"]) for refund in world.rows(tables.refunds)] == [
-        (returned, 89000)
-    ]
 
 
 def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(

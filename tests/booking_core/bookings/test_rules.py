@@ -174,7 +174,7 @@ def test_seats_that_are_taken_held_or_just_sold_are_not_available(
     ("charge", "total", "gift_card", "expected"),
     [
         (PaymentMode.PAY_ON_SITE, 1, 0, ("pay_on_site", "on_site", "unpaid")),
-        (PaymentMode.INVOICE, 1, 0, ("invoice", "external", "unpaid")),
+        *((PaymentMode.INVOICE, 1, gift_card, ("invoice", "external", "unpaid")) for gift_card in (0, 500)),
         (PaymentMode.EXTERNAL_PAID, 1, 0, ("external_paid", "external", "paid")),
         (PaymentMethod.CARD, 1, 500, ("card", "stripe", "pending")),
         *((charge, 0, 0, ("free", "external", "paid")) for charge in (*PaymentMode, PaymentMethod.CARD)),
@@ -265,7 +265,6 @@ def links(*keys: str) -> ManageLinks:
 def test_a_link_names_the_booking_and_holds_128_secret_bits() -> None:
     booking = row()
     link = links("first").of(booking, NOON, NOON)
-    assert link is not None
     address, _, token = link.rpartition("/")
     assert address == "https://book.example.com/manage"
     data = base64.urlsafe_b64decode(token)
