@@ -21,12 +21,22 @@ INFORMAL = {
 }
 
 
+each_catalogue = pytest.mark.parametrize("code", sorted(CATALOGUES))
+
+
 def texts(message: Message) -> tuple[str, ...]:
     return message.string if isinstance(message.string, tuple) else (message.string,)
 
 
-def translated(code: str) -> Iterator[Message]:
-    return (each for each in CATALOGUES[code] if each.id)
+def translated(code: str) -> list[Message]:
+    return [each for each in CATALOGUES[code] if each.id]
+
+
+def translations(code: str) -> Iterator[tuple[str, str]]:
+    """Yield each text of the code, in its plural if it has one, and each of its translations."""
+    for each in translated(code):
+        source = each.id[-1] if isinstance(each.id, tuple) else each.id
+        yield from ((source, text) for text in texts(each))
 
 
 def test_there_is_a_catalogue_for_each_language_but_that_of_the_code() -> None:
@@ -34,7 +44,7 @@ def test_there_is_a_catalogue_for_each_language_but_that_of_the_code() -> None:
     assert len(KNOWN) > 100
 
 
-@pytest.mark.parametrize("code", sorted(CATALOGUES))
+@each_catalogue
 def test_each_message_of_the_code_is_translated_and_no_other(code: str) -> None:
     """`make messages` adds new messages to the catalogues."""
     found = {each.id for each in translated(code)}
@@ -42,26 +52,16 @@ def test_each_message_of_the_code_is_translated_and_no_other(code: str) -> None:
     assert [each.id for each in translated(code) if not all(texts(each)) or each.fuzzy] == []
 
 
-@pytest.mark.parametrize("code", sorted(CATALOGUES))
-def test_no_placeholder_is_lost_or_added(code: str) -> None:
-    for each in translated(code):
-        source = each.id[1] if isinstance(each.id, tuple) else each.id
-        for text in texts(each):
-            assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(source)), each.id
+@each_catalogue
+def test_a_translation_has_the_placeholders_and_the_end_of_its_message_and_no_markup(code: str) -> None:
+    for source, text in translations(code):
+        assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(source)), source
+        assert text == text.strip()
+        assert not set("<>&") & set(text)
+        assert text.endswith(".") == source.endswith("."), text
 
 
-@pytest.mark.parametrize("code", sorted(CATALOGUES))
+@each_catalogue
 def test_guests_are_addressed_politely(code: str) -> None:
-    for each in translated(code):
-        for text in texts(each):
-            assert not re.search(INFORMAL[code], text, re.IGNORECASE), text
-
-
-@pytest.mark.parametrize("code", sorted(CATALOGUES))
-def test_a_translation_ends_as_its_message_does_and_holds_no_markup(code: str) -> None:
-    for each in translated(code):
-        source = each.id[0] if isinstance(each.id, tuple) else each.id
-        for text in texts(each):
-            assert text == text.strip()
-            assert not set("<>&") & set(text)
-            assert text.endswith(".") == source.endswith("."), text
+    for _, text in translations(code):
+        assert not re.search(INFORMAL[code], text, re.IGNORECASE), text

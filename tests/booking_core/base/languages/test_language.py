@@ -2,11 +2,10 @@
 
 import pytest
 
-from booking_core.base.clock import zone
+from booking_core.base.clock import HOUR, zone
 from booking_core.base.languages import choose, language
 
 OSLO = zone("Europe/Oslo")
-HOUR = 3_600_000_000
 AT = OSLO.parse("2026-12-24T10:00:00")
 
 
@@ -69,10 +68,8 @@ def test_an_amount_has_the_decimals_of_its_currency_and_a_symbol_that_nobody_mis
 
 
 def test_a_count_has_its_plural() -> None:
-    assert [language("it").ngettext("%(count)d seat left", "%(count)d seats left", n) for n in (1, 2)] == [
-        "1 posto libero",
-        "2 posti liberi",
-    ]
+    shown = [language("it").ngettext("%(count)d seat left", "%(count)d seats left", n) for n in (1, 2)]
+    assert shown == ["1 posto libero", "2 posti liberi"]
 
 
 def test_values_are_escaped_in_html_and_the_message_is_not() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.checkouts import actor_of, applied, configure, intent_row
+from support.checkouts import applied, checkout_body, configure, intent_row
 from support.operations import Operations
 from support.world import World
 
@@ -35,17 +35,20 @@ class Shop:
 
     def checkout(self, count: int = 1) -> str:
         """Return the id of a booking whose guest can pay by the intent pi_<id>."""
-        guests, customer = [{"tier_id": "adult", "count": count}], {"name": "Ada", "email": "ada@example.com"}
-        request = CheckoutCreate.model_validate(
-            {"experience_date_id": self.departure, "guests": guests, "customer": customer}
-        )
-        world = self.world
-        shown = world.database.write(lambda tx: checkouts.create(tx, world.caller(), request))
-        booking_id = orjson.loads(shown)["id"]
-        world.database.write(
-            lambda tx: checkouts.record_intent(tx, actor_of(world), booking_id, f"pi_{booking_id}", "secret")
-        )
-        return str(booking_id)
+        request = CheckoutCreate.model_validate(checkout_body(self.departure, count))
+        booking_id: str = self.ops.act(lambda tx, actor: checkouts.create(tx, self.world.caller(), request))["id"]
+        self.record_intent(booking_id)
+        return booking_id
+
+    def paid(self) -> str:
+        """Return the id of a booking that was paid by the intent pi_<id>."""
+        booking_id = self.checkout()
+        self.say(self.intent(booking_id))
+        return booking_id
+
+    def record_intent(self, booking_id: str, intent_id: str | None = None) -> None:
+        named = intent_id or f"pi_{booking_id}"
+        self.ops.act(lambda tx, actor: checkouts.record_intent(tx, actor, booking_id, named, "secret"))
 
     def say(self, update: checkouts.Update) -> Applied:
         return applied(self.world.database, self.world, update)
@@ -122,9 +125,7 @@ def test_a_declined_card_is_recorded_and_may_pay_later(shop: Shop) -> None:
 
 def test_a_payment_before_the_intent_was_stored_is_found_by_its_metadata(shop: Shop) -> None:
     booking_id = shop.checkout()
-    shop.world.database.write(
-        lambda tx: checkouts.record_intent(tx, actor_of(shop.world), booking_id, "pi_again", "other")
-    )
+    shop.record_intent(booking_id, "pi_again")
     assert shop.row(booking_id)["intent_id"] == f"pi_{booking_id}"
     assert shop.say(replace(shop.intent(booking_id), organization_id=None, booking_id=None)) is Applied.DONE
     other = shop.ops.check_out(shop.departure)["id"]
@@ -164,16 +165,14 @@ def test_the_review_ends_when_the_money_was_refunded_or_staff_says_so(shop: Shop
     for booking_id in (refunded, resolved):
         shop.say(shop.intent(booking_id, received_minor=TOTAL - 1))
     shop.say(replace(shop.refund(refunded, TOTAL - 1), is_whole=True))
-    world = shop.world
-    listed = world.database.read(lambda tx: checkouts.find_intents(tx, actor_of(world), state="waiting", limit=9))
+    listed = shop.ops.act(lambda tx, actor: checkouts.find_intents(tx, actor, state="waiting", limit=9))
     assert [each["booking_id"] for each in listed] == [resolved]
-    world.database.write(lambda tx: checkouts.resolve(tx, actor_of(world), resolved, note="Kept as a tip"))
+    shop.ops.act(lambda tx, actor: checkouts.resolve(tx, actor, resolved, note="Kept as a tip"))
     assert {shop.row(each)["status"] for each in (refunded, resolved)} == {"resolved"}
 
 
 def test_a_second_intent_for_a_paid_booking_waits_for_a_person(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     assert shop.say(replace(shop.intent(booking_id), intent_id="pi_second")) is Applied.NEEDS_REVIEW
     assert shop.state(booking_id) == ("confirmed", "paid")
     assert shop.payment(booking_id)["payment_intent"] == f"pi_{booking_id}"
@@ -206,8 +205,7 @@ def test_a_payment_after_the_seats_were_given_back_is_refunded(shop: Shop) -> No
 
 
 def test_a_refund_at_the_dashboard_is_recorded_once(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     for amount in (9_000, 9_000, 4_000):
         shop.say(shop.refund(booking_id, amount))
     assert shop.state(booking_id) == ("confirmed", "partially_refunded")
@@ -218,8 +216,7 @@ def test_a_refund_at_the_dashboard_is_recorded_once(shop: Shop) -> None:
 
 
 def test_an_event_too_many_about_a_refund_at_the_dashboard_is_found(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     shop.say(shop.refund(booking_id, 9_000))
     assert shop.world.examine() == []
     (confirmed,) = (row for row in shop.world.rows(tables.events) if row["type"] == "booking.confirmed")
@@ -230,8 +227,7 @@ def test_an_event_too_many_about_a_refund_at_the_dashboard_is_found(shop: Shop) 
 
 
 def test_a_cancellation_refunds_what_the_dashboard_has_left(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     shop.say(shop.refund(booking_id, 9_000))
     shop.ops.cancel(booking_id)
     (refund,) = shop.world.rows(tables.refunds)
@@ -268,8 +264,7 @@ def test_a_refund_that_comes_before_its_payment_is_recorded_with_it(shop: Shop) 
 
 
 def test_a_refund_that_waits_for_a_person_is_closed_by_the_dashboard(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     shop.ops.cancel(booking_id)
     settle_refund(shop, RefundOutcome.REFUSED)
     shop.say(shop.refund(booking_id, TOTAL))
@@ -280,15 +275,14 @@ def test_a_refund_that_waits_for_a_person_is_closed_by_the_dashboard(shop: Shop)
 
 def settle_refund(shop: Shop, outcome: RefundOutcome = RefundOutcome.REFUNDED) -> None:
     """Send the requested refund of the organization, and record its outcome."""
-    world = shop.world
-    (row,) = world.rows(tables.refunds)
+    (row,) = shop.world.rows(tables.refunds)
 
-    def work(tx: Any) -> None:
-        (claimed,) = payments.claim(tx, world.org, [row["id"]], lease_s=30).results
+    def work(tx: Any, actor: Any) -> None:
+        (claimed,) = payments.claim(tx, shop.world.org, [row["id"]], lease_s=30).results
         made = "re_1" if outcome is RefundOutcome.REFUNDED else None
         bookings.settle_refunds(tx, [RefundResult(claimed, outcome, made, None)])
 
-    world.database.write(work)
+    shop.ops.act(work)
 
 
 # Disputes --------------------------------------------------------------------------------------------------------
@@ -296,8 +290,7 @@ def settle_refund(shop: Shop, outcome: RefundOutcome = RefundOutcome.REFUNDED) -
 
 @pytest.mark.parametrize("order", [(False, True), (True, False), (False, False, True, True, False)])
 def test_a_dispute_is_opened_and_closed_once_in_any_order(shop: Shop, order: tuple[bool, ...]) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     for is_closed in order:
         shop.say(shop.dispute(booking_id, is_closed=is_closed))
     row = shop.row(booking_id)
@@ -309,16 +302,14 @@ def test_a_dispute_is_opened_and_closed_once_in_any_order(shop: Shop, order: tup
 
 
 def test_two_disputes_of_a_payment_are_mailed_once_each_however_they_alternate(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     for number in (1, 2, 1, 2):
         shop.say(replace(shop.dispute(booking_id), dispute_id=f"dp_{number}"))
     assert shop.mailed(booking_id) == [("staff_dispute_opened_mail", "fraudulent")] * 2
 
 
 def test_a_dispute_that_is_won_needs_nobody(shop: Shop) -> None:
-    booking_id = shop.checkout()
-    shop.say(shop.intent(booking_id))
+    booking_id = shop.paid()
     shop.say(replace(shop.dispute(booking_id, is_closed=True), status="won"))
     assert shop.mailed(booking_id) == []
 
