@@ -156,27 +156,24 @@ def test_a_reuse_in_a_batch_does_not_hide_the_replay_behind_it(world: World, dep
     assert replayed == Answer(201, first.body, replayed=True)
 
 
-def test_a_key_that_another_transaction_holds_is_in_progress_and_its_neighbours_are_not(
-    world: World, departure: str
+@pytest.mark.parametrize("is_booked", [False, True], ids=["before its departure is locked", "after it"])
+def test_a_request_whose_key_is_in_use_is_refused_without_waiting_for_its_departure_and_its_neighbour_is_not(
+    world: World, departure: str, new_world: Callable[..., World], is_booked: bool
 ) -> None:
     if world.database.is_sqlite:
         pytest.skip("on SQLite the one writer is the lock")
+    neighbour, free_departure = world, departure
+    if is_booked:
+        neighbour = new_world()
+        free_departure = neighbour.departure(neighbour.experience())
+    creates = [create(world, departure, "held-key-1"), create(neighbour, free_departure, "free-key-1")]
     with world.database.writing() as holder:
         assert idempotency.try_locks(holder, [(world.org, "held-key-1")]) == [True]
-        creates = [create(world, departure, key) for key in ("held-key-1", "free-key-1")]
+        if is_booked:
+            bookings.create_many(holder, creates[:1])
         held, free = created(world.database, creates)
     assert isinstance(held, IdempotencyInProgress)
     assert shown([free]) == [(201, 1)]
-
-
-def test_a_request_whose_key_is_in_use_does_not_wait_for_the_departure(world: World, departure: str) -> None:
-    if world.database.is_sqlite:
-        pytest.skip("on SQLite the one writer is the lock")
-    with world.database.writing() as holder:
-        idempotency.try_locks(holder, [(world.org, "held-key-2")])
-        bookings.create_many(holder, [create(world, departure, "held-key-2")])
-        (held,) = created(world.database, [create(world, departure, "held-key-2")])
-    assert isinstance(held, IdempotencyInProgress)
 
 
 # The order of refusals (decision B4) -----------------------------------------------------------------------------
@@ -210,15 +207,6 @@ def test_a_hold_counts_to_the_microsecond_and_once(world: World, departure: str)
     assert shown(created(world.database, [create(world, departure, "hold-is-live")])) == [FULL]
     world.clock.at = expires_at
     assert shown(created(world.database, [create(world, departure, "hold-is-over", count=12)])) == [(201, 1)]
-
-
-def test_where_staff_lowered_the_total_under_what_was_sold_nothing_is_for_sale(world: World) -> None:
-    departure = world.departure(world.experience(), seats=5)
-    created(world.database, [create(world, departure, "before-lowering", count=5)])
-    world.change(tables.departures, departure, seats_total=3)
-    (answer,) = created(world.database, [create(world, departure, "after-lowering")])
-    assert orjson.loads(answer.body)["seats_available"] == 0
-    assert world.row(tables.departures, departure)["seats_taken"] == 5
 
 
 # A batch that cannot be written ----------------------------------------------------------------------------------

@@ -178,7 +178,6 @@ def test_too_few_are_cancelled_when_booking_closes_and_not_before(strict: Operat
     assert world.row(tables.departures, departure)["status"] == "cancelled"
     assert strict.booking(booked["id"])["cancel_reason"] == "min_participants"
     assert strict.events()[-1]["data"]["reason"] == "min_participants"
-    assert world.examine() == []
     with nothing_changes(world):
         strict.cancel_under_minimum()
 

@@ -32,13 +32,6 @@ def test_a_refund_of_the_gateway_is_published_when_it_succeeded_and_once(till: T
     assert (data["refunded_amount"], data["total_refunded"]) == (nok(TOTAL), nok(TOTAL))
 
 
-@pytest.mark.parametrize("outcome", [each for each in RefundOutcome if each is not RefundOutcome.REFUNDED])
-def test_any_other_answer_of_the_gateway_publishes_nothing(till: Till, outcome: RefundOutcome) -> None:
-    till.with_refund()
-    till.answer(till.one(), outcome)
-    assert refunded(till) == []
-
-
 @pytest.mark.parametrize(
     ("amount_minor", "published"),
     [(0, []), (1_000, [(nok(1_000), nok(1_000), PaymentStatus.PARTIALLY_REFUNDED)])],

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
-from support import due
+from support import databases, due
 from support.money import LEASE_S, TOTAL, Till
 from support.plans import plan_of
 from support.threads import together
@@ -15,7 +14,6 @@ from booking_core.base import tokens
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID
-from booking_core.db.statements import Statement
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
 
 # Claiming --------------------------------------------------------------------------------------------------------
@@ -218,6 +216,7 @@ def test_answers_of_every_kind_are_settled_together(till: Till, statements_run: 
         RefundOutcome.UNCLEAR: "needs_review",
     }
     assert sorted(till.staff_mails()) == sorted([made[2], made[4]])
+    assert [(each["type"], each["data"]["object"]["id"]) for each in till.events()] == [("booking.refunded", made[0])]
 
 
 def test_settling_nothing_is_nothing(till: Till) -> None:
@@ -279,23 +278,23 @@ def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: in
 
 def test_what_is_due_is_found_among_many_that_are_settled(till: Till) -> None:
     world = till.world
-    with world.database.writing() as tx:
-        for number in range(3_000):
-            booking_id, payment_id, settled = tokens.new_id(), tokens.new_id(), number % 100 != 0
-            tx.insert(tables.bookings, **till.booking_row(booking_id))
-            own = {"organization_id": world.org, "booking_id": booking_id, "amount_minor": 1, "currency": "NOK"}
-            when = {"created_at": NOON, "updated_at": NOON}
-            tx.insert(tables.payments, id=payment_id, payment_intent="pi_1", **own, status="paid", **when)
-            tx.insert(
-                tables.refunds,
-                id=tokens.new_id(),
-                payment_id=payment_id,
-                **own,
-                **when,
-                status="succeeded" if settled else "requested",
-                next_attempt_at=None if settled else NOON,
-            )
-    world.database.write(lambda tx: tx.run(Statement(text("ANALYZE"))))
+    url = world.database.url.render_as_string(hide_password=False)
+    made = [tokens.new_id() for _ in range(3_000)]
+    of_all = {
+        "organization_id": world.org,
+        "amount_minor": 1,
+        "currency": "NOK",
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+    of_payments, of_refunds = {"payment_intent": "pi_1", "status": "paid"}, {"number": 0, "next_attempt_at": None}
+    databases.fill(url, tables.bookings, map(till.booking_row, made))
+    databases.fill(url, tables.payments, ({"id": each, "booking_id": each, **of_all, **of_payments} for each in made))
+    settled = [{"id": each, "booking_id": each, "payment_id": each, "status": "succeeded"} for each in made]
+    is_due = {"status": "requested", "next_attempt_at": NOON}
+    refunds = (of_all | of_refunds | each | (is_due if n % 100 == 0 else {}) for n, each in enumerate(settled))
+    databases.fill(url, tables.refunds, refunds)
+    databases.analyze(url)
     with world.database.reading() as tx:
         position = {"after_at": 0, "after_key": NIL_ID}
         plan = plan_of(tx, store.DUE._find, organization_id=world.org, until=None, limit=16, now=NOON, **position)

@@ -103,43 +103,34 @@ def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, depar
 # Checked out -----------------------------------------------------------------------------------------------------
 
 
-def test_a_checkout_takes_over_the_seats_of_its_hold(ops: Operations, world: World, departure: str) -> None:
-    held = ops.hold(departure, 5)
-    booking = ops.check_out(departure, 5, hold_id=held)
-    assert booking["status"] == "pending"
-    assert world.row(tables.holds, held)["ended_at"] == world.clock()
-    assert (ops.taken(departure), available(world, departure)) == (5, 0)
-
-
-def test_a_checkout_may_need_more_or_fewer_seats_than_its_hold(ops: Operations, world: World, departure: str) -> None:
+def test_a_checkout_takes_its_hold_over_and_may_need_more_or_fewer_seats(
+    ops: Operations, world: World, departure: str
+) -> None:
     ops.hold(departure, 2)
     mine = ops.hold(departure, 1)
     with nothing_changes(world):
         assert ops.refusal(ops.check_out, departure, 4, hold_id=mine) == ("insufficient_capacity", None)
-    ops.check_out(departure, 3, hold_id=mine)
-    assert available(world, departure) == 0
+    assert ops.check_out(departure, 3, hold_id=mine)["status"] == "pending"
+    assert world.row(tables.holds, mine)["ended_at"] == world.clock()
+    assert (ops.taken(departure), available(world, departure)) == (3, 0)
     other = world.departure(world.row(tables.departures, departure)["experience_id"], seats=5, starts_at=NEXT_WEEK)
     ops.check_out(other, 1, hold_id=ops.hold(other, 4))
     assert available(world, other) == 4
 
 
-def test_a_hold_is_used_once(ops: Operations, world: World, departure: str) -> None:
+def test_a_hold_is_used_once_and_at_its_departure(ops: Operations, world: World, departure: str) -> None:
     held, released = ops.hold(departure, 1), ops.hold(departure, 1)
+    elsewhere = ops.hold(world.departure(world.experience(), starts_at=NEXT_WEEK), 1)
     ops.check_out(departure, 1, hold_id=held)
     ops.release(released)
     with nothing_changes(world):
-        for each in (held, released):
-            assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == ("conflict", "hold_ended")
-        unknown = "00000000-0000-4000-8000-000000000000"
-        assert ops.refusal(ops.check_out, departure, 1, hold_id=unknown)[0] == "not_found"
-
-
-def test_a_hold_of_another_departure_is_refused(ops: Operations, world: World, departure: str) -> None:
-    other = world.departure(world.row(tables.departures, departure)["experience_id"], starts_at=NEXT_WEEK)
-    held = ops.hold(other, 1)
-    with nothing_changes(world):
-        refusal = ops.refusal(ops.check_out, departure, 1, hold_id=held)
-    assert refusal == ("conflict", "hold_of_another_departure")
+        for each, refusal in (
+            (held, ("conflict", "hold_ended")),
+            (released, ("conflict", "hold_ended")),
+            (elsewhere, ("conflict", "hold_of_another_departure")),
+            ("00000000-0000-4000-8000-000000000000", ("not_found", None)),
+        ):
+            assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == refusal
 
 
 def test_a_hold_that_ran_out_does_no_harm_and_gives_no_seat(ops: Operations, world: World, departure: str) -> None:

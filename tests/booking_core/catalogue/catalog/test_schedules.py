@@ -8,9 +8,10 @@ from booking_core.base.clock import zone
 from booking_core.catalogue.catalog import InvalidCatalogue, Note, rules
 
 
-def schedule(**keys: Any) -> dict[str, Any]:
-    every_day = {"weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"], "times": ["02:30"], "seats_total": 1}
-    return every_day | keys
+def schedule(first: str, last: str | None = None, **keys: Any) -> dict[str, Any]:
+    """Return a schedule of every day, by default at half past two."""
+    days = {"weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"], "from": first, "to": last or first}
+    return days | {"times": ["02:30"], "seats_total": 1} | keys
 
 
 def planned(
@@ -22,53 +23,53 @@ def planned(
     return [zone(timezone).iso(entry.given["starts_at"]) for entry in plan.departures], plan.notes
 
 
-def test_first_and_last_day_belong_to_a_schedule_and_only_its_weekdays() -> None:
-    starts, notes = planned(
-        schedule(weekdays=["sat", "sun"], times=["10:00", "14:00"], **{"from": "2026-12-05", "to": "2026-12-12"})
-    )
-    assert starts == [
-        f"2026-12-{day}T{hour}:00:00+01:00" for day in ("05", "06", "12") for hour in (10, 14)
-    ]  # a Saturday, the Sunday, and the Saturday after
-    assert notes == ()
+MOVED = "2027-03-28 02:30 never happens and is moved forward: 2027-03-28T03:30:00+02:00"
+SCHEDULES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
+    "only its weekdays, the first and the last day too": (
+        [schedule("2026-12-05", "2026-12-12", weekdays=["sat", "sun"], times=["10:00", "14:00"])],
+        [f"2026-12-{day}T{hour}:00:00+01:00" for day in ("05", "06", "12") for hour in (10, 14)],
+        [],
+    ),
+    "the same wall time across a clock change": (
+        [schedule("2027-03-27", "2027-03-28", times=["10:00"])],
+        ["2027-03-27T10:00:00+01:00", "2027-03-28T10:00:00+02:00"],
+        [],
+    ),
+    "a time that never happens is moved forward by the gap": (
+        [schedule("2027-03-27", "2027-03-29")],
+        ["2027-03-27T02:30:00+01:00", "2027-03-28T03:30:00+02:00", "2027-03-29T02:30:00+02:00"],
+        [MOVED],
+    ),
+    "of a time that happens twice the first": (
+        [schedule("2027-10-31")],
+        ["2027-10-31T02:30:00+02:00"],
+        ["2027-10-31 02:30 happens twice and the first is taken: 2027-10-31T02:30:00+02:00"],
+    ),
+    "no second departure where one is moved onto another": (
+        [schedule("2027-03-28", times=["02:30", "03:30"])],
+        ["2027-03-28T03:30:00+02:00"],
+        [MOVED],
+    ),
+    "no second departure where one is moved onto that of another schedule": (
+        [schedule("2027-03-28"), schedule("2027-03-28", times=["03:30"])],
+        ["2027-03-28T03:30:00+02:00"],
+        [MOVED],
+    ),
+}
 
 
-def test_a_schedule_holds_its_wall_time_across_a_clock_change() -> None:
-    starts, notes = planned(schedule(times=["10:00"], **{"from": "2027-03-27", "to": "2027-03-28"}))
-    assert starts == ["2027-03-27T10:00:00+01:00", "2027-03-28T10:00:00+02:00"]
-    assert notes == ()
-
-
-def test_a_time_that_never_happens_is_moved_forward_by_the_gap_and_reported() -> None:
-    starts, notes = planned(schedule(**{"from": "2027-03-27", "to": "2027-03-29"}))
-    assert starts == ["2027-03-27T02:30:00+01:00", "2027-03-28T03:30:00+02:00", "2027-03-29T02:30:00+02:00"]
-    assert notes == (
-        Note(
-            "/experiences/0/schedules/0/times/0",
-            "2027-03-28 02:30 never happens and is moved forward: 2027-03-28T03:30:00+02:00",
-        ),
-    )
-
-
-def test_a_time_that_happens_twice_is_the_first_and_reported() -> None:
-    starts, notes = planned(schedule(**{"from": "2027-10-31", "to": "2027-10-31"}))
-    assert starts == ["2027-10-31T02:30:00+02:00"]
-    assert "happens twice and the first is taken" in notes[0].message
-
-
-def test_what_is_moved_onto_another_start_makes_no_second_departure() -> None:
-    night = {"from": "2027-03-28", "to": "2027-03-28"}
-    for schedules in (
-        [schedule(times=["02:30", "03:30"], **night)],
-        [schedule(times=["02:30"], **night), schedule(times=["03:30"], **night)],
-    ):
-        starts, notes = planned(*schedules)
-        assert starts == ["2027-03-28T03:30:00+02:00"]
-        assert len(notes) == 1
+@pytest.mark.parametrize(("schedules", "starts", "messages"), SCHEDULES.values(), ids=SCHEDULES)
+def test_a_schedule_becomes_departures_and_reports_what_a_clock_change_moves(
+    schedules: list[dict[str, Any]], starts: list[str], messages: list[str]
+) -> None:
+    found, notes = planned(*schedules)
+    assert found == starts
+    assert notes == tuple(Note("/experiences/0/schedules/0/times/0", message) for message in messages)
 
 
 def test_a_departure_written_by_itself_stands_for_the_scheduled_one() -> None:
     own = {"starts_at": "2026-12-05T09:00:00Z", "seats_total": 7, "status": "closed"}
-    starts, _ = planned(schedule(times=["10:00"], **{"from": "2026-12-05", "to": "2026-12-06"}), departures=[own])
+    starts, _ = planned(schedule("2026-12-05", "2026-12-06", times=["10:00"]), departures=[own])
     assert starts == ["2026-12-05T10:00:00+01:00", "2026-12-06T10:00:00+01:00"]
 
 
@@ -76,8 +77,7 @@ def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
     own = {"starts_at": "2027-03-28T02:30:00", "ends_at": "2027-10-31T02:30:00", "seats_total": 7}
     _, notes = planned(departures=[own])
     assert [note.pointer for note in notes] == [
-        "/experiences/0/departures/0/starts_at",
-        "/experiences/0/departures/0/ends_at",
+        f"/experiences/0/departures/0/{key}" for key in ("starts_at", "ends_at")
     ]
     _, notes = planned(departures=[own | {key: f"{own[key]}+02:00" for key in ("starts_at", "ends_at")}])
     assert notes == ()
@@ -86,29 +86,22 @@ def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
 def test_two_schedules_that_meet_are_reported_once_with_how_often_and_when_first() -> None:
     with pytest.raises(InvalidCatalogue) as refused:
         planned(
-            schedule(times=["10:00", "12:00"], **{"from": "2026-12-01", "to": "2026-12-31"}),
-            schedule(times=["12:00"], **{"from": "2026-12-30", "to": "2027-01-31"}),
+            schedule("2026-12-01", "2026-12-31", times=["10:00", "12:00"]),
+            schedule("2026-12-30", "2027-01-31", times=["12:00"]),
         )
-    assert refused.value.problems == (
-        (
-            "/experiences/0/schedules/1/times/0",
-            "meets /experiences/0/schedules/0/times/1, 2 times, first at 2026-12-30T12:00:00+01:00",
-        ),
-    )
+    said = "meets /experiences/0/schedules/0/times/1, 2 times, first at 2026-12-30T12:00:00+01:00"
+    assert refused.value.problems == (("/experiences/0/schedules/1/times/0", said),)
 
 
 def test_days_in_the_wrong_order_are_reported_with_what_else_is_wrong() -> None:
     with pytest.raises(InvalidCatalogue) as refused:
-        planned(schedule(seats_total=-1, **{"from": "2026-12-01", "to": "2026-11-30"}))
-    assert {problem.pointer for problem in refused.value.problems} == {
-        "/experiences/0/schedules/0/seats_total",
-        "/experiences/0/schedules/0/to",
-    }
+        planned(schedule("2026-12-01", "2026-11-30", seats_total=-1))
+    wrong = {f"/experiences/0/schedules/0/{key}" for key in ("seats_total", "to")}
+    assert {problem.pointer for problem in refused.value.problems} == wrong
 
 
 def test_a_catalogue_makes_at_most_a_hundred_thousand_departures() -> None:
     minutes = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
-    century = schedule(times=minutes, **{"from": "2026-01-01", "to": "2027-01-01"})
     with pytest.raises(InvalidCatalogue) as refused:
-        planned(century)
+        planned(schedule("2026-01-01", "2027-01-01", times=minutes))
     assert "more than 100000 departures" in refused.value.problems[0].message

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import pytest
 from support import rows
 from support.world import DAY, NOON, SECRET, World
 
@@ -74,26 +73,13 @@ STATUSES: list[tuple[dict[str, Any], GiftCardStatus]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "status"), STATUSES)
-def test_the_status_is_the_one_of_now(world: World, changed: dict[str, Any], status: GiftCardStatus) -> None:
-    assert get(world, card(world, **changed))["status"] == status
-
-
-def test_the_filter_and_the_field_never_disagree(world: World) -> None:
+def test_the_status_is_the_one_of_now_for_the_field_and_the_filter(world: World) -> None:
     made = {card(world, **changed): status for changed, status in STATUSES}
+    assert {one: get(world, one)["status"] for one in made} == made
     for status in GiftCardStatus:
         page = find(world, status=status)
         assert {item["status"] for item in page["data"]} == {status.value}
         assert set(ids(page)) == {one for one, its in made.items() if its is status}
-
-
-def test_a_card_expires_by_itself(world: World) -> None:
-    one = card(world, expires_at=NOON + DAY)
-    world.clock.advance(DAY - 1)
-    assert get(world, one)["status"] == "active"
-    world.clock.advance(1)
-    assert get(world, one)["status"] == "expired"
-    assert ids(find(world, status=GiftCardStatus.EXPIRED)) == [one]
 
 
 def test_without_a_clock_of_our_own_the_databases_decides(world: World, shared_database_url: str) -> None:
