@@ -21,6 +21,11 @@ def departure(world: World) -> str:
     return world.departure(world.experience(), seats=50)
 
 
+@pytest.fixture
+def batches_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
+
+
 def statuses(world: World) -> list[str]:
     return sorted(row["status"] for row in world.rows(tables.bookings))
 
@@ -47,14 +52,12 @@ def test_its_bookings_are_cancelled_with_it_and_once(ops: Operations, world: Wor
         assert ops.refusal(ops.cancel_departure, "00000000-0000-4000-8000-000000000000")[0] == "not_found"
 
 
-def test_many_bookings_are_cancelled_in_batches(
-    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 3)
+@pytest.mark.usefixtures("batches_of_two")
+def test_many_bookings_are_cancelled_in_batches(ops: Operations, world: World, departure: str) -> None:
     for _ in range(8):
         ops.book(departure)
     ops.cancel_departure(departure)
-    assert statuses(world) == ["cancelled"] * 3 + ["confirmed"] * 5
+    assert statuses(world) == ["cancelled"] * 2 + ["confirmed"] * 6
     assert world.row(tables.departures, departure)["cancelling"] == "admin"
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
     assert world.examine() == []
@@ -86,10 +89,8 @@ def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
     assert statuses(world) == ["confirmed"]
 
 
-def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
-    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 2)
+@pytest.mark.usefixtures("batches_of_two")
+def test_its_bookings_are_cancelled_when_staff_cancels_it_too(ops: Operations, world: World, departure: str) -> None:
     for _ in range(3):
         ops.book(departure)
     world.change(tables.departures, departure, status="cancelled")
@@ -105,10 +106,10 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
 # Batch by batch --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("batches_of_two")
 def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
-    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
+    ops: Operations, world: World, departure: str
 ) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     made = []
     for number in range(12):
         made.append(ops.check_out(departure, email=f"guest{number}@example.com")["id"])
@@ -135,10 +136,8 @@ def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
 
 
-def test_the_reason_that_was_given_first_holds_for_all(
-    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancel_batches, "BATCH", 2)
+@pytest.mark.usefixtures("batches_of_two")
+def test_the_reason_that_was_given_first_holds_for_all(ops: Operations, world: World, departure: str) -> None:
     for _ in range(5):
         ops.book(departure)
     for reason in (CancelReason.AGENT, CancelReason.ADMIN, CancelReason.ADMIN):

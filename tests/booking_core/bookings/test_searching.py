@@ -33,16 +33,12 @@ def found(ops: Operations, page: PageRequest | None = None, **wanted: Any) -> di
     return ops.world.database.read(lambda tx: bookings.search(tx, ops.actor, request, Search(**wanted)))
 
 
-def named(ops: Operations, departure: str, name: str, email: str) -> dict[str, Any]:
-    return ops.book(departure, customer=guest(email, name))
-
-
 def after_a_second(
     ops: Operations, departure: str, name: str = "Ada", email: str = "ada@example.com"
 ) -> dict[str, Any]:
     """Create a booking later than those before it: bookings of one instant are in the order of their random ids."""
     ops.world.clock.advance(SECOND)
-    return named(ops, departure, name, email)
+    return ops.book(departure, customer=guest(email, name))
 
 
 def test_a_booking_is_found_by_its_number_in_its_own_organization(
@@ -102,7 +98,7 @@ def test_a_booking_is_found_by_words_of_the_guest_s_name(
     ops: Operations, departure: str, name: str, expected: list[int]
 ) -> None:
     for number, guest_name in enumerate(("Ada Lovelace", "Jose\u0301 Pérez", "ØYVIND Ås", "Straße")):
-        named(ops, departure, guest_name, f"guest{number}@example.com")
+        after_a_second(ops, departure, guest_name, f"guest{number}@example.com")
     assert numbers(ops, name=name) == expected
 
 

@@ -32,10 +32,7 @@ def find(world: World, page: PageRequest = PageRequest(), **filters: Any) -> dic
 def feed(world: World) -> list[dict[str, Any]]:
     """Return the feed of the organization, oldest first."""
     page = PageRequest(limit=100, order=Order.ASC)
-    found: list[dict[str, Any]] = orjson.loads(
-        orjson.dumps(world.database.read(lambda tx: events.find(tx, world.caller(), page)))
-    )["data"]
-    return found
+    return orjson.loads(orjson.dumps(world.database.read(lambda tx: events.find(tx, world.caller(), page))))["data"]
 
 
 def person(number: int) -> CustomerCreate:

@@ -36,14 +36,10 @@ class Staff:
         return str(self.till.refund(booking_id)["id"])
 
     def settle(self, booking_id: str, note: str = "Cash", amount_minor: int | None = None) -> Refund:
-        found: Refund = self.act(
-            bookings.settle_refund, self.refund_id(booking_id), note=note, amount_minor=amount_minor
-        )
-        return found
+        return self.act(bookings.settle_refund, self.refund_id(booking_id), note=note, amount_minor=amount_minor)
 
     def reopen(self, booking_id: str) -> Refund:
-        found: Refund = self.act(payments.reopen_refund, self.refund_id(booking_id))
-        return found
+        return self.act(payments.reopen_refund, self.refund_id(booking_id))
 
     def refer(self) -> None:
         """Hand due refunds to staff, since there is no gateway."""
@@ -253,19 +249,26 @@ def test_staff_is_mailed_again_when_the_gateway_refuses_again(till: Till, staff:
     assert till.staff_mail_kinds(booking_id) == ["staff_refund_refused_mail"] * 2
 
 
-def test_what_the_gateway_cannot_return_is_not_sent_to_it(till: Till, staff: Staff) -> None:
-    booking_id = till.with_refund(intent=None)
-    assert till.claim() == []
+def test_a_refund_of_a_payment_without_an_intent_is_left_to_staff_until_it_has_one(till: Till, staff: Staff) -> None:
+    booking_id, beside = till.with_refund(intent=None), till.with_refund()
+    assert till.one().booking_id == beside
+    row = till.refund(booking_id)
+    assert (row["status"], row["last_error"]) == ("needs_review", "no_payment_intent")
+    assert list(till.staff_mails()) == [booking_id]
     assert staff.reason(staff.reopen, booking_id) == "no_payment_intent"
     till.receive(booking_id, "pi_named_later")
     staff.reopen(booking_id)
     assert till.one().payment_intent == "pi_named_later"
 
 
-def test_what_was_never_settled_is_tried_anew_from_the_first_attempt(till: Till, staff: Staff) -> None:
+def test_a_refund_that_is_never_settled_is_left_to_staff_and_tried_anew_from_the_first_attempt(
+    till: Till, staff: Staff
+) -> None:
     booking_id = till.with_refund()
     till.world.change(tables.refunds, staff.refund_id(booking_id), attempt_count=rules.ATTEMPTS_MAX, first_sent_at=NOON)
     assert till.claim() == []
+    assert till.refund(booking_id)["last_error"] == "never_settled"
+    assert list(till.staff_mails()) == [booking_id]
     staff.reopen(booking_id)
     assert till.one().attempt_count == 1
 
@@ -282,8 +285,7 @@ def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again
 
 
 def record(staff: Staff, booking_id: str, amount_minor: int = 1_000) -> Refund:
-    found: Refund = staff.act(bookings.record_refund, booking_id, amount_minor=amount_minor, note="Goodwill")
-    return found
+    return staff.act(bookings.record_refund, booking_id, amount_minor=amount_minor, note="Goodwill")
 
 
 def test_money_that_was_returned_without_being_owed_is_recorded_once(till: Till, staff: Staff) -> None:

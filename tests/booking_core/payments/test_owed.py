@@ -63,15 +63,6 @@ def test_a_dropped_payment_has_failed_and_one_that_came_is_not_dropped(till: Til
     assert len(till.world.rows(tables.payments)) == 2
 
 
-def test_money_that_comes_after_all_is_received(till: Till) -> None:
-    booking_id = till.booking()
-    till.expect(booking_id)
-    till.drop(booking_id)
-    till.receive(booking_id, "pi_late")
-    assert till.payment(booking_id)["status"] == "paid"
-    assert till.request_refund(booking_id) == TOTAL
-
-
 # Refunds due -----------------------------------------------------------------------------------------------------
 
 

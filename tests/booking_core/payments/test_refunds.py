@@ -240,21 +240,6 @@ def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
     assert noted == {"refund_needs_review": False}
 
 
-def test_a_payment_without_an_intent_is_refunded_by_hand(till: Till) -> None:
-    by_hand, by_card = till.with_refund(intent=None), till.with_refund()
-    assert till.one().booking_id == by_card
-    assert (till.refund(by_hand)["status"], till.refund(by_hand)["last_error"]) == ("needs_review", "no_payment_intent")
-    assert list(till.staff_mails()) == [by_hand]
-
-
-def test_what_is_never_settled_is_left_to_staff_in_the_end(till: Till) -> None:
-    booking_id = till.with_refund()
-    till.world.change(tables.refunds, till.refund(booking_id)["id"], attempt_count=rules.ATTEMPTS_MAX)
-    assert till.claim() == []
-    assert till.refund(booking_id)["last_error"] == "never_settled"
-    assert list(till.staff_mails()) == [booking_id]
-
-
 def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None:
     booking_id = till.with_refund(customer_id=None)
     till.answer(till.one(), RefundOutcome.REFUNDED)

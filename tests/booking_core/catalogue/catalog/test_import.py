@@ -153,6 +153,17 @@ def shown_departures(*items: Document) -> Document:
     return shown(departures=[item | {key: f"{item[key]}+01:00" for key in times if item.get(key)} for item in items])
 
 
+def of_tour(
+    before: Document, after: Document, *, updated: int = 1, notes: dict[str, str] | None = None, **seen: Any
+) -> Import:
+    """Return two files with one experience, and keys that the export then shows of it."""
+    files = tours(tour(**before)), tours(tour(**after))
+    return Import(*files, {"experiences": (0, updated, 1 - updated)}, shown(**seen), notes or {})
+
+
+STANDARD = {"translations": {"de": {"price_tiers": {"standard": "Person"}}}}
+KEPT = {"translations": TRANSLATED["translations"]}
+REPLACED = {"translations": {"de": {"title": "Kajak"}}}
 IMPORTS = {
     "a new experience is published and empty": Import(
         {},
@@ -264,47 +275,27 @@ IMPORTS = {
         shown_departures({"price": None, "prices": {"adult": money(70000)}}),
     ),
     "translations arrive and leave as they were written": Import(
-        {}, tours(tour(**TRANSLATED)), {"experiences": (1, 0, 0)}, shown(translations=TRANSLATED["translations"])
+        {}, tours(tour(**TRANSLATED)), {"experiences": (1, 0, 0)}, shown(**KEPT)
     ),
-    "translations that are left out stay": Import(
-        tours(tour(**TRANSLATED)),
-        tours(tour()),
-        {"experiences": (0, 0, 1)},
-        shown(translations=TRANSLATED["translations"]),
-    ),
-    "translations are replaced whole": Import(
-        tours(tour(**TRANSLATED)),
-        tours(tour(translations={"de": {"title": "Kajak"}})),
-        {"experiences": (0, 1, 0)},
-        shown(translations={"de": {"title": "Kajak"}}),
-    ),
+    "translations that are left out stay": of_tour(TRANSLATED, {}, updated=0, **KEPT),
+    "translations are replaced whole": of_tour(TRANSLATED, REPLACED, **REPLACED),
     **{
-        f"translations that are {empty} are none": Import(
-            tours(tour(**TRANSLATED)),
-            tours(tour(translations=empty)),
-            {"experiences": (0, 1, 0)},
-            shown(translations={}),
-        )
+        f"translations that are {empty} are none": of_tour(TRANSLATED, {"translations": empty}, translations={})
         for empty in (None, {}, {"de": {}}, {"de": {"title": None, "add_ons": {}}})
     },
-    "an experience without tiers has a name for the standard one": Import(
-        {},
-        tours(tour(price_tiers=[], translations={"de": {"price_tiers": {"standard": "Person"}}})),
-        {"experiences": (1, 0, 0)},
-        shown(translations={"de": {"price_tiers": {"standard": "Person"}}}),
+    "an experience without tiers has a name for the standard one": of_tour(
+        {"price_tiers": []}, {"price_tiers": [], **STANDARD}, **STANDARD
     ),
-    "translations alone are compared with the stored tiers and add-ons": Import(
-        tours(tour(**TRANSLATED | {"translations": None})),
-        tours(tour(translations={"de": GERMAN})),
-        {"experiences": (0, 1, 0)},
-        shown(translations={"de": GERMAN}),
+    "translations alone are compared with the stored tiers and add-ons": of_tour(
+        TRANSLATED | {"translations": None}, {"translations": {"de": GERMAN}}, translations={"de": GERMAN}
     ),
-    "names of a tier that is removed stay, and are noted": Import(
-        tours(tour(**TRANSLATED)),
-        tours(tour(price_tiers=[CHILD])),
-        {"experiences": (0, 1, 0)},
-        shown(translations=TRANSLATED["translations"]),
-        {"/experiences/0/translations/de/price_tiers/adult": "is no price tier of its experience, and is ignored"},
+    "names of a tier that is removed stay, and are noted": of_tour(
+        TRANSLATED,
+        {"price_tiers": [CHILD]},
+        notes={
+            "/experiences/0/translations/de/price_tiers/adult": "is no price tier of its experience, and is ignored"
+        },
+        **KEPT,
     ),
     "a customer is matched by the identity of the address": Import(
         customer(email="Renée@Example.com", name="Renée", tags=["vip"]),

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from support import databases
+from support import databases, rows
 from support.plans import explaining
 from support.world import ADULT, DAY, FAMILY, HOUR, NOON, FixedClock, World, make_world
 
@@ -115,20 +115,11 @@ def test_seats_are_net_of_what_is_sold_and_of_live_holds_of_the_departure(world:
     tour = world.experience()
     made, free = world.departure(tour, seats_taken=3), world.departure(tour, starts_at=NOON + 3 * DAY)
     hold(world, made, 2)
-    hold(world, made, 1)
+    hold(world, made, 1, expires_at=world.clock() + 1)
     hold(world, made, 9, ended_at=world.clock() - 1)
     hold(world, made, 9, expires_at=world.clock())
     for filters in ({}, {"experience_id": tour}):
         assert {each["id"]: each["seats_available"] for each in find(world, **filters)} == {made: 6, free: 12}
-
-
-def test_a_hold_counts_until_the_instant_it_expires_and_no_sweeper_is_asked(world: World) -> None:
-    made = world.departure(world.experience(), seats=2)
-    hold(world, made, 2, expires_at=NOON + HOUR)
-    world.clock.at = NOON + HOUR - 1
-    assert (find(world)[0]["seats_available"], find(world)[0]["status"]) == (0, "sold_out")
-    world.clock.at = NOON + HOUR
-    assert (find(world)[0]["seats_available"], find(world)[0]["status"]) == (2, "open")
 
 
 def test_own_price_own_end_and_own_lead_win(world: World) -> None:
@@ -148,63 +139,46 @@ def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(worl
         assert [(item["id"], item["status"]) for item in page["data"]] == [(made, status)]
 
 
-PER_DAY = 55
+def crowd(url: str, world: World, *, held: int) -> str:
+    """Fill 91 days from the 120th on with departures of 55 experiences; each has a hold, of which so many are live.
 
-
-def crowd(url: str, world: World, tour: str, *, day: int, count: int, held: int) -> None:
-    """So many departures from that day on, and as many holds; `held` of them are live."""
-    made = [tokens.new_id() for _ in range(count)]
-    departures_made = (
-        {
-            "organization_id": world.org,
-            "id": departure_id,
-            "experience_id": tour,
-            "starts_at": NOON + (day + i // PER_DAY) * DAY + i % PER_DAY,
-            "seats_total": 12,
-            "seats_ceiling": 12,
-            "created_at": NOON,
-            "updated_at": NOON,
-        }
-        for i, departure_id in enumerate(made)
+    Returns: one of the experiences.
+    """
+    made = rows.ids(55)
+    experiences = [rows.experience(world.org, next(made), NOON) for _ in range(55)]
+    leaving = list(rows.departures(world.org, [each["id"] for each in experiences], NOON + 120 * DAY, 91))
+    own = {"organization_id": world.org, "seats": 1, "created_at": NOON}
+    holds = (
+        {**own, "id": each["id"], "departure_id": each["id"], "expires_at": NOON + (HOUR if n < held else -HOUR)}
+        for n, each in enumerate(leaving)
     )
-    holds_made = (
-        {
-            "organization_id": world.org,
-            "id": tokens.new_id(),
-            "departure_id": departure_id,
-            "seats": 1,
-            "expires_at": NOON + (HOUR if i < held else -HOUR),
-            "created_at": NOON,
-        }
-        for i, departure_id in enumerate(made)
-    )
-    databases.fill(url, tables.departures, departures_made)
-    databases.fill(url, tables.holds, holds_made)
+    databases.fill(url, tables.experiences, experiences)
+    databases.fill(url, tables.departures, leaving)
+    databases.fill(url, tables.holds, holds)
+    return str(experiences[0]["id"])
 
 
 def test_availability_reads_only_its_window_through_indexes_and_5_000_departures_with_one_statement(
     fresh_database_url: str, clock: FixedClock
 ) -> None:
     seen: list[str] = []
+    first = TODAY + timedelta(120)
     with closing(Database(fresh_database_url, clock=clock)) as database:
         worlds = [make_world(database, clock) for _ in range(4)]
-        tours = [world.experience() for world in worlds]
-        crowd(fresh_database_url, worlds[0], tours[0], day=0, count=200, held=20)
-        for world, tour in zip(worlds, tours, strict=True):
-            crowd(fresh_database_url, world, tour, day=120, count=5_000, held=50)
+        tour, *_ = (crowd(fresh_database_url, world, held=50) for world in worlds)
         databases.analyze(fresh_database_url)
         database.observer = seen.append
-        found = find(worlds[0], TODAY + timedelta(120), TODAY + timedelta(212))
+        found = find(worlds[0], first, first + timedelta(92))
     assert len(seen) == 1
-    assert len(set(ids(found))) == 5_000
+    assert len(set(ids(found))) == 91 * 55
     assert sum(each["seats_available"] < each["seats_total"] for each in found) == 50
-    caller = worlds[0].caller()
+    caller, window = worlds[0].caller(), {"date_from": first, "date_to": first + timedelta(3)}
     with explaining(fresh_database_url) as explained:
-        for experience_id in (None, tours[0]):
+        for experience_id, count in ((None, 4 * 55), (tour, 4)):
             (plan,) = explained(
-                lambda tx, of=experience_id: departures.find_available(tx, caller, date_from=TODAY, experience_id=of)
+                lambda tx, of=experience_id: departures.find_available(tx, caller, experience_id=of, **window)
             )
-            assert plan.rows == 200
+            assert plan.rows == count
             assert plan.scanned.isdisjoint({"departures", "near", "holds"}), plan
             assert "ix_holds_organization_id_departure_id_expires_at" in plan.indexes, plan
             assert any("starts_at" in name or "departures" in name for name in plan.indexes), plan
