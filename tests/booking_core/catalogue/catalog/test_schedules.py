@@ -83,23 +83,6 @@ def test_starts_and_ends_written_one_by_one_are_reported_as_well() -> None:
     assert notes == ()
 
 
-def test_two_schedules_that_meet_are_reported_once_with_how_often_and_when_first() -> None:
-    with pytest.raises(InvalidCatalogue) as refused:
-        planned(
-            schedule("2026-12-01", "2026-12-31", times=["10:00", "12:00"]),
-            schedule("2026-12-30", "2027-01-31", times=["12:00"]),
-        )
-    said = "meets /experiences/0/schedules/0/times/1, 2 times, first at 2026-12-30T12:00:00+01:00"
-    assert refused.value.problems == (("/experiences/0/schedules/1/times/0", said),)
-
-
-def test_days_in_the_wrong_order_are_reported_with_what_else_is_wrong() -> None:
-    with pytest.raises(InvalidCatalogue) as refused:
-        planned(schedule("2026-12-01", "2026-11-30", seats_total=-1))
-    wrong = {f"/experiences/0/schedules/0/{key}" for key in ("seats_total", "to")}
-    assert {problem.pointer for problem in refused.value.problems} == wrong
-
-
 def test_a_catalogue_makes_at_most_a_hundred_thousand_departures() -> None:
     minutes = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
     with pytest.raises(InvalidCatalogue) as refused:
