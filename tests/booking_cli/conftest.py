@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from support import forking
+from support.commands import Booking, Environment, OnTerminal, Process, Result
 from support.hooks import Hooks
 from support.reused_connections import reused_connections
 from support.servers import Service
@@ -34,29 +35,6 @@ from booking_core.db.engine import Database
 PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper))
 
 
-@dataclass(frozen=True)
-class Result:
-    """The exit code and the output of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Return stdout, which must be a single JSON value."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> Any:
-        """Return stderr, which must be a single JSON object."""
-        (line,) = self.err.splitlines()
-        return json.loads(line)["error"]
-
-
-Booking = Callable[..., Result]
-
-
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ignore the terminal size and the proxies of this machine."""
@@ -66,7 +44,7 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Environment:
     """Return a function that sets a variable, in an empty folder without other settings."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
@@ -77,7 +55,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[st
 
 
 @pytest.fixture
-def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> Booking:
+def booking(environment: Environment, capsys: pytest.CaptureFixture[str]) -> Booking:
     """Return a function that runs `booking` in this process."""
 
     def run(*argv: str) -> Result:
@@ -103,7 +81,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return hold
 
 
-def _on(booking: Booking, environment: Callable[[str, str], None], url: str) -> Booking:
+def _on(booking: Booking, environment: Environment, url: str) -> Booking:
     environment("BOOKING_DATABASE_URL", url)
     environment("BOOKING_SECRET_KEY", SECRET)
     return booking
@@ -116,15 +94,13 @@ def _with_fjord_tours(booking: Booking) -> Booking:
 
 
 @pytest.fixture
-def stored(
-    booking: Booking, environment: Callable[[str, str], None], new_database_url: Callable[[str], str]
-) -> Booking:
+def stored(booking: Booking, environment: Environment, new_database_url: Callable[[str], str]) -> Booking:
     """Return a function that runs `booking` on an empty SQLite database of this test."""
     return _on(booking, environment, new_database_url("sqlite"))
 
 
 @pytest.fixture
-def upgraded(environment: Callable[[str, str], None], new_database_url: Callable[[str], str], tmp_path: Path) -> None:
+def upgraded(environment: Environment, new_database_url: Callable[[str], str], tmp_path: Path) -> None:
     """Put an empty database of this release where a command without settings looks for one."""
     file = shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), tmp_path / "booking.db")
     file.chmod(0o600)
@@ -137,7 +113,7 @@ def fjord(stored: Booking) -> Booking:
 
 
 @pytest.fixture
-def stored_on_both(booking: Booking, environment: Callable[[str, str], None], fresh_database_url: str) -> Booking:
+def stored_on_both(booking: Booking, environment: Environment, fresh_database_url: str) -> Booking:
     """Return a function that runs `booking` on an empty database of this test, of either kind."""
     return _on(booking, environment, fresh_database_url)
 
@@ -166,13 +142,13 @@ _PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subp
 
 
 @pytest.fixture
-def process(environment: Callable[[str, str], None]) -> Callable[..., forking.Process]:
+def process(environment: Environment) -> Process:
     """Return a function that starts `booking` in a separate process, with its modules loaded."""
     return lambda *argv, **settings: forking.start(["booking", *argv], text=True, **(_PIPES | settings))
 
 
 @pytest.fixture
-def new_process(environment: Callable[[str, str], None]) -> Callable[..., subprocess.Popen[str]]:
+def new_process(environment: Environment) -> Process:
     """Return a function that starts `booking` in a new interpreter, for tests of the start itself."""
     return lambda *argv, **settings: subprocess.Popen([*COMMAND, *argv], text=True, **(_PIPES | settings))
 
@@ -187,7 +163,7 @@ def nobody_reads() -> Iterator[int]:
 
 
 @pytest.fixture
-def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int, str]]:
+def terminal(environment: Environment) -> OnTerminal:
     """Return a function that runs `booking` on a terminal of 100 columns and types `answer`, at once or after the
     question `at`. It returns the exit code and the screen."""
 
@@ -227,8 +203,8 @@ def running_service(
 
 
 @pytest.fixture
-def shop(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[World]:
-    """Return a function that runs `booking storefront` in an organization with departures."""
+def shop(running_service: Service, environment: Environment, tmp_path: Path) -> Iterator[World]:
+    """Return an organization of this test; the environment has its key, and the database of the running service."""
     with reused_connections(), logged_in(running_service, environment, tmp_path) as hooks:
         environment("BOOKING_DATABASE_URL", running_service.url)
         environment("BOOKING_SECRET_KEY", SECRET)
@@ -236,7 +212,7 @@ def shop(running_service: Service, environment: Callable[[str, str], None], tmp_
 
 
 @pytest.fixture
-def hooks(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[Hooks]:
+def hooks(running_service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
     """Return an organization of this test with its webhooks; the environment has its key."""
     with logged_in(running_service, environment, tmp_path) as made:
         yield made
@@ -255,7 +231,7 @@ class Canned:
 
 
 @pytest.fixture
-def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[Canned]:
+def canned(environment: Environment, tmp_path: Path) -> Iterator[Canned]:
     """Return such a service; the environment has its base URL."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -4,8 +4,7 @@ import os
 import re
 import shlex
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -13,20 +12,17 @@ from typing import Any
 
 import pytest
 from support import pages
+from support.commands import Booking, Environment, Process
 from support.demo import call
 from support.servers import free_port
-
-Booking = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def demo(process: Callable[..., subprocess.Popen[str]]) -> Iterator[dict[str, str]]:
+def demo(process: Process) -> Iterator[dict[str, str]]:
     """Run the demo, and return the variables that it prints."""
     started = process("demo", "--port", str(free_port()))
-    assert started.stderr is not None
-    assert started.stdout is not None
     try:
         list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
         yield _exports(started.stdout)
@@ -35,9 +31,7 @@ def demo(process: Callable[..., subprocess.Popen[str]]) -> Iterator[dict[str, st
         started.communicate()
 
 
-def test_the_first_five_minutes_work(
-    booking: Booking, environment: Callable[[str, str], None], demo: dict[str, str]
-) -> None:
+def test_the_first_five_minutes_work(booking: Booking, environment: Environment, demo: dict[str, str]) -> None:
     for name, value in demo.items():
         environment(name, value)
     _first_five_minutes(booking)
@@ -111,7 +105,7 @@ def blocks() -> list[list[str]]:
 class Shell:
     """Runs the lines, with the ids filled in."""
 
-    def __init__(self, booking: Booking, environment: Callable[[str, str], None], folder: Path) -> None:
+    def __init__(self, booking: Booking, environment: Environment, folder: Path) -> None:
         self.booking, self.environment, self.folder = booking, environment, folder
         self.ids: dict[str, str] = {}
 
@@ -132,7 +126,7 @@ class Shell:
 
 
 def test_the_merchants_guide_works_on_what_make_run_serves(
-    booking: Booking, environment: Callable[[str, str], None], demo: dict[str, str], tmp_path: Path
+    booking: Booking, environment: Environment, demo: dict[str, str], tmp_path: Path
 ) -> None:
     shell = Shell(booking, environment, tmp_path)
     setup, _, around, by_hand = blocks()

@@ -1,20 +1,17 @@
 """Every command's JSON, read by a parser: in both modes stdout holds JSON and nothing else, and stderr nothing."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import leaves
+from support.commands import Booking, leaves
 from support.every_command import ENDLESS, HOW, Everything, Words
 from support.world import World
 
 from booking_cli.framework import output_fields
 from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec
 from booking_cli.framework.formatting import paths_of
-
-Booking = Callable[..., Any]
 
 OF_CELLS = {("cells", "create")}
 """They need several cells of PostgreSQL; their own tests read their output."""

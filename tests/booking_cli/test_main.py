@@ -8,13 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
-from support.commands import leaves
+from support.commands import Booking, Environment, OnTerminal, Process, leaves
 
 from booking_cli.commands import webhooks
 from booking_cli.commands.registry import MODULES, SECTIONS
@@ -24,9 +23,6 @@ from booking_cli.main import main
 from booking_cli.operator import storage
 from booking_core.base.settings import Settings
 from booking_core.models.errors import ErrorCode
-
-Booking = Callable[..., Any]
-Terminal = Callable[..., tuple[int, str]]
 
 COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
 
@@ -54,7 +50,7 @@ def test_every_command_is_run_by_a_test() -> None:
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
 
 
-def test_the_first_page_is_a_map_that_fits_a_screen(booking: Booking, terminal: Terminal) -> None:
+def test_the_first_page_is_a_map_that_fits_a_screen(booking: Booking, terminal: OnTerminal) -> None:
     shown = booking("--help").out
     for title, names in SECTIONS.items():
         assert f"\n{title}:\n" in shown
@@ -197,9 +193,7 @@ def test_an_unknown_output_is_refused(booking: Booking) -> None:
     assert "is not one of table, json, jsonl, tsv" in booking("orgs", "list", "-o", "xml").err
 
 
-def test_a_setting_that_cannot_be_understood_exits_2_with_one_line(
-    booking: Booking, environment: Callable[[str, str], None]
-) -> None:
+def test_a_setting_that_cannot_be_understood_exits_2_with_one_line(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_RATE_LIMIT", "many")
     refused = booking("orgs", "list")
     assert refused.code == 2
@@ -221,12 +215,11 @@ def test_a_file_that_is_no_upgraded_database_is_explained(booking: Booking, tmp_
     assert refused.error["code"] in ("not_upgraded", "no_database")
 
 
-def test_a_database_that_is_away_exits_10(booking: Booking, environment: Callable[[str, str], None]) -> None:
+def test_a_database_that_is_away_exits_10(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
     for argv in (("orgs", "list"), ("db", "current")):
         refused = booking(*argv, "--json")
-        assert refused.code == ExitCode.SERVER
-        assert refused.error["code"] == "service_unavailable"
+        assert refused.refusal == (ExitCode.SERVER, "service_unavailable")
         assert "port 1 failed" in refused.error["message"]
 
 
@@ -268,9 +261,7 @@ def test_the_database_is_named_without_a_user_or_a_password(url: str, shown: str
     assert storage.location(Settings(database_url=url)) == shown
 
 
-def test_a_password_in_the_database_url_is_never_shown(
-    booking: Booking, environment: Callable[[str, str], None]
-) -> None:
+def test_a_password_in_the_database_url_is_never_shown(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_DATABASE_URL", "postgresql://nobody:hunter2@127.0.0.1:1/nothing")
     refused = booking("orgs", "list", "-v")
     assert "nobody:***@127.0.0.1" in refused.err
@@ -304,19 +295,15 @@ def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("argv", [("orgs", "list", "-q"), ("orgs", "list", "-o", "json"), ("--help",)])
-def test_a_closed_pipe_is_no_error(
-    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
-) -> None:
+def test_a_closed_pipe_is_no_error(fjord: Booking, new_process: Process, argv: tuple[str, ...]) -> None:
     started = new_process(*argv)
-    assert started.stdout is not None
     started.stdout.close()
-    assert started.stderr is not None
     assert (started.stderr.read(), started.wait()) == ("", 0)
     started.stderr.close()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
-def test_a_full_disk_is_one_line(fjord: Booking, new_process: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_full_disk_is_one_line(fjord: Booking, new_process: Process) -> None:
     for argv in (("orgs", "list"), ("--help",)):
         with Path("/dev/full").open("w") as full:
             _, err = (started := new_process(*argv, stdout=full, env=_buffered())).communicate()
@@ -334,7 +321,7 @@ def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, cl
 
 
 def test_a_letter_that_the_console_does_not_have_loses_no_key(
-    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    fjord: Booking, new_process: Process, environment: Environment
 ) -> None:
     environment("PYTHONIOENCODING", "ascii")
     started = new_process("keys", "create", "--org", "fjord-tours", "--name", "Båt")
@@ -349,7 +336,7 @@ def _buffered() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
-def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: Terminal) -> None:
+def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: OnTerminal) -> None:
     code, screen = terminal("orgs", "list", "-q")
     assert code == 0
     header, line = screen.splitlines()
@@ -358,7 +345,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: T
     assert fjord("orgs", "list").out.count("\t") == 4
 
 
-def test_no_color_is_honoured(fjord: Booking, terminal: Terminal, environment: Callable[[str, str], None]) -> None:
+def test_no_color_is_honoured(fjord: Booking, terminal: OnTerminal, environment: Environment) -> None:
     environment("NO_COLOR", "1")
     assert "\x1b" not in terminal("orgs", "list")[1]
     assert "\x1b" not in terminal("orgs", "show", "nobody")[1]
@@ -366,7 +353,7 @@ def test_no_color_is_honoured(fjord: Booking, terminal: Terminal, environment: C
 
 
 def test_help_has_no_escape_codes_also_where_github_actions_runs_it(
-    new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    new_process: Process, environment: Environment
 ) -> None:
     environment("GITHUB_ACTIONS", "true")
     out, err = new_process("keys", "create", "--help").communicate()
@@ -379,7 +366,7 @@ def test_every_error_code_has_an_exit_code() -> None:
 
 
 def test_json_is_json_also_where_the_locale_is_ascii(
-    fjord: Booking, new_process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+    fjord: Booking, new_process: Process, environment: Environment
 ) -> None:
     fjord("orgs", "set", "fjord-tours", "name=Fjørd")
     environment("PYTHONIOENCODING", "ascii")

@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 from support import forking
+from support.commands import Booking, Environment
 from support.demo import booking_command, exported, small
 from support.receivers import wait_until
 from support.servers import free_port
 from support.world import SECRET
-
-Booking = Callable[..., Any]
-Process = Callable[..., forking.Process]
 
 UMASKS = (0o000, 0o022)
 
@@ -48,7 +46,7 @@ def too_open(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def home(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+def home(environment: Environment, tmp_path: Path) -> Path:
     """Return a profile in use, without settings in the environment."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
@@ -70,13 +68,12 @@ def running() -> Iterator[list[forking.Process]]:
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)
 def test_a_demo_and_the_service_it_starts_leave_nothing_open(
-    home: Path, environment: Callable[[str, str], None], running: list[forking.Process], umask: int
+    home: Path, environment: Environment, running: list[forking.Process], umask: int
 ) -> None:
     catalogue = home / "catalogue.json"
     catalogue.write_text(json.dumps(small("one", "EUR")))
     catalogue.chmod(0o600)
     running.append(started := masked(umask, "demo", "--catalog", str(catalogue), "--port", str(free_port())))
-    assert started.stdout is not None
     printed = "".join(takewhile(lambda line: "Uvicorn running on" not in line, started.stdout))
     for name, value in exported(printed).items():
         environment(name, value)
@@ -99,7 +96,6 @@ def test_a_service_and_a_database_that_is_upgraded_are_closed(
     assert set(modes(home)) == {"booking.db"}
     assert too_open(home) == {}
     running.append(started := masked(umask, "serve", "--port", "0"))
-    assert started.stdout is not None
     for line in started.stdout:
         if "Application startup complete" in line:
             break
@@ -130,7 +126,6 @@ def test_files_that_an_earlier_release_left_open_are_closed_and_reported(
     (home / "booking.db.secret").write_text(SECRET + "\n")
     (home / "booking.db.secret").chmod(0o640)
     running.append(started := masked(0o022, *command))
-    assert started.stdout is not None
     logged = []
     for line in started.stdout:
         logged.append(line)

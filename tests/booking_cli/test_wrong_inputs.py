@@ -6,22 +6,18 @@ all of them, on PostgreSQL each value at one place and each place with some of t
 
 import io
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import leaves
+from support.commands import Booking, Environment, Process, leaves
 from support.every_command import ENDLESS, HOW, Everything
 from support.world import World
 
 from booking_cli.framework.command import Leaf
 from booking_cli.framework.exit_codes import ExitCode
-
-Booking = Callable[..., Any]
-Process = Callable[..., subprocess.Popen[str]]
 
 WRONG = (
     *("", " ", "-1", "0", "9" * 40, "1e999", "nan", "1.5.5"),
@@ -65,7 +61,7 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_command_without_its_arguments_or_with_too_many_is_misused(
-    booking: Booking, environment: Callable[[str, str], None], leaf: Leaf
+    booking: Booking, environment: Environment, leaf: Leaf
 ) -> None:
     required = [param for param in leaf.command.own_params if param.required]
     if required:
@@ -97,8 +93,7 @@ def test_without_a_home_a_command_works_or_says_why(process: Process, argv: tupl
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_config_folder_that_cannot_be_written_is_named(booking: Booking, tmp_path: Path) -> None:
     (tmp_path / "config").mkdir(mode=0o500)
-    refused = booking("webhooks", "listen", "--print-secret", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_file")
+    assert booking("webhooks", "listen", "--print-secret", "-o", "json").refusal == (ExitCode.USAGE, "bad_file")
 
 
 def test_a_config_folder_that_is_a_file_is_named(booking: Booking, tmp_path: Path) -> None:
@@ -121,13 +116,10 @@ def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, co
     (tmp_path / "config" / "config.toml").write_bytes(config)
     code = "bad_profile" if b"a b" in config else "bad_config"
     for argv in (("config", "show"), ("config", "list"), ("whoami",)):
-        refused = booking(*argv, "-o", "json")
-        assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, code), argv
+        assert booking(*argv, "-o", "json").refusal == (ExitCode.USAGE, code), argv
 
 
-def test_a_database_whose_name_is_too_long_is_one_line(
-    booking: Booking, environment: Callable[[str, str], None]
-) -> None:
+def test_a_database_whose_name_is_too_long_is_one_line(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_DATABASE_URL", f"sqlite:///{'x' * 5_000}.db")
     for argv in (("orgs", "list"), ("db", "current"), ("db", "upgrade"), ("db", "check")):
         done = booking(*argv, "-o", "json")

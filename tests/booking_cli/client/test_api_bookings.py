@@ -1,16 +1,14 @@
 """Over HTTP a booking is found by the API's filters, and by name in a search that is bounded and says so."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.commands import Booking
 from support.operations import Operations, guest
 from support.world import World
 
 from booking_cli.client import api_bookings
 from booking_cli.framework.exit_codes import ExitCode
-
-Booking = Callable[..., Any]
 
 
 @pytest.fixture

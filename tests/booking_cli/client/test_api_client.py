@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import Booking, Environment
 
 from booking_cli.framework.exit_codes import ExitCode
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
 
 ME = json.dumps(
     {"organization": {"slug": "fjord-tours", "name": "Fjord Tours"}, "key": {"scopes": ["bookings:read"]}}
@@ -86,8 +84,7 @@ def test_a_variable_that_contradicts_the_profile_asked_for_is_an_error_that_name
 ) -> None:
     environment(variable, value)
     refused = booking("whoami", "--profile", "home", "-o", "json")
-    assert refused.code == ExitCode.USAGE
-    assert refused.error["code"] == "ambiguous_credentials"
+    assert refused.refusal == (ExitCode.USAGE, "ambiguous_credentials")
     message = f"--profile home and {variable} contradict each other: each names another {what}."
     assert refused.error["message"] == message
     assert home.asked == []
@@ -123,16 +120,14 @@ def test_a_name_that_no_profile_can_have_is_refused(booking: Booking, home: Any,
 def test_without_a_key_nobody_is_logged_in(booking: Booking, environment: Environment, tmp_path: Path) -> None:
     environment("BOOKING_CONFIG_DIR", str(tmp_path))
     refused = booking("whoami", "-o", "json")
-    assert refused.code == ExitCode.AUTH
-    assert refused.error["code"] == "not_logged_in"
+    assert refused.refusal == (ExitCode.AUTH, "not_logged_in")
     assert refused.error["hint"] == "run booking login, or set BOOKING_API_KEY and BOOKING_BASE_URL"
 
 
 def test_without_an_address_there_is_no_service(booking: Booking, environment: Environment, tmp_path: Path) -> None:
     environment("BOOKING_CONFIG_DIR", str(tmp_path))
     environment("BOOKING_API_KEY", "svc_some_secret")
-    refused = booking("whoami", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "no_base_url")
+    assert booking("whoami", "-o", "json").refusal == (ExitCode.USAGE, "no_base_url")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +139,7 @@ def test_a_key_or_an_address_that_makes_no_sense_exits_2(
 ) -> None:
     environment(variable, value)
     refused = booking("whoami", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_setting")
+    assert refused.refusal == (ExitCode.USAGE, "bad_setting")
     assert "with spaces" not in refused.err
 
 
@@ -206,8 +201,7 @@ def test_each_answer_has_its_exit_code_and_its_line(
 
 def test_a_list_that_is_none_is_explained(booking: Booking, canned: Any) -> None:
     canned.answers = [(200, b'{"hello": "world"}')]
-    refused = booking("bookings", "list", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.SERVER, "unreadable_answer")
+    assert booking("bookings", "list", "-o", "json").refusal == (ExitCode.SERVER, "unreadable_answer")
 
 
 def test_a_list_that_breaks_off_says_where_to_go_on(booking: Booking, canned: Any) -> None:
@@ -300,7 +294,7 @@ def test_a_connection_that_breaks_is_an_unknown_outcome(
 
     monkeypatch.setattr("booking_sdk._sync._transport.Transport.send", cut)
     refused = booking(*CREATE, "--idempotency-key", "order-1017", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.NETWORK, "timeout")
+    assert refused.refusal == (ExitCode.NETWORK, "timeout")
     assert refused.error["message"].endswith("no whole answer came in time; it may have been carried out.")
     assert "--idempotency-key order-1017" in refused.error["hint"]
 

@@ -2,17 +2,15 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.api import booking_body
+from support.commands import Booking
 from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
-
-Booking = Callable[..., Any]
 
 
 def body_sent(canned: Any, booking: Booking, *argv: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import leaves
+from support.commands import Booking, leaves
 from support.every_command import HOW, Everything, Words
 from support.world import World
 
@@ -44,14 +44,14 @@ def commands() -> Iterator[Words]:
             yield leaf.words
 
 
-def last(booking: Any, action: str) -> list[dict[str, Any]]:
+def last(booking: Booking, action: str) -> list[dict[str, Any]]:
     """Return the two newest entries of an action."""
     return list(booking("audit", "list", "--action", action, "--limit", "2", "-o", "json").json["data"])
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_a_command_has_one_entry_with_ids_and_nothing_that_was_entered(
-    shop: World, booking: Any, tmp_path: Path, words: Words
+    shop: World, booking: Booking, tmp_path: Path, words: Words
 ) -> None:
     action, it = ".".join(words), Everything(shop, booking, tmp_path)
     org = ("--org", it.slug)
@@ -75,7 +75,7 @@ def test_a_command_has_one_entry_with_ids_and_nothing_that_was_entered(
     assert [text for text in typed if text in json.dumps([entry["objects"], entry["summary"]])] == []
 
 
-def test_an_entry_of_settings_names_them(fjord: Any) -> None:
+def test_an_entry_of_settings_names_them(fjord: Booking) -> None:
     assert fjord("orgs", "set", "fjord-tours", "staff_email=canary@example.com", "name=Canary").code == 0
     assert entries(fjord, "--action", "orgs.set")[0]["objects"]["settings"] == ["name", "staff_email"]
     assert "canary" not in json.dumps(entries(fjord)).lower()
@@ -91,20 +91,20 @@ def test_operator_commands_open_no_database_but_the_audited_one() -> None:
     assert opened <= {"demo", "service", "self_test", "schema", "doctor", "worker", "demo_organizations", "cells"}
 
 
-def entries(booking: Any, *argv: str) -> list[dict[str, Any]]:
+def entries(booking: Booking, *argv: str) -> list[dict[str, Any]]:
     listed = booking("audit", "list", "--limit", "100", "-o", "json", *argv)
     assert listed.code == 0, listed.err
     return list(listed.json["data"])
 
 
-def test_a_list_is_filtered_by_organization_time_and_action(fjord: Any) -> None:
+def test_a_list_is_filtered_by_organization_time_and_action(fjord: Booking) -> None:
     assert fjord("orgs", "set", "fjord-tours", "name=New").code == 0
     assert [each["action"] for each in entries(fjord, "--action", "orgs")] == ["orgs.set", "orgs.create"]
     assert [each["action"] for each in entries(fjord, *ORG, "--action", "orgs.set", "--since", "1d")] == ["orgs.set"]
     assert entries(fjord, "--since", "2090-01-01T00:00:00Z") == []
 
 
-def test_a_narrow_terminal_shows_the_whole_summary(fjord: Any, terminal: Any) -> None:
+def test_a_narrow_terminal_shows_the_whole_summary(fjord: Booking, terminal: Any) -> None:
     fjord("orgs", "set", "fjord-tours", "name=Fjord", "website=https://fjord.example", "language=de")
     lines = terminal("audit", "list", *ORG, "--action", "orgs.set", "--color", "never", "-q")[1].splitlines()
     start = next(line.index("summary") for line in lines if "summary" in line)
@@ -112,7 +112,7 @@ def test_a_narrow_terminal_shows_the_whole_summary(fjord: Any, terminal: Any) ->
     assert summary.startswith("settings=language,name,website")
 
 
-def test_neither_a_refused_change_nor_a_dry_run_has_an_entry(fjord: Any) -> None:
+def test_neither_a_refused_change_nor_a_dry_run_has_an_entry(fjord: Booking) -> None:
     before = entries(fjord)
     assert fjord("orgs", "set", "fjord-tours", "timezone=Nowhere/Else").code != 0
     assert fjord("orgs", "show", "fjord-tours").code == 0
@@ -121,7 +121,7 @@ def test_neither_a_refused_change_nor_a_dry_run_has_an_entry(fjord: Any) -> None
 
 
 def test_a_command_of_many_transactions_has_its_entry_in_the_first_that_is_committed(
-    fjord: Any, monkeypatch: pytest.MonkeyPatch
+    fjord: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     cli = Cli()
@@ -140,7 +140,7 @@ def test_a_command_of_many_transactions_has_its_entry_in_the_first_that_is_commi
     assert len(entries(fjord, "--action", "catalog.import")) == 1
 
 
-def test_a_line_is_logged_where_a_format_of_logs_is_set(fjord: Any, environment: Any) -> None:
+def test_a_line_is_logged_where_a_format_of_logs_is_set(fjord: Booking, environment: Any) -> None:
     assert "booking.audit" not in fjord("orgs", "set", "fjord-tours", "name=One").err
     environment("BOOKING_LOG_FORMAT", "json")
     changed = fjord("orgs", "set", "fjord-tours", "name=Two", "-q")

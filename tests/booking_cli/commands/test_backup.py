@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import databases
+from support.commands import Booking, Environment
 from support.creating import create, created
 from support.receivers import wait_until
 from support.sealed import Sealed
@@ -24,9 +24,6 @@ from booking_core.db import revisions
 from booking_core.db.engine import Database
 from booking_core.upkeep.backups import postgres, sqlite
 
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-Environment = Callable[[str, str], None]
 RESTORES = int(os.environ.get("BOOKING_TEST_RESTORES", "1"))
 SOLD_PER_SECOND = 50
 
@@ -88,8 +85,7 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
 
 def test_an_existing_file_is_replaced_only_by_force(sold: World, booking: Booking, file: Path) -> None:
     file.write_text("a former backup")
-    refused = booking("backup", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (2, "file_exists")
+    assert booking("backup", str(file), "--json").refusal == (2, "file_exists")
     assert file.read_text() == "a former backup"
     assert booking("backup", str(file), "--force").code == 0
     assert file.stat().st_size > 10_000
@@ -153,8 +149,7 @@ def test_a_database_with_rows_is_replaced_only_by_force(
     assert booking("backup", str(file)).code == 0
     created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
     sold.database.close()
-    refused = booking("restore", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (7, "not_empty")
+    assert booking("restore", str(file), "--json").refusal == (7, "not_empty")
     assert count(url) == 2
     assert booking("restore", str(file), "--force").code == 0
     assert count(url) == 1
@@ -171,7 +166,7 @@ def test_a_database_in_use_is_not_replaced(stored_on_both: Booking, file: Path, 
         return
     with databases.connect(fresh_database_url):
         refused = stored_on_both("restore", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (7, "database_in_use")
+    assert refused.refusal == (7, "database_in_use")
 
 
 def test_another_secret_key_is_refused_before_anything_is_changed(
@@ -185,7 +180,7 @@ def test_another_secret_key_is_refused_before_anything_is_changed(
     url = empty()
     environment("BOOKING_SECRET_KEY", NEWER_SECRET)
     refused = booking("restore", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+    assert refused.refusal == (2, "wrong_secret_key")
     for kind in ("webhook secrets", "gift card codes", "stored answers", "mails"):
         assert kind in refused.error["message"]
     assert count(url, "organizations") == 0
@@ -198,8 +193,7 @@ def test_a_truncated_file_is_refused_before_anything_is_changed(
     whole, url = file.read_bytes(), empty()
     for size in (0, 10, len(whole) // 2, len(whole) - 4096):
         file.write_bytes(whole[:size])
-        refused = booking("restore", str(file), "--json")
-        assert (refused.code, refused.error["code"]) == (2, "bad_backup"), size
+        assert booking("restore", str(file), "--json").refusal == (2, "bad_backup"), size
     assert count(url, "organizations") == 0
 
 
@@ -215,7 +209,7 @@ def test_a_backup_with_the_schema_of_a_newer_release_is_refused(
     url = empty()
     monkeypatch.setattr(revisions, "is_known", lambda revision: False)
     refused = booking("restore", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (2, "newer_backup")
+    assert refused.refusal == (2, "newer_backup")
     assert revisions.head() in refused.error["message"]
     assert count(url, "organizations") == 0
 
@@ -263,6 +257,6 @@ def test_a_restoration_that_the_server_refuses_changes_nothing(
     sold.database.close()
     monkeypatch.setattr(postgres, "_tables", lambda *_: [])
     refused = booking("restore", str(file), "--json")
-    assert (refused.code, refused.error["code"]) == (1, "not_restored")
+    assert refused.refusal == (1, "not_restored")
     assert "already exists" in refused.error["message"]
     assert count(fresh_database_url) == 1

@@ -3,20 +3,17 @@
 from collections.abc import Callable
 
 import pytest
+from support.commands import Booking, Environment
 from support.world import SECRET
 
 from booking_core.base import tokens
 from booking_core.db import revisions
 
-Booking = Callable[..., object]
-
 CREATE = ("orgs", "create", "--timezone", "Europe/Oslo", "--currency", "NOK", "--name", "Tours", "--slug")
 
 
 @pytest.fixture
-def celled(
-    booking: Booking, environment: Callable[[str, str], None], new_database_url: Callable[[str], str]
-) -> Booking:
+def celled(booking: Booking, environment: Environment, new_database_url: Callable[[str], str]) -> Booking:
     """Return a function that runs `booking` on a first cell, with the names of two others."""
     environment("BOOKING_DATABASE_URL", new_database_url("postgresql"))
     environment("BOOKING_SECRET_KEY", SECRET)
@@ -24,7 +21,7 @@ def celled(
     return booking
 
 
-def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Callable[[str, str], None]) -> None:
+def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Environment) -> None:
     assert states(celled) == {"first": "ready", "c2": "missing", "aw": "unreachable"}
     created = celled("cells", "create", "c2", "--json")
     assert (created.json["state"], created.json["organizations"]) == ("ready", 0)

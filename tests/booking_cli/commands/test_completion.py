@@ -7,15 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.commands import Booking, Environment
 
 from booking_cli.commands.help import SHELLS
 from booking_cli.commands.registry import MODULES
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
 
 
 @pytest.fixture

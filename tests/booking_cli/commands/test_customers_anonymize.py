@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 from support import databases
+from support.commands import Booking
 
 ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 COLUMNS = "organization_id, id, email, email_key, name, tags, email_subscription, created_at, updated_at"
 
 
 @pytest.fixture
-def ada(fjord: Any) -> Any:
+def ada(fjord: Booking) -> Any:
     """The command line, with one customer in the database."""
     add = f"INSERT INTO customers ({COLUMNS}) SELECT id, '{ID}', 'a@b.example', 'a@b.example', 'Ada', '[]', 0, 1, 1"
     databases.run(os.environ["BOOKING_DATABASE_URL"], f"{add} FROM organizations")

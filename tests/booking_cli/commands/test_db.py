@@ -3,22 +3,18 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
+from support.commands import Booking, Environment
 from support.databases import connect, fill
 
 from booking_core.db import revisions, tables
 
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-
 
 @pytest.fixture
-def sqlite_file(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+def sqlite_file(environment: Environment, tmp_path: Path) -> Path:
     environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path / 'tours.db'}")
     return tmp_path / "tours.db"
 
@@ -30,7 +26,7 @@ def test_upgrade_makes_the_database_and_says_what_it_did(sqlite_file: Path, book
 
 
 def test_a_database_that_is_not_in_utf8_is_refused_with_the_command_that_makes_another(
-    booking: Booking, environment: Callable[[str, str], None], postgres_server: str
+    booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     """Without a locale, as on a minimal Debian, createdb makes one in SQL_ASCII, whose texts are bytes to clients."""
     with connect(postgres_server) as connection:
@@ -82,17 +78,13 @@ def test_a_database_of_a_newer_release_is_left_alone(stored_on_both: Booking, fr
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    refused = stored_on_both("db", "upgrade", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "not_upgraded")
+    assert stored_on_both("db", "upgrade", "--json").refusal == (2, "not_upgraded")
     assert stored_on_both("db", "current", "--json").json["revision"] == "9999"
 
 
-def test_a_file_that_cannot_be_made_exits_2(
-    booking: Booking, environment: Callable[[str, str], None], tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_made_exits_2(booking: Booking, environment: Environment, tmp_path: Path) -> None:
     environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/no/such/folder/tours.db")
-    refused = booking("db", "upgrade", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "no_database")
+    assert booking("db", "upgrade", "--json").refusal == (2, "no_database")
 
 
 def test_a_database_that_another_process_writes_is_busy(
@@ -106,12 +98,12 @@ def test_a_database_that_another_process_writes_is_busy(
         other.execute("BEGIN IMMEDIATE")
         create = ("--slug", "a", "--name", "A", "--timezone", "UTC", "--currency", "EUR")
         refused = stored("orgs", "create", *create, "-o", "json")
-    assert (refused.code, refused.error["code"]) == (10, "service_unavailable")
+    assert refused.refusal == (10, "service_unavailable")
     assert "busy" in refused.error["message"]
 
 
 def test_what_is_past_its_retention_is_counted_and_then_deleted(
-    fjord_on_both: Booking, environment: Callable[[str, str], None], fresh_database_url: str
+    fjord_on_both: Booking, environment: Environment, fresh_database_url: str
 ) -> None:
     with connect(fresh_database_url) as connection:
         ((organization,),) = connection.execute("SELECT id FROM organizations").fetchall()

@@ -7,7 +7,7 @@ import re
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 from string import Template
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from support.commands import Booking, Environment, Process
 from support.demo import call, exported, small
 from support.servers import free_port
 
@@ -26,9 +27,6 @@ SET_BY_THE_DEMO = (
     *("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"),
     *("BOOKING_WEBHOOK_ALLOW_HTTP", "BOOKING_WEBHOOK_ALLOW_CIDRS"),
 )
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-Process = Callable[..., subprocess.Popen[str]]
 
 
 def printed_by(lines: Iterable[str]) -> str:
@@ -43,8 +41,6 @@ def printed_by(lines: Iterable[str]) -> str:
 
 def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
     """Return the demo's output and the responses to its calls, and stop it."""
-    assert started.stdout is not None
-    assert started.stderr is not None
     try:
         logged = list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
         printed = printed_by(started.stdout)
@@ -81,7 +77,7 @@ def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(new_process: 
 
 
 def test_a_catalogue_of_ones_own_is_served(
-    stored_on_both: Booking, process: Process, tmp_path: Path, environment: Callable[[str, str], None]
+    stored_on_both: Booking, process: Process, tmp_path: Path, environment: Environment
 ) -> None:
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "CLP")))

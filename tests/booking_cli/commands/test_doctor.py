@@ -1,12 +1,12 @@
 """`booking doctor` says when something is off or waits for a person, and what to do about it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.commands import Booking, Environment, OnTerminal
 from support.databases import run
 
 from booking_cli.commands import doctor
@@ -66,24 +66,22 @@ def fail_mail(url: str, organization_id: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def mail_dir(environment: Callable[[str, str], None], tmp_path: Path) -> None:
+def mail_dir(environment: Environment, tmp_path: Path) -> None:
     """Set the folder for mails, also on PostgreSQL."""
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
 
 
-def fjord_id(run: Callable[..., Any]) -> str:
+def fjord_id(run: Booking) -> str:
     return str(run("orgs", "show", "fjord-tours", "-o", "json").json["id"])
 
 
-def test_a_healthy_database_gives_nothing(fjord_on_both: Callable[..., Any]) -> None:
+def test_a_healthy_database_gives_nothing(fjord_on_both: Booking) -> None:
     """For example: booking doctor."""
     result = fjord_on_both("doctor", "-o", "json")
     assert (result.code, result.json["data"]) == (0, [])
 
 
-def test_what_is_off_is_listed_and_makes_exit_code_1(
-    fjord_on_both: Callable[..., Any], fresh_database_url: str
-) -> None:
+def test_what_is_off_is_listed_and_makes_exit_code_1(fjord_on_both: Booking, fresh_database_url: str) -> None:
     off = fjord_id(fjord_on_both)
     fjord_on_both("orgs", "create", *ANOTHER)
     miscount(fresh_database_url, off)
@@ -99,9 +97,7 @@ def test_what_is_off_is_listed_and_makes_exit_code_1(
     assert fjord_on_both("doctor", "--org", "isla-tours").code == 0
 
 
-def test_what_nobody_takes_up_is_off_after_ten_minutes(
-    fjord_on_both: Callable[..., Any], fresh_database_url: str
-) -> None:
+def test_what_nobody_takes_up_is_off_after_ten_minutes(fjord_on_both: Booking, fresh_database_url: str) -> None:
     off = fjord_id(fjord_on_both)
     queue_mail(fresh_database_url, off, system_clock() - 9 * MINUTE)
     assert fjord_on_both("doctor").code == 0
@@ -116,7 +112,7 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(
 
 
 def test_what_was_purged_is_judged_by_the_settings(
-    fjord_on_both: Callable[..., Any], fresh_database_url: str, environment: Callable[[str, str], None]
+    fjord_on_both: Booking, fresh_database_url: str, environment: Environment
 ) -> None:
     counted = Update("counted", tables.counters, sets=("last_event_sequence",), keys=("organization_id",))
     age = Update("age", tables.organizations, sets=("created_at",), keys=("id",))
@@ -129,7 +125,7 @@ def test_what_was_purged_is_judged_by_the_settings(
     assert fjord_on_both("doctor").code == 0
 
 
-def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tuple[int, str]], fjord: Any) -> None:
+def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: OnTerminal, fjord: Booking) -> None:
     code, screen = terminal("doctor")
     assert code == 0
     assert "checking" in screen
@@ -139,7 +135,7 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tupl
 # Work for a person -----------------------------------------------------------------------------------------------
 
 
-def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Booking, fresh_database_url: str) -> None:
     mail_id = fail_mail(fresh_database_url, fjord_id(fjord_on_both))
     result = fjord_on_both("doctor", "-o", "json")
     assert result.code == 13
@@ -149,9 +145,7 @@ def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Callable[...,
     assert "guest@example.com" not in result.out
 
 
-def test_what_is_broken_comes_first_and_makes_exit_code_1(
-    fjord_on_both: Callable[..., Any], fresh_database_url: str
-) -> None:
+def test_what_is_broken_comes_first_and_makes_exit_code_1(fjord_on_both: Booking, fresh_database_url: str) -> None:
     off = fjord_id(fjord_on_both)
     fail_mail(fresh_database_url, off)
     miscount(fresh_database_url, off)
@@ -161,7 +155,7 @@ def test_what_is_broken_comes_first_and_makes_exit_code_1(
 
 
 def test_without_a_way_for_mails_the_settings_wait_for_a_person(
-    fjord_on_both: Callable[..., Any], environment: Callable[[str, str], None], backend: str
+    fjord_on_both: Booking, environment: Environment, backend: str
 ) -> None:
     environment("BOOKING_MAIL_DIR", "")
     result = fjord_on_both("doctor", "-o", "json")
@@ -177,7 +171,7 @@ def test_without_a_way_for_mails_the_settings_wait_for_a_person(
 @pytest.mark.parametrize("text", ["'AAAA'", "'v2.00000000.AAAA'", "substr(code_sealed, 1, 40)"])
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["oldest", "middle", "newest"])
 def test_a_damaged_value_is_named_with_its_remedy_and_no_key_is_blamed(
-    fjord_on_both: Callable[..., Any], fresh_database_url: str, place: int, text: str
+    fjord_on_both: Booking, fresh_database_url: str, place: int, text: str
 ) -> None:
     issued = [
         fjord_on_both("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json").json["id"]
@@ -196,7 +190,7 @@ def test_a_damaged_value_is_named_with_its_remedy_and_no_key_is_blamed(
 
 
 def test_without_a_secret_key_none_is_made_and_nothing_is_opened(
-    fjord: Callable[..., Any], environment: Callable[[str, str], None], tmp_path: Path
+    fjord: Booking, environment: Environment, tmp_path: Path
 ) -> None:
     environment("BOOKING_SECRET_KEY", "")
     before = sorted(tmp_path.rglob("*.secret"))
@@ -260,14 +254,14 @@ def test_names_in_the_database_do_not_move_the_cursor(
     assert "a\\nb" in screen
 
 
-def test_the_sentence_below_says_how_many_of_each(fjord: Callable[..., Any]) -> None:
+def test_the_sentence_below_says_how_many_of_each(fjord: Booking) -> None:
     assert doctor.summary([BROKEN]) == "1 finding is about broken data (exit code 1)."
     assert doctor.summary([BROKEN, WAITING]) == "1 finding is about broken data (exit code 1); 1 waits for a person."
     assert doctor.summary([WAITING, WAITING]) == "2 wait for a person (exit code 13)."
 
 
 def test_on_a_terminal_findings_are_shown_in_sections(
-    terminal: Callable[..., tuple[int, str]], fjord: Any, environment: Callable[[str, str], None]
+    terminal: OnTerminal, fjord: Booking, environment: Environment
 ) -> None:
     fail_mail(os.environ["BOOKING_DATABASE_URL"], fjord_id(fjord))
     code, screen = terminal("doctor")

@@ -1,15 +1,11 @@
 """The pages about the command itself, and that they tell the truth."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from support.commands import leaves
+from support.commands import Booking, OnTerminal, leaves
 
 from booking_cli.framework.exit_codes import MEANINGS, ExitCode
-
-Booking = Callable[..., Any]
 
 README = (Path(__file__).parents[3] / "booking_cli/README.md").read_text()
 
@@ -73,7 +69,7 @@ def test_every_command_stands_on_one_page(booking: Booking) -> None:
     assert all(row["summary"].endswith(".") and row["examples"] for row in rows)
 
 
-def test_the_page_fits_a_terminal(terminal: Callable[..., tuple[int, str]]) -> None:
+def test_the_page_fits_a_terminal(terminal: OnTerminal) -> None:
     code, screen = terminal("commands", "--color", "never")
     assert code == 0
     assert max(map(len, screen.splitlines())) <= 100

@@ -1,15 +1,12 @@
 """`booking keys`: created and shown once, rotated, expired, revoked."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.commands import Booking, OnTerminal
 
 from booking_core.models.scopes import READ_SCOPES, Scope
-
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
 
 
 def create(booking: Booking, *argv: str) -> dict[str, Any]:
@@ -116,9 +113,7 @@ def test_an_end_is_set_later(fjord_on_both: Booking) -> None:
     assert fjord_on_both("keys", "rotate", key["id"], "-o", "json").code == 7
 
 
-def test_a_new_key_is_the_first_line_alone_and_empty_fields_are_left_out(
-    fjord: Booking, terminal: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_new_key_is_the_first_line_alone_and_empty_fields_are_left_out(fjord: Booking, terminal: OnTerminal) -> None:
     _, screen = terminal("keys", "create", "--org", "fjord-tours", "--name", "Website", "-q", "--color", "never")
     key, blank, *fields = screen.splitlines()
     assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)

@@ -11,14 +11,11 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
 from keyring.errors import KeyringLocked, PasswordDeleteError
+from support.commands import Booking, Environment, OnTerminal
 from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.models.scopes import Scope
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
-Terminal = Callable[..., tuple[int, str]]
 
 
 class Ring(KeyringBackend):
@@ -106,8 +103,7 @@ def test_a_login_is_tried_kept_in_the_keyring_and_used(
 
 
 def test_a_key_that_opens_nothing_is_not_kept(log_in: Callable[..., Any], ring: Ring, tmp_path: Path) -> None:
-    refused = log_in(with_key="svc_" + "x" * 40)
-    assert (refused.code, refused.error["code"]) == (ExitCode.AUTH, "api_key_invalid")
+    assert log_in(with_key="svc_" + "x" * 40).refusal == (ExitCode.AUTH, "api_key_invalid")
     assert ring.kept == {}
     assert not (tmp_path / "config").exists()
 
@@ -115,7 +111,7 @@ def test_a_key_that_opens_nothing_is_not_kept(log_in: Callable[..., Any], ring: 
 @pytest.mark.usefixtures("no_ring")
 def test_without_a_keyring_a_login_is_refused_and_says_what_to_do(log_in: Callable[..., Any], tmp_path: Path) -> None:
     refused = log_in()
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "no_keyring")
+    assert refused.refusal == (ExitCode.USAGE, "no_keyring")
     assert "--secret-file FILE" in refused.error["hint"]
     assert not (tmp_path / "config").exists()
 
@@ -123,7 +119,7 @@ def test_without_a_keyring_a_login_is_refused_and_says_what_to_do(log_in: Callab
 def test_a_locked_keyring_is_found_out_before_anything_is_asked(log_in: Callable[..., Any], ring: Ring) -> None:
     ring.is_locked = True
     refused = log_in("--base-url", "http://127.0.0.1:1")
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "no_keyring")
+    assert refused.refusal == (ExitCode.USAGE, "no_keyring")
     assert "it is locked" in refused.error["message"]
 
 
@@ -190,12 +186,12 @@ def test_a_key_is_not_kept_for_what_is_another_service(
     canned.answers = [(200, answer)]
     typed("svc_x\n")
     refused = booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept.key"), "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.SERVER, "unreadable_answer")
+    assert refused.refusal == (ExitCode.SERVER, "unreadable_answer")
     assert not (tmp_path / "kept.key").exists()
     assert not (tmp_path / "config").exists()
 
 
-def test_a_person_who_types_no_key_gets_an_error(terminal: Terminal, shop: World, tmp_path: Path) -> None:
+def test_a_person_who_types_no_key_gets_an_error(terminal: OnTerminal, shop: World, tmp_path: Path) -> None:
     argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
     code, screen = terminal(*argv, answer="\x04", at="API key (not shown): ")
     assert code == ExitCode.FAILED
@@ -204,7 +200,7 @@ def test_a_person_who_types_no_key_gets_an_error(terminal: Terminal, shop: World
 
 
 def test_on_a_terminal_a_person_is_asked_and_the_key_is_not_shown(
-    terminal: Terminal, key: str, shop: World, tmp_path: Path
+    terminal: OnTerminal, key: str, shop: World, tmp_path: Path
 ) -> None:
     argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
     code, screen = terminal(*argv, answer=f"{key}\n", at="API key (not shown): ")
@@ -288,7 +284,7 @@ def test_a_service_that_has_moved_gets_its_new_address(two: Booking) -> None:
 
 
 def test_an_empty_list_of_profiles_says_how_to_begin(
-    terminal: Terminal, environment: Environment, tmp_path: Path
+    terminal: OnTerminal, environment: Environment, tmp_path: Path
 ) -> None:
     environment("BOOKING_CONFIG_DIR", str(tmp_path / "none"))
     assert "There is no profile yet: booking login" in terminal("config", "list")[1]
@@ -300,7 +296,7 @@ def test_who_is_logged_in_is_shown_as_the_api_shows_it(booking: Booking, shop: W
     assert shown["organization"]["slug"] == shop.organization.slug
 
 
-def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
+def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_BASE_URL", "http://127.0.0.1:9")
     environment("BOOKING_API_KEY", "svc_0123456789abcdef")
     assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
@@ -308,8 +304,7 @@ def test_one_setting_is_printed_for_a_script(booking: Booking, environment: Call
     assert booking("config", "get", "api_key").out == "svc_01234567…\n"
     shown = booking("config", "get", "base_url", "-o", "json").json
     assert shown == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
-    unset = booking("config", "get", "organization", "-o", "json")
-    assert (unset.code, unset.error["code"]) == (1, "not_set")
+    assert booking("config", "get", "organization", "-o", "json").refusal == (1, "not_set")
 
 
 def test_the_path_of_the_profiles_is_printed(booking: Booking, tmp_path: Path) -> None:

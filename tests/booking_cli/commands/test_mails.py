@@ -1,12 +1,13 @@
 """`booking mails` shows what became of every mail, and queues those that failed once more."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import due
+from support.commands import Booking
 from support.databases import connect, run
 from support.kayaks import DEPARTURE, import_kayaks
 from support.world import SECRET
@@ -23,8 +24,6 @@ FIELDS = {
     *("id", "organization", "kind", "booking_id", "recipient", "status", "attempt_count", "last_error"),
     *("created_at", "sent_at", "next_attempt_at", "effect_key", "message_id"),
 }
-
-Booking = Callable[..., Any]
 
 
 class Office:

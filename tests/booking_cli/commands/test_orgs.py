@@ -1,11 +1,6 @@
 """`booking orgs`: organizations and their settings."""
 
-from collections.abc import Callable
-from typing import Any
-
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-
+from support.commands import Booking
 
 CREATE = {"--slug": "isla-tours", "--name": "Isla Tours", "--timezone": "America/Santiago", "--currency": "CLP"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support import due
+from support.commands import Booking
 from support.kayaks import DEPARTURE, import_kayaks, nok
 
 from booking_cli.client import api_bookings
@@ -31,7 +32,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 class Office:
     """Staff at a shell, and the events that staff cannot cause there."""
 
-    def __init__(self, booking: Callable[..., Any]) -> None:
+    def __init__(self, booking: Booking) -> None:
         self.database = Database(os.environ["BOOKING_DATABASE_URL"])
         self._booking = booking
 
@@ -82,7 +83,7 @@ class Office:
 
 
 @pytest.fixture
-def office(fjord_on_both: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+def office(fjord_on_both: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     monkeypatch.setenv("BOOKING_MAIL_DIR", str(tmp_path / "mails"))  # or the doctor tells that mails cannot leave
     import_kayaks(fjord_on_both, tmp_path)
     made = Office(fjord_on_both)
@@ -156,7 +157,7 @@ def test_what_can_be_done_next_is_said(office: Office) -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_written_wrong_is_a_usage_error(booking: Callable[..., Any], argv: tuple[str, ...]) -> None:
+def test_what_is_written_wrong_is_a_usage_error(booking: Booking, argv: tuple[str, ...]) -> None:
     assert booking(*argv, "-o", "json").error["exit_code"] == 2
 
 

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.commands import Booking
 from support.operations import Operations
 from support.world import FixedClock, World, make_world
 
@@ -20,7 +20,6 @@ from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import WebhookEndpointCreate
 
-Booking = Callable[..., Any]
 ORG = ("--org", "fjord-tours")
 TITLE = 'Kayak & "<script>alert(1)</script>"'
 

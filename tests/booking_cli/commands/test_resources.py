@@ -3,24 +3,20 @@
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import IO, Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from support.commands import Booking, Environment, Process
 from support.operations import Operations
 from support.resources import LISTINGS, Listing
 from support.world import DAY, NOON, World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import Zone
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
-Terminal = Callable[..., tuple[int, str]]
-Process = Callable[..., subprocess.Popen[str]]
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 ADA = ("--name", "Ada Lovelace", "--email", "ada@example.com")
@@ -201,7 +197,7 @@ def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: W
     third = booking("bookings", "create", *given, "--idempotency-key", "order-1017")
     assert "nothing was booked now" in third.err
     other = book(booking, departure, "--idempotency-key", "order-1017", "--note", "another body")
-    assert (other.code, other.error["code"]) == (ExitCode.INVALID, "idempotency_key_reused")
+    assert other.refusal == (ExitCode.INVALID, "idempotency_key_reused")
 
 
 def test_mail_and_notice_can_be_left_out(booking: Booking, shop: World, departure: str) -> None:
@@ -214,15 +210,14 @@ def test_mail_and_notice_can_be_left_out(booking: Booking, shop: World, departur
 @pytest.mark.parametrize("guest", ["adult", "adult=", "=2", "adult=0", "adult=-1", "adult=two", "adult=1.0"])
 def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, guest: str) -> None:
     given = ("--departure", UNKNOWN, "--guest", guest, *ADA, "--payment", "invoice")
-    refused = booking("bookings", "create", *given, "-o", "json")
-    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "usage")
+    assert booking("bookings", "create", *given, "-o", "json").refusal == (ExitCode.USAGE, "usage")
 
 
 def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departures(
     booking: Booking, shop: World
 ) -> None:
     refused = book(booking, "tomorrow")
-    assert (refused.code, refused.error["code"]) == (8, "validation_failed")
+    assert refused.refusal == (8, "validation_failed")
     assert refused.error["message"].startswith("departure_id: must be a UUID, such as ")
     assert refused.error["hint"] == "booking availability lists the departures"
 
@@ -387,7 +382,6 @@ def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizat
 def following(process: Process, *argv: str, **settings: Any) -> Iterator[IO[str]]:
     """Return the output of `events tail --follow` until it is interrupted."""
     follower = process("events", "tail", "--follow", *argv, **settings)
-    assert follower.stdout is not None
     try:
         yield follower.stdout
     finally:
@@ -403,8 +397,6 @@ def test_a_reader_that_goes_away_is_no_error(booking: Booking, shop: World, depa
         *(("webhooks", "trigger", "ping"), ("webhooks", "sign", __file__)),
     ):
         started = process(*argv)
-        assert started.stdout is not None
         started.stdout.close()
-        assert started.stderr is not None
         assert (started.stderr.read(), started.wait()) == ("", 0)
         started.stderr.close()

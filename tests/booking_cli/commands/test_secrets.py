@@ -1,20 +1,16 @@
 """`booking secrets` counts the sealed values of each key and reseals them; no program runs with a wrong key."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import Booking, Environment, OnTerminal
 from support.databases import run
 from support.world import NEWER_SECRET, SECRET
 
 from booking_cli.operator import service, storage
 from booking_core.base.tokens import SecretKeys
 from booking_server.app import create_app
-
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-Environment = Callable[[str, str], None]
 
 OLD, NEW = SecretKeys(SECRET).first_id, SecretKeys(NEWER_SECRET).first_id
 BOTH = f"{NEWER_SECRET},{SECRET}"
@@ -63,7 +59,7 @@ def test_another_key_is_refused_by_whatever_would_use_it(
     issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000")
     for command in (("doctor",), ("serve", "--port", "0"), ("worker",), issue):
         refused = booking(*command, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+        assert refused.refusal == (2, "wrong_secret_key")
         assert refused.error["message"].endswith(f": gift card codes (sealed with key {OLD}).")
         assert "BOOKING_SECRET_KEY=NEW,OLD" in refused.error["hint"]
     assert len(cards) == 3
@@ -109,7 +105,7 @@ def test_a_weak_key_is_refused_with_a_line_that_says_how_to_make_one(
 ) -> None:
     environment("BOOKING_SECRET_KEY", key)
     refused = booking("serve", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "bad_setting")
+    assert refused.refusal == (2, "bad_setting")
     assert "openssl rand -base64 32" in refused.error["message"]
     assert key not in refused.err
 
@@ -126,7 +122,7 @@ def test_a_missing_key_file_is_noticed_before_another_key_is_made(
     kept.rename(tmp_path / "elsewhere")
     for command in ("serve", "worker", "doctor"):
         refused = booking(command, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+        assert refused.refusal == (2, "wrong_secret_key")
         assert str(kept) in refused.error["message"]
         assert not kept.exists()
 
@@ -160,7 +156,7 @@ def test_new_links_are_made(cards: list[str], booking: Booking) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_table_fits_a_terminal(
-    cards: list[str], terminal: Callable[..., tuple[int, str]], environment: Environment, columns: int
+    cards: list[str], terminal: OnTerminal, environment: Environment, columns: int
 ) -> None:
     environment("BOOKING_SECRET_KEY", BOTH)
     environment("COLUMNS", str(columns))

@@ -9,14 +9,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
+from support.commands import Booking, Environment, Process
 from support.receivers import wait_until
 from support.serving import serving
 from support.world import SECRET
@@ -25,9 +24,6 @@ from booking_cli.operator import storage
 from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
-Process = Callable[..., subprocess.Popen[str]]
 METRICS_TOKEN = "a-token-of-the-metrics"
 
 
@@ -56,7 +52,7 @@ sys.exit(main())
 """
 
 
-def test_it_ends_without_finalizing_the_interpreter(environment: Callable[[str, str], None]) -> None:
+def test_it_ends_without_finalizing_the_interpreter(environment: Environment) -> None:
     """A thread of a library that still runs then crashes nothing."""
     command = [sys.executable, "-c", ENTRY, "serve", "--port", "0"]
     child = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -66,7 +62,7 @@ def test_it_ends_without_finalizing_the_interpreter(environment: Callable[[str, 
     assert "finalized" not in "".join(logged)
 
 
-def test_no_thread_of_the_service_outlives_it(environment: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_no_thread_of_the_service_outlives_it(environment: Environment, tmp_path: Path) -> None:
     before = {*threading.enumerate()}
     settings = Settings(database_url=f"sqlite:///{tmp_path / 'booking.db'}", secret_key=SECRET)
     storage.upgrade(settings)
@@ -83,7 +79,7 @@ def read_metrics(address: str) -> list[Sample]:
 
 
 def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
-    stored_on_both: Booking, process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
+    stored_on_both: Booking, process: Process, fresh_database_url: str, environment: Environment
 ) -> None:
     several = 2 if fresh_database_url.startswith("postgresql") else 1
     names = {str(number) for number in range(several)}
@@ -105,7 +101,7 @@ def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
 
 @pytest.mark.usefixtures("upgraded")
 def test_settings_that_differ_from_their_defaults_are_logged_without_secrets(
-    process: Process, environment: Callable[[str, str], None]
+    process: Process, environment: Environment
 ) -> None:
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
@@ -140,7 +136,7 @@ def remaining(url: str, forwarded_for: str) -> int:
     ],
 )
 def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
-    process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
+    process: Process, environment: Environment, trusted: str, left: list[int]
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: a client can write any text before it.
@@ -155,7 +151,7 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
 
 
 @pytest.mark.usefixtures("upgraded")
-def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
+def test_the_log_is_for_people_when_they_ask(process: Process, environment: Environment) -> None:
     environment("BOOKING_LOG_FORMAT", "console")
     with serving(process("serve", "--port", "0")) as (_, logged):
         pass
@@ -165,8 +161,7 @@ def test_the_log_is_for_people_when_they_ask(process: Process, environment: Call
 @pytest.mark.usefixtures("upgraded")
 def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
     with serving(process("serve", "--port", "0")):
-        refused = booking("serve", "--port", "0", "-o", "json")
-        assert (refused.code, refused.error["code"]) == (2, "already_served")
+        assert booking("serve", "--port", "0", "-o", "json").refusal == (2, "already_served")
         assert booking("orgs", "list").code == 0
 
 
@@ -186,7 +181,7 @@ def test_what_cannot_be_served_exits_2(booking: Booking, argv: tuple[str, ...], 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reloading_goes_with_one_process(booking: Booking, environment: Callable[[str, str], None]) -> None:
+def test_reloading_goes_with_one_process(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1/anything")
     assert booking("serve", "--reload", "--workers", "2").code == 2
 
@@ -194,12 +189,12 @@ def test_reloading_goes_with_one_process(booking: Booking, environment: Callable
 def test_a_port_that_is_taken_is_reported(booking: Booking, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
-    assert (refused.code, refused.error["code"]) == (2, "bad_address")
+    assert refused.refusal == (2, "bad_address")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_postgresql_without_a_secret_key_is_refused(
-    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
+    booking: Booking, postgres_server: str, environment: Environment
 ) -> None:
     environment("BOOKING_DATABASE_URL", postgres_server)
     refused = booking("serve", "--port", "0", "-o", "json")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import Booking
 from support.kayaks import DEPARTURE, import_kayaks, nok
 
 from booking_core.models.bookings import Booking as WireBooking
@@ -12,7 +13,7 @@ GUEST = ("--name", "Ada Lovelace", "--email", "ada@example.com")
 
 
 @pytest.fixture
-def shop(fjord_on_both: Any, tmp_path: Path) -> Any:
+def shop(fjord_on_both: Booking, tmp_path: Path) -> Any:
     """Return a function that runs `booking storefront` in an organization with departures."""
     import_kayaks(fjord_on_both, tmp_path, seats=4)
 

@@ -1,12 +1,11 @@
 """`serve` and `worker` wait for a database that is unavailable or recovers, and for nothing else."""
 
 import subprocess
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
+from support.commands import Booking, Environment, Process
 from support.proxies import Recovering
 from support.servers import free_port
 from support.world import SECRET
@@ -20,18 +19,13 @@ SAYS = "waiting for the database"
 @on_postgresql
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
-    command: str,
-    stored_on_both: Callable[..., Any],
-    fresh_database_url: str,
-    environment: Callable[[str, str], None],
-    new_process: Callable[..., subprocess.Popen[str]],
+    command: str, stored_on_both: Booking, fresh_database_url: str, environment: Environment, new_process: Process
 ) -> None:
     port = str(free_port())
     options = ("--port", port, "--no-worker") if command == "serve" else ("--health-port", port)
     with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process(command, *options, stderr=subprocess.STDOUT)
-        assert running.stdout is not None
         said = []
         for line in running.stdout:
             said.append(line)
@@ -47,16 +41,12 @@ def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
 
 @on_postgresql
 def test_a_worker_that_waits_is_alive_and_not_ready(
-    stored_on_both: Callable[..., Any],
-    fresh_database_url: str,
-    environment: Callable[[str, str], None],
-    new_process: Callable[..., subprocess.Popen[str]],
+    stored_on_both: Booking, fresh_database_url: str, environment: Environment, new_process: Process
 ) -> None:
     port = free_port()
     with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
-        assert running.stdout is not None
         for line in running.stdout:
             if SAYS in line:
                 break
@@ -68,7 +58,7 @@ def test_a_worker_that_waits_is_alive_and_not_ready(
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_after_the_wait_it_ends_with_the_exit_code_of_a_server_error(
-    command: str, booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+    command: str, booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     refusing = make_url(postgres_server).set(host="127.0.0.1", port=free_port(), query={})
     environment("BOOKING_SECRET_KEY", SECRET)
@@ -81,11 +71,7 @@ def test_after_the_wait_it_ends_with_the_exit_code_of_a_server_error(
 @pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize("sqlstate", ["28P01", "3D000"], ids=["wrong password", "no such database"])
 def test_what_is_wrong_for_good_ends_at_once(
-    command: str,
-    sqlstate: str,
-    environment: Callable[[str, str], None],
-    new_process: Callable[..., subprocess.Popen[str]],
-    postgres_server: str,
+    command: str, sqlstate: str, environment: Environment, new_process: Process, postgres_server: str
 ) -> None:
     with Recovering(postgres_server, sqlstate) as server:
         environment("BOOKING_SECRET_KEY", SECRET)
@@ -98,7 +84,7 @@ def test_what_is_wrong_for_good_ends_at_once(
 
 @pytest.mark.parametrize("argv", [("serve", "--port", "0"), ("worker",)], ids=["serve", "worker"])
 def test_a_database_without_the_schema_is_refused_at_once(
-    argv: tuple[str, ...], booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+    argv: tuple[str, ...], booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_DATABASE_URL", postgres_server)
@@ -109,7 +95,7 @@ def test_a_database_without_the_schema_is_refused_at_once(
 
 @on_postgresql
 def test_a_worker_whose_database_goes_away_after_its_checks_starts_again(
-    stored_on_both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[str] = []
 

@@ -5,23 +5,19 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
+from support.commands import Booking, Process
 from support.servers import free_port
 
 
-def test_it_works_until_it_is_stopped(
-    stored_on_both: Callable[..., Any], new_process: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_it_works_until_it_is_stopped(stored_on_both: Booking, new_process: Process) -> None:
     """For example: booking worker."""
     port = free_port()
     running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
-    assert running.stdout is not None
     for line in running.stdout:
         if "the worker runs" in line:
             break
@@ -34,15 +30,12 @@ def test_it_works_until_it_is_stopped(
     assert "the worker stops" in rest
 
 
-def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(
-    stored: Callable[..., Any],
-) -> None:
+def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(stored: Booking) -> None:
     path = Path(str(make_url(os.environ["BOOKING_DATABASE_URL"]).database))
     with path.with_name(path.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = stored("worker", "-o", "json")
-    assert refused.code == 2
-    assert refused.error["code"] == "already_served"
+    assert refused.refusal == (2, "already_served")
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])

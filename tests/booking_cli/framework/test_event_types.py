@@ -1,18 +1,15 @@
 """`booking.*` wherever event types are taken, and the near one where a type is misspelt."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from support.commands import Booking
 from support.world import World
 
 from booking_cli.commands.keys import SCOPES
 from booking_cli.framework import event_types
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.models.scopes import Scope
-
-Booking = Callable[..., Any]
 
 HOOK = ("webhooks", "create", "--url", "https://127.0.0.1:8443/hook")
 BOOKING = [

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import Booking, Environment, OnTerminal, Process
 from support.databases import run
 from support.servers import Service, free_port, new_world
 from support.world import World
@@ -16,10 +16,6 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import system_clock
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
-Terminal = Callable[..., tuple[int, str]]
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 ADA = ("--name", "Ada", "--email", "ada@example.com", "--payment", "invoice")
@@ -38,7 +34,7 @@ def test_0_done_and_an_empty_list(booking: Booking, shop: World) -> None:
     assert booking("bookings", "list").code == ExitCode.OK == 0
 
 
-def test_1_a_question_answered_with_no(shop: World, terminal: Terminal) -> None:
+def test_1_a_question_answered_with_no(shop: World, terminal: OnTerminal) -> None:
     key = shop.insert(
         tables.api_keys, name="x", prefix="svc_12345678", key_hash="0" * 64, scopes="[]", created_at=shop.clock()
     )
@@ -151,9 +147,8 @@ def test_13_something_waits_for_a_person(fjord: Booking) -> None:
     assert ExitCode.NEEDS_PERSON == 13
 
 
-def test_130_ctrl_c(shop: World, process: Callable[..., subprocess.Popen[str]]) -> None:
+def test_130_ctrl_c(shop: World, process: Process) -> None:
     waiting = process("events", "tail", "--follow", "-v")
-    assert waiting.stderr is not None
     assert any(line.startswith("< 200") for line in waiting.stderr)
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=60)

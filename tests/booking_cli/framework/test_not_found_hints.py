@@ -1,18 +1,14 @@
 """A missing object has a fitting hint: the list that would show it."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.commands import leaves
+from support.commands import Booking, leaves
 from support.resources import LISTINGS
 from support.world import World
 
 from booking_cli.framework.errors import LISTS
-
-Booking = Callable[..., Any]
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 SLUG = "0-slug"

@@ -2,17 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.commands import Booking, OnTerminal
 from support.operations import Operations
 from support.refusals import nothing_changes
 from support.world import World
 
 from booking_core.models.bookings import PaymentMode
-
-Booking = Callable[..., Any]
-Terminal = Callable[..., tuple[int, str]]
 
 HOOK = "https://127.0.0.1:8443/hook"
 
@@ -95,7 +92,7 @@ def test_without_a_terminal_nothing_is_asked_and_nothing_changed(booking: Bookin
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)], ids=["yes", "no", "nothing"])
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_person_is_asked_about_the_thing_as_it_is(
-    booking: Booking, shop: World, terminal: Terminal, name: str, answer: str, code: int
+    booking: Booking, shop: World, terminal: OnTerminal, name: str, answer: str, code: int
 ) -> None:
     build, question = QUESTIONS[name]
     argv = build(Asking(booking, shop))

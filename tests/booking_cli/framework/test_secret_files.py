@@ -3,16 +3,11 @@
 import json
 import re
 import stat
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.commands import Booking, Process
 from support.world import World
-
-Booking = Callable[..., Any]
-Process = Callable[..., subprocess.Popen[str]]
 
 HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 
@@ -61,8 +56,7 @@ def test_a_secret_goes_into_a_new_file_that_only_its_owner_reads(
     assert secret.strip()
     before = making.made(name)
     for path, code in (("kept", "file_exists"), ("no/where", "bad_file")):
-        refused = booking(*making.commands[name], "--secret-file", path, "-o", "json")
-        assert (refused.code, refused.error["code"]) == (2, code)
+        assert booking(*making.commands[name], "--secret-file", path, "-o", "json").refusal == (2, code)
     assert (making.made(name), file.read_text()) == (before, secret)
 
 

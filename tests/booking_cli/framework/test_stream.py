@@ -5,14 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.commands import Terminal
+from support.commands import Booking, Terminal
 
 from booking_cli.commands import events
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.stream import Stream
-
-Booking = Callable[..., Any]
 
 COLUMNS = {"at": 16, "type": 10, "id": 36}
 ITEM = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}

@@ -1,11 +1,11 @@
 """Every table of the command line at 80 and at 120 columns, with the long and the foreign names that real data has."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.commands import Terminal
+from support.commands import Booking, Environment, OnTerminal, Terminal
 from support.world import World
 
 from booking_cli.client import api_departures
@@ -14,8 +14,6 @@ from booking_cli.commands.webhooks import deliveries, endpoints
 from booking_cli.framework.output import Renderer
 from booking_cli.framework.tables import Layout
 from booking_core.models.scopes import Scope
-
-Booking = Callable[..., Any]
 
 ID = "01a201e1-b1a7-7618-bae9-07196820dd89"
 EMAIL = "maximiliane.von-hohenstaufen-wittelsbach@verwaltung.example-hospitality-group.com"
@@ -232,9 +230,7 @@ def test_an_empty_object_is_written_as_nothing(capsys: pytest.CaptureFixture[str
 # Availability ----------------------------------------------------------------------------------------------------
 
 
-def test_availability_names_the_experience(
-    booking: Booking, shop: World, terminal: Callable[..., tuple[int, str]]
-) -> None:
+def test_availability_names_the_experience(booking: Booking, shop: World, terminal: OnTerminal) -> None:
     ids = [shop.departure(shop.experience(title=f"Tour {number}")) for number in range(5)]
     code, screen = terminal("availability", "--color", "never")
     assert code == 0
@@ -256,7 +252,7 @@ def test_availability_in_json_is_the_api_unchanged(booking: Booking, shop: World
 
 
 def test_without_the_scope_for_titles_the_departures_are_shown(
-    booking: Booking, shop: World, environment: Callable[[str, str], None]
+    booking: Booking, shop: World, environment: Environment
 ) -> None:
     experience = shop.experience()
     departure = shop.departure(experience)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.commands import Booking, Environment
 from support.world import SECRET
 
 from booking_cli.operator import demo_organizations, self_test
@@ -17,9 +18,6 @@ from booking_core.db.engine import Database
 from booking_core.webhooks import find_all
 from booking_sdk import APIConnectionError
 from webhook_verify import Verifier, generate_secret
-
-Booking = Callable[..., Any]
-"""Runs the command; see conftest."""
 
 STEPS = "import key me receiver seats book replay deliver cancel deliver events doctor goodbye".split()
 
@@ -64,10 +62,7 @@ def test_every_step_passes_and_nothing_is_left(
 
 
 def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_away(
-    booking: Booking,
-    environment: Callable[[str, str], None],
-    new_database_url: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
+    booking: Booking, environment: Environment, new_database_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database_url("postgresql")
     environment("BOOKING_DATABASE_URL", url)
@@ -190,5 +185,4 @@ def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
 def test_without_the_examples_it_runs_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
     monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
-    refused = booking("demo", "--once", "-o", "json")
-    assert (refused.code, refused.error["code"]) == (2, "no_examples")
+    assert booking("demo", "--once", "-o", "json").refusal == (2, "no_examples")

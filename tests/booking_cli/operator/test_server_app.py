@@ -68,7 +68,6 @@ def test_a_process_that_crashes_shows_the_stacks_of_its_threads(
     settings = {"BOOKING_DATABASE_URL": new_database_url("postgresql"), "BOOKING_SECRET_KEY": SECRET}
     options = ["--port", "0", "--no-worker"] if command == "serve" else []
     with started(tmp_path, command, *options, **settings) as process:
-        assert process.stderr is not None
         ready = "Application startup complete" if command == "serve" else "settings: "
         log = iter(process.stderr)
         assert any(ready in line for line in log)

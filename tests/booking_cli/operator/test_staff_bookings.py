@@ -1,9 +1,9 @@
 """`booking bookings` in the database, for staff, agencies and assistants; and what both modes share."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.commands import Booking
 from support.operations import Operations, guest
 from support.refusals import nothing_changes
 from support.world import DAY, World
@@ -12,8 +12,6 @@ from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.models.bookings import Booking as WireBooking
 from booking_core.models.bookings import PaymentMode
-
-Booking = Callable[..., Any]
 
 ORG = ("--org", "fjord-tours")
 ADA = ("--guest", "adult=2", "--name", "Ada Lovelace", "--email", "ada@example.com")
@@ -59,14 +57,14 @@ def test_the_same_command_with_the_same_key_books_once(
     assert "nothing was booked now" in result.err
     for source, argv in (("admin", ()), ("agency", ("--note", "another body"))):
         other = create(staff, departure, source, *argv, "--idempotency-key", "order-1017")
-        assert (other.code, other.error["code"]) == (ExitCode.INVALID, "idempotency_key_reused")
+        assert other.refusal == (ExitCode.INVALID, "idempotency_key_reused")
 
 
 def test_a_key_whose_booking_was_refused_may_be_used_again(staff: Booking, ops: Operations, departure: str) -> None:
     ops.set_seats(departure, 1)
     with nothing_changes(ops.world):
         refused = create(staff, departure, "admin", "--idempotency-key", "order-1017")
-    assert (refused.code, refused.error["code"]) == (ExitCode.CONFLICT, "insufficient_capacity")
+    assert refused.refusal == (ExitCode.CONFLICT, "insufficient_capacity")
     ops.set_seats(departure, 2)
     assert create(staff, departure, "admin", "--idempotency-key", "order-1017").code == 0
 
@@ -74,7 +72,7 @@ def test_a_key_whose_booking_was_refused_may_be_used_again(staff: Booking, ops: 
 def test_what_is_typed_is_judged_as_the_api_judges_it(staff: Booking, world: World, departure: str) -> None:
     with nothing_changes(world):
         refused = create(staff, departure, "admin", "--email", "nowhere", "--phone", "1" * 201)
-        assert (refused.code, refused.error["code"]) == (ExitCode.INVALID, "validation_failed")
+        assert refused.refusal == (ExitCode.INVALID, "validation_failed")
         assert [each["field"] for each in refused.error["details"]] == ["customer.email", "customer.phone"]
         assert create(staff, "no-id").code == ExitCode.INVALID
         assert create(staff, "00000000-0000-4000-8000-000000000000").code == ExitCode.NOT_FOUND

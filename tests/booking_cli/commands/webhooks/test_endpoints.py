@@ -2,22 +2,16 @@
 
 import json
 import signal
-import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.commands import Terminal
+from support.commands import Booking, Environment, OnTerminal, Process, Terminal
 from support.hooks import Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main
 from booking_core.models.scopes import Scope
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
-Process = Callable[..., subprocess.Popen[str]]
 
 URL = "https://127.0.0.1:8443/hook"
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
@@ -191,7 +185,6 @@ def test_a_watch_tells_of_each_change_until_it_is_interrupted(booking: Booking, 
     endpoint = hooks.endpoint()
     hooks.publish()
     with process("webhooks", "deliveries", "list", endpoint, "--watch", "-o", "json") as started:
-        assert started.stdout is not None
         assert json.loads(started.stdout.readline())["status"] == "queued"
         hooks.succeed(hooks.one())
         assert json.loads(started.stdout.readline())["status"] == "succeeded"
@@ -244,9 +237,7 @@ def test_on_a_terminal_the_watch_is_a_table_that_is_drawn_again(
     assert shown.index("queued") < shown.index("\x1b[1A") < shown.index("succeeded")
 
 
-def test_a_delivery_is_shown_with_a_table_of_its_attempts(
-    booking: Booking, hooks: Hooks, terminal: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_delivery_is_shown_with_a_table_of_its_attempts(booking: Booking, hooks: Hooks, terminal: OnTerminal) -> None:
     endpoint = hooks.endpoint()
     hooks.publish()
     hooks.fail_until_dead()

@@ -6,21 +6,21 @@ import json
 import re
 import signal
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import servers
+from support.commands import Booking, Environment, OnTerminal, Process
 from support.hooks import Hooks
-from support.receivers import Receivers, hang, plain, wait_until
+from support.receivers import Receiver, Receivers, hang, plain, wait_until
 from support.shell import logged_in, running
+from support.threads import LoopThread
 
 from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
 from booking_cli.client.webhook_secrets import Secrets
@@ -38,10 +38,6 @@ from booking_core.records.events import NewEvent
 from booking_server.worker.deliveries import signed_headers
 from webhook_verify import Verifier, generate_secret
 
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
-Process = Callable[..., subprocess.Popen[str]]
-
 AWKWARD = {
     "name": 'på "brygga" \\ /',
     "note": "a\tb\r\nc\x1b\x7f\u2028\u00e9\U0001f6a3",
@@ -54,60 +50,36 @@ AWKWARD = {
 # The application -------------------------------------------------------------------------------------------------
 
 
-class Application:
+class Application(Receiver):
     """A receiver on a fixed port that can be stopped and started."""
 
     def __init__(self) -> None:
-        self.received: list[tuple[dict[str, str], bytes]] = []
+        super().__init__(lambda _: plain(self.answers.pop(0) if self.answers else 200))
         self.answers: list[int] = []
         """The next answers; then 200."""
         self.port = servers.free_port()
-        self._server: ThreadingHTTPServer | None = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
+        self._running = ExitStack()
 
     @property
     def ids(self) -> list[str]:
         """Return the ids of the events in the order of their first arrival."""
-        return list(dict.fromkeys(headers["svc-event-id"] for headers, _ in self.received))
+        return list(dict.fromkeys(receipt.event_id for receipt in self.receipts))
 
-    def start(self) -> "Application":
-        application = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["content-length"])
-                body = self.rfile.read(length)
-                if len(body) < length:
-                    return  # its sender was killed while sending
-                application.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                self.send_response(application.answers.pop(0) if application.answers else 200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        return self
+    def start(self) -> None:
+        thread = self._running.enter_context(LoopThread())
+        thread.listen(asyncio.start_server(self.serve, "127.0.0.1", self.port))
 
     def stop(self) -> None:
-        if self._server and self._thread:
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-            self._server = None
+        self._running.close()
 
-    def wait_for(self, events: Sequence[str]) -> None:
+    def wait_for_events(self, events: Sequence[str]) -> None:
         wait_until(lambda: set(self.ids) >= set(events), f"{len(events)} events")
 
 
 @pytest.fixture
 def application() -> Iterator[Application]:
-    made = Application().start()
+    made = Application()
+    made.start()
     yield made
     made.stop()
 
@@ -122,7 +94,6 @@ class Listener:
         self._process = process
         self._folder = folder
         self._target = target
-        self.running: subprocess.Popen[str] | None = None
 
     @property
     def out(self) -> str:
@@ -145,26 +116,20 @@ class Listener:
     def checkpoints(self) -> list[Path]:
         return list((self._folder / "config/listen").glob("*.json"))
 
-    def start(self, *argv: str) -> "Listener":
+    def start(self, *argv: str) -> None:
         """Start the listener and wait until its position is saved."""
         written_at = [path.stat().st_mtime_ns for path in self.checkpoints]
         with (self._folder / "out").open("a") as out, (self._folder / "err").open("a") as err:
             command = ("webhooks", "listen", "--forward-to", self._target, *argv)
             self.running = self._process(*command, stdout=out, stderr=err)
         wait_until(lambda: [path.stat().st_mtime_ns for path in self.checkpoints] != written_at, "the listener begins")
-        return self
 
     def wait_for(self, events: Sequence[str]) -> None:
         """Wait until the listener has written that the events were received."""
         wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are reported")
 
     def end(self, how: signal.Signals) -> int:
-        assert self.running is not None
         self.running.send_signal(how)
-        return self.wait()
-
-    def wait(self) -> int:
-        assert self.running is not None
         return self.running.wait(60)
 
 
@@ -172,8 +137,7 @@ class Listener:
 def listener(process: Process, tmp_path: Path, application: Application) -> Iterator[Listener]:
     made = Listener(process, tmp_path, application.url)
     yield made
-    if made.running and made.running.poll() is None:
-        made.end(signal.SIGKILL)
+    made.end(signal.SIGKILL)
 
 
 # Requests --------------------------------------------------------------------------------------------------------
@@ -203,21 +167,21 @@ def test_what_is_forwarded_is_to_the_byte_what_the_worker_sends(
     (tmp_path / "hook.secret").write_text(hooks.secrets[endpoint])
     listener.start("--secret-file", "hook.secret")
     event_ids = publish_all(hooks)
-    application.wait_for(event_ids)
+    application.wait_for_events(event_ids)
     claimed_by_worker = hooks.claim(free=100)
     by_worker = {claimed.event_id: claimed for claimed in claimed_by_worker}
     hooks.succeed(*claimed_by_worker)
     assert application.ids == event_ids
     verifier = Verifier(hooks.secrets[endpoint])
-    for headers, body in application.received:
-        claimed = by_worker[headers["svc-event-id"]]
-        assert body == claimed.body
-        assert verifier.verify(body, headers).event_type == headers["svc-event-type"] == claimed.event_type
+    for receipt in application.receipts:
+        headers, claimed = receipt.headers, by_worker[receipt.event_id]
+        assert receipt.body == claimed.body
+        assert verifier.verify(receipt.body, headers).event_type == headers["svc-event-type"] == claimed.event_type
         sent = {name.lower(): value for name, value in signed_headers(claimed)}
         assert headers.keys() - {"host", "content-length"} == sent.keys()
         for name in ("content-type", "user-agent", "svc-event-id", "svc-event-type", "webhook-id"):
             assert headers[name] == sent[name]
-    assert len({headers["svc-delivery-id"] for headers, _ in application.received}) == len(event_ids)
+    assert len({receipt.attempt_id for receipt in application.receipts}) == len(event_ids)
 
 
 def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booking) -> None:
@@ -234,9 +198,9 @@ def test_the_secret_is_the_profiles_own_and_where_it_is_is_reported(
 ) -> None:
     listener.start()
     event_ids = hooks.publish()
-    application.wait_for(event_ids)
-    (headers, body), *_ = application.received
-    Verifier(listener.secret).verify(body, headers)
+    application.wait_for_events(event_ids)
+    receipt = application.receipts[0]
+    Verifier(listener.secret).verify(receipt.body, receipt.headers)
     file = tmp_path / "config/webhook-secrets/default"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert str(file) in listener.err
@@ -263,13 +227,13 @@ def test_every_event_arrives_through_every_kind_of_restart(
 
         listener.start()
         publish(5)
-        application.wait_for(event_ids)
+        application.wait_for_events(event_ids)
 
         application.stop()
         publish(5)
         wait_until(lambda: "\twaiting\t" in listener.out, "the listener waits for the application")
         application.start()
-        application.wait_for(event_ids)
+        application.wait_for_events(event_ids)
 
         service.kill()
         publish(5)
@@ -277,7 +241,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
         again = iter(ports)
         monkeypatch.setattr(servers, "free_port", lambda: next(again))
         service.start()
-        application.wait_for(event_ids)
+        application.wait_for_events(event_ids)
 
         publish(30)
         wait_until(lambda: len(application.ids) > 20, "the listener is in the midst of it")
@@ -285,14 +249,14 @@ def test_every_event_arrives_through_every_kind_of_restart(
         publish(5)
         listener.start()
         publish(5)
-        application.wait_for(event_ids)
+        application.wait_for_events(event_ids)
 
         assert application.ids == event_ids
         # A listener that is killed between an answer and its note sends that event again.
-        assert len(application.received) <= len(event_ids) + 1
+        assert len(application.receipts) <= len(event_ids) + 1
         verifier = Verifier(listener.secret)
-        for headers, body in application.received:
-            assert verifier.verify(body, headers).event_id in event_ids
+        for receipt in application.receipts:
+            assert verifier.verify(receipt.body, receipt.headers).event_id in event_ids
         assert listener.end(signal.SIGINT) == 130
 
 
@@ -313,7 +277,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     hooks.publish()
     listener.start("--no-resume")
     new = hooks.publish()
-    application.wait_for(new)
+    application.wait_for_events(new)
     assert listener.end(signal.SIGINT) == 130
     assert application.ids == [*first, *missed, *new]
     assert not set(before) & set(application.ids)
@@ -326,7 +290,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     listener.start("--since", "10m")
     listener.wait_for(event_ids)
     listener.end(signal.SIGINT)
-    assert len(application.received) == 3
+    assert len(application.receipts) == 3
     listener.start("--since", "10m")
     wait_until(lambda: listener.out.count(event_ids[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
@@ -335,7 +299,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     listener.start("--since", "2999-01-01")
     listener.wait_for(missed)
     listener.end(signal.SIGINT)
-    assert len(application.received) == 7
+    assert len(application.receipts) == 7
 
 
 def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
@@ -374,7 +338,7 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     application.answers = [500, 400]
     listener.start("--attempts", "2", "-o", "json")
     refused, taken = hooks.publish(times=2)
-    application.wait_for([taken])
+    application.wait_for_events([taken])
     wait_until(lambda: len(listener.records) == 3, "three attempts are reported")
     assert [(each["id"], each["outcome"], each["status"]) for each in listener.records] == [
         (refused, "retrying", 500),
@@ -434,9 +398,9 @@ def test_a_proxy_whose_application_is_away_uses_up_no_attempt(application: Appli
 def test_each_attempt_is_another_delivery_of_the_same_event(application: Application) -> None:
     application.answers = [500]
     attempts(forwarder_to(application.url, []))
-    (first, body), (second, again) = application.received
-    assert first["svc-delivery-id"] != second["svc-delivery-id"]
-    assert (first["svc-event-id"], body) == (second["svc-event-id"], again)
+    first, second = application.receipts
+    assert first.attempt_id != second.attempt_id
+    assert (first.event_id, first.body) == (second.event_id, second.body)
 
 
 def test_a_redirect_is_a_refusal_and_is_not_followed() -> None:
@@ -551,11 +515,15 @@ def test_what_is_not_the_api_is_an_error() -> None:
 # Manners ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_revoked_meanwhile_ends_it(hooks: Hooks, application: Application, listener: Listener) -> None:
-    listener.start("--json")
+def revoke_key(hooks: Hooks) -> None:
     (key,) = hooks.world.rows(tables.api_keys)
     hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
-    assert listener.wait() == 4
+
+
+def test_a_key_that_is_revoked_meanwhile_ends_it(hooks: Hooks, application: Application, listener: Listener) -> None:
+    listener.start("--json")
+    revoke_key(hooks)
+    assert listener.running.wait(60) == 4
     assert json.loads(listener.err)["error"]["code"] == "api_key_revoked"
 
 
@@ -585,7 +553,7 @@ def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
         assert (refused.code, refused.error["hint"]) == (2, "begin with new events: --no-resume")
         assert str(checkpoint) in refused.error["message"]
     listener.start("--no-resume")
-    application.wait_for(hooks.publish())
+    application.wait_for_events(hooks.publish())
     assert listener.end(signal.SIGINT) == 130
 
 
@@ -595,7 +563,7 @@ def test_a_second_listener_for_the_same_receiver_is_refused(
     listener.start()
     same = application.url.removeprefix("http://")
     refused = booking("webhooks", "listen", "--forward-to", same, "--event", "booking.*", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "already_listening")
+    assert refused.refusal == (2, "already_listening")
     listener.end(signal.SIGKILL)
     listener.start()
     assert listener.end(signal.SIGINT) == 130
@@ -607,19 +575,17 @@ def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
     command = ("webhooks", "listen", "--forward-to", application.url, "--since", "10m", "-o", "jsonl")
     event_ids = hooks.publish(times=2)
     with process(*command) as started:
-        assert started.stdout is not None
         assert json.loads(started.stdout.readline())["id"] == event_ids[0]
         assert json.loads(started.stdout.readline())["id"] == event_ids[1]
         started.stdout.close()
         event_ids += hooks.publish()
         assert started.wait(60) == 0
-        assert started.stderr is not None
         assert started.stderr.read() == ""
     listener.start()
     event_ids += hooks.publish()
-    application.wait_for(event_ids)
+    application.wait_for_events(event_ids)
     listener.end(signal.SIGINT)
-    assert [headers["svc-event-id"] for headers, _ in application.received] == event_ids
+    assert [receipt.event_id for receipt in application.receipts] == event_ids
 
 
 # On a terminal ---------------------------------------------------------------------------------------------------
@@ -677,26 +643,17 @@ def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.Mon
     assert max(len(line) for line in text.split("\r")[-1:]) < 60
 
 
-def test_on_a_real_terminal_it_says_what_it_does(
-    hooks: Hooks, application: Application, terminal: Callable[..., tuple[int, str]]
-) -> None:
+def test_on_a_real_terminal_it_says_what_it_does(hooks: Hooks, application: Application, terminal: OnTerminal) -> None:
     event_ids = hooks.publish()
-    interrupting = threading.Thread(target=lambda: (application.wait_for(event_ids), application.stop()))
-    interrupting.start()
-    revoke = threading.Thread(target=lambda: (interrupting.join(), _revoke(hooks)))
-    revoke.start()
+    revoking = threading.Thread(target=lambda: (application.wait_for_events(event_ids), revoke_key(hooks)))
+    revoking.start()
     code, shown = terminal("webhooks", "listen", "--forward-to", application.url, "--since", "10m")
-    revoke.join()
+    revoking.join()
     assert code == 4
     assert f"to {application.url}" in shown
     assert event_ids[0] in shown
     assert "1 forwarded; waiting for events" in shown
     assert "1 event forwarded." in shown
-
-
-def _revoke(hooks: Hooks) -> None:
-    (key,) = hooks.world.rows(tables.api_keys)
-    hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
 
 
 # The developer's view ----------------------------------------------------------------------------------------------
@@ -708,14 +665,12 @@ def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
     booking("customers", "create", "--name", "Ada", "--email", "ada@example.com")
     listen = ("webhooks", "listen", "--forward-to", application.url, "--since", "1h", "--event", "customer.*")
     started = process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl")
-    assert started.stdout is not None
     record = json.loads(started.stdout.readline())
     started.send_signal(signal.SIGINT)
     started.communicate()
     assert (record["type"], record["status"]) == ("customer.created", 200)
-    ((headers, _),) = application.received
-    assert headers["x-tenant"] == "fjord"
-    assert headers["svc-event-type"] == "customer.created"
+    (receipt,) = application.receipts
+    assert (receipt.headers["x-tenant"], receipt.headers["svc-event-type"]) == ("fjord", "customer.created")
     for header in ("no colon", "Host: x", "Svc-Signature: x", "webhook-id: x", "X: a\nb", "X\x1b: a", ": x"):
         assert booking(*listen, "--header", header, "--json").code == 2, header
 

@@ -6,18 +6,15 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.commands import Booking, Environment, OnTerminal
 
 from webhook_verify import Verifier, generate_secret
 from webhook_verify.testing import make_event, signed_request
-
-Booking = Callable[..., Any]
-Environment = Callable[[str, str], None]
 
 HEAVY = (
     "sqlalchemy",
@@ -143,7 +140,7 @@ def test_a_folder_that_cannot_be_written_exits_2(booking: Booking, body: bytes) 
     Path("config").mkdir()
     Path("config/webhook-secrets").write_text("in the way")
     refused = booking("webhooks", "sign", "body.json", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "bad_file")
+    assert refused.refusal == (2, "bad_file")
     assert "BOOKING_WEBHOOK_SECRET" in refused.error["hint"]
 
 
@@ -292,9 +289,7 @@ print("loaded:", *(name for name in {unneeded!r} if name in sys.modules))
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-def test_on_a_terminal_the_headers_stand_as_they_are_sent(
-    body: bytes, terminal: Callable[..., tuple[int, str]]
-) -> None:
+def test_on_a_terminal_the_headers_stand_as_they_are_sent(body: bytes, terminal: OnTerminal) -> None:
     code, screen = terminal("webhooks", "sign", "body.json")
     assert code == 0
     assert headers_of(screen)["Content-Type"] == "application/json"

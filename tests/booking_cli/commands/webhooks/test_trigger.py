@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.commands import Booking, Environment
 from support.receivers import Answer, Receipt, Receivers, plain
 from support.world import World
 
@@ -23,8 +24,6 @@ from booking_core.models.gift_cards import GiftCard
 from booking_core.models.webhooks import WebhookEndpoint
 from booking_sdk.models import EVENT_CLASSES, PingObject
 from webhook_verify import Verifier, WebhookVerificationError, generate_secret
-
-Booking = Callable[..., Any]
 
 OBJECTS: dict[str, type[BaseModel]] = {
     "booking": BookingModel,
@@ -139,7 +138,7 @@ def receivers() -> Iterator[Receivers]:
 
 
 @pytest.fixture
-def secret(booking: Booking, environment: Callable[[str, str], None], tmp_path: Path) -> str:
+def secret(booking: Booking, environment: Environment, tmp_path: Path) -> str:
     """The secret of the receiver, which the command has in its environment."""
     made = generate_secret()
     environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
@@ -210,7 +209,7 @@ def test_a_fault_that_is_refused_exits_0_and_one_that_is_not_exits_1(
     assert (refused.json["status"], refused.json["response"]) == (400, reason)
     assert refused.json["fault"] == fault.removeprefix("--")
     taken = booking("webhooks", "trigger", "booking.created", "--to", careless.url, fault, "--json")
-    assert (taken.code, taken.error["code"]) == (1, "receiver_failed")
+    assert taken.refusal == (1, "receiver_failed")
     assert (taken.json["status"], taken.json["as_expected"]) == (200, False)
     assert "verifies the signature" in taken.error["hint"]
 
@@ -266,7 +265,7 @@ def test_a_receiver_that_hangs_up_or_talks_nonsense_exits_1(
 
 
 def test_a_proxy_of_the_environment_is_not_asked(
-    booking: Booking, receivers: Receivers, secret: str, environment: Callable[[str, str], None]
+    booking: Booking, receivers: Receivers, secret: str, environment: Environment
 ) -> None:
     receiver = receivers.open()
     environment("http_proxy", "http://127.0.0.1:1")
