@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from support import forking
-from support.commands import Booking, Environment, OnTerminal, Process, Result
+from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal, Result, Terminal
 from support.hooks import Hooks
 from support.reused_connections import reused_connections
 from support.servers import Service
@@ -191,6 +191,19 @@ def terminal(environment: Environment) -> OnTerminal:
         return started.returncode, screen.decode().replace("\r\n", "\n")
 
     return run
+
+
+@pytest.fixture
+def recorded_terminal(monkeypatch: pytest.MonkeyPatch) -> RecordedTerminal:
+    """Return a function that makes stdout a terminal of that width without color, which records the output."""
+
+    def record(columns: int) -> Terminal:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setattr("sys.stdout", recorded := Terminal())
+        return recorded
+
+    return record
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,15 @@ import shlex
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import pages
 from support.commands import Booking, Environment, Process
-from support.demo import call
+from support.demo import call, exported
 from support.servers import free_port
+from support.serving import read_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +24,8 @@ def demo(process: Process) -> Iterator[dict[str, str]]:
     """Run the demo, and return the variables that it prints."""
     started = process("demo", "--port", str(free_port()))
     try:
-        list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
-        yield _exports(started.stdout)
+        read_until(started.stderr, "Uvicorn running on")
+        yield exported("".join(read_until(started.stdout, "curl -s")))
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate()
@@ -34,13 +34,6 @@ def demo(process: Process) -> Iterator[dict[str, str]]:
 def test_the_first_five_minutes_work(booking: Booking, environment: Environment, demo: dict[str, str]) -> None:
     for name, value in demo.items():
         environment(name, value)
-    _first_five_minutes(booking)
-    ((register,),) = pages.commands("guides/receivers/index.md")
-    status, answer = call(os.path.expandvars(register))
-    assert status == 201 or (status, answer["code"]) == (422, "validation_failed"), answer
-
-
-def _first_five_minutes(booking: Booking) -> None:
     (me,), (availability,), (book,), commands = pages.commands("start.md")
     assert call(os.path.expandvars(me))[1]["organization"]["slug"] == "fjord-tours"
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).date()  # departures of today may have left already
@@ -59,19 +52,9 @@ def _first_five_minutes(booking: Booking) -> None:
     for command in commands:
         done = booking(*shlex.split(command)[1:])
         assert done.code == 0, (command, done.err)
-
-
-def _exports(lines: Any) -> dict[str, str]:
-    """Return the variables that the demo prints."""
-    found: dict[str, str] = {}
-    for line in lines:
-        if line.startswith("export "):
-            (word,) = shlex.split(line, comments=True)[1:]
-            name, _, value = word.partition("=")
-            found[name] = value
-        elif found:
-            break
-    return found
+    ((register,),) = pages.commands("guides/receivers/index.md")
+    status, answer = call(os.path.expandvars(register))
+    assert status == 201 or (status, answer["code"]) == (422, "validation_failed"), answer
 
 
 def run_pages(booking: Booking, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""Only the owner may open the files that the command writes, with every umask."""
+"""Only the owner may open the files that the command writes, also with a umask that forbids nothing."""
 
 import json
 import os
@@ -7,32 +7,39 @@ import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import forking
-from support.commands import Booking, Environment
+from support.commands import Booking, Environment, Process
 from support.demo import booking_command, exported, small
 from support.receivers import wait_until
 from support.servers import free_port
+from support.serving import read_until
 from support.world import SECRET
 
-UMASKS = (0o000, 0o022)
+from booking_core.base import private_files
 
 
-def masked(umask: int, *argv: str, **pipes: Any) -> forking.Process:
-    """Start `booking` under that umask."""
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | pipes
-    return forking.start(["booking", *argv], text=True, umask=umask, **streams)
+@pytest.fixture
+def start() -> Iterator[Process]:
+    """Return a function that starts `booking` with a umask that forbids nothing, until the end of the test."""
+    with ExitStack() as running:
+
+        def run(*argv: str) -> forking.Process:
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            started = forking.start(["booking", *argv], text=True, umask=0, **streams)
+            running.callback(started.communicate)
+            running.callback(started.kill)
+            return started
+
+        yield run
 
 
-def finished(umask: int, *argv: str) -> int:
-    """Run `booking` under that umask to its end, and return its exit code."""
-    with masked(umask, *argv) as started:
-        started.communicate(timeout=60)
-    return started.returncode
+def finished(*argv: str) -> int:
+    """Run `booking` with such a umask to its end, and return its exit code."""
+    return forking.run(["booking", *argv], text=True, umask=0).returncode
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -47,7 +54,7 @@ def too_open(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def home(environment: Environment, tmp_path: Path) -> Path:
-    """Return a profile in use, without settings in the environment."""
+    """Return the empty folder where the commands run and keep their files."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
     os.chdir(folder)
@@ -56,62 +63,49 @@ def home(environment: Environment, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def running() -> Iterator[list[forking.Process]]:
-    """End the processes that a test started."""
-    started: list[forking.Process] = []
-    yield started
-    for each in started:
-        each.kill()
-        each.communicate()
+def copy_database(new_database_url: Callable[[str], str], mode: int) -> None:
+    """Put an empty database of this release, with that mode, where a command without settings looks for one."""
+    shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), "booking.db")
+    Path("booking.db").chmod(mode)
 
 
-@pytest.mark.parametrize("umask", UMASKS, ids=oct)
 def test_a_demo_and_the_service_it_starts_leave_nothing_open(
-    home: Path, environment: Environment, running: list[forking.Process], umask: int
+    home: Path, environment: Environment, start: Process
 ) -> None:
     catalogue = home / "catalogue.json"
     catalogue.write_text(json.dumps(small("one", "EUR")))
     catalogue.chmod(0o600)
-    running.append(started := masked(umask, "demo", "--catalog", str(catalogue), "--port", str(free_port())))
-    printed = "".join(takewhile(lambda line: "Uvicorn running on" not in line, started.stdout))
+    started = start("demo", "--catalog", str(catalogue), "--port", str(free_port()))
+    printed = "".join(read_until(started.stdout, "Uvicorn running on"))
     for name, value in exported(printed).items():
         environment(name, value)
-    assert finished(umask, *booking_command(printed)) == 0
+    assert finished(*booking_command(printed)) == 0
     wait_until(lambda: any((home / "post" / "mails").glob("*.eml")), "the guest's mail is a file")
-    found = modes(home)
-    assert {".demo/booking.db", ".demo/booking.db-wal", ".demo/booking.db-shm", ".demo/booking.db.secret"} <= set(found)
-    assert {".demo/booking.db.lock", ".demo/key"} <= set(found)
+    database = {f".demo/booking.db{end}" for end in ("", "-wal", "-shm", ".secret", ".lock")}
+    assert database | {".demo/key"} <= set(modes(home))
     assert too_open(home) == {}
     started.send_signal(signal.SIGINT)
     started.communicate(timeout=60)
     assert too_open(home) == {}
 
 
-@pytest.mark.parametrize("umask", UMASKS, ids=oct)
-def test_a_service_and_a_database_that_is_upgraded_are_closed(
-    home: Path, running: list[forking.Process], umask: int
-) -> None:
-    assert finished(umask, "db", "upgrade") == 0
+def test_a_service_and_a_database_that_is_upgraded_are_closed(home: Path, start: Process) -> None:
+    assert finished("db", "upgrade") == 0
     assert set(modes(home)) == {"booking.db"}
     assert too_open(home) == {}
-    running.append(started := masked(umask, "serve", "--port", "0"))
-    for line in started.stdout:
-        if "Application startup complete" in line:
-            break
+    started = start("serve", "--port", "0")
+    read_until(started.stdout, "Application startup complete")
     assert {"booking.db.secret", "booking.db.lock"} <= set(modes(home))
     assert too_open(home) == {}
 
 
-@pytest.mark.parametrize("umask", UMASKS, ids=oct)
-def test_keys_that_the_command_keeps_are_closed(home: Path, umask: int) -> None:
-    assert finished(umask, "db", "upgrade") == 0
+def test_keys_that_the_command_keeps_are_closed(home: Path) -> None:
+    assert finished("db", "upgrade") == 0
     create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
-    assert finished(umask, "orgs", "create", *create) == 0
+    assert finished("orgs", "create", *create) == 0
     make = ("--org", "fjord", "--name", "one", "--all-read", "--secret-file", str(home / "new.key"))
-    assert finished(umask, "keys", "create", *make) == 0
-    trigger = ("webhooks", "trigger", "booking.created", "--to", "http://127.0.0.1:9/")
-    finished(umask, *trigger)
+    assert finished("keys", "create", *make) == 0
+    finished("webhooks", "trigger", "booking.created", "--to", "http://127.0.0.1:9/")
     assert "new.key" in modes(home)
     assert any(path.startswith("settings/config/") for path in modes(home))
     assert too_open(home) == {}
@@ -119,18 +113,13 @@ def test_keys_that_the_command_keeps_are_closed(home: Path, umask: int) -> None:
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
 def test_files_that_an_earlier_release_left_open_are_closed_and_reported(
-    home: Path, running: list[forking.Process], new_database_url: Callable[[str], str], command: tuple[str, ...]
+    home: Path, start: Process, new_database_url: Callable[[str], str], command: tuple[str, ...]
 ) -> None:
-    shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")
-    (home / "booking.db").chmod(0o644)
+    copy_database(new_database_url, 0o644)
     (home / "booking.db.secret").write_text(SECRET + "\n")
     (home / "booking.db.secret").chmod(0o640)
-    running.append(started := masked(0o022, *command))
-    logged = []
-    for line in started.stdout:
-        logged.append(line)
-        if "startup complete" in line or "the worker runs" in line:
-            break
+    started = start(*command)
+    logged = read_until(started.stdout, "startup complete", "the worker runs")
     assert too_open(home) == {}
     warnings = [line for line in logged if "could be read by others" in line]
     assert len(warnings) == 2
@@ -141,16 +130,13 @@ def test_files_that_an_earlier_release_left_open_are_closed_and_reported(
 def test_an_upgrade_closes_what_is_open_and_says_so(
     home: Path, booking: Booking, new_database_url: Callable[[str], str]
 ) -> None:
-    shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")
-    (home / "booking.db").chmod(0o666)
+    copy_database(new_database_url, 0o666)
     assert "mode 0666" in booking("db", "upgrade").err
     assert booking("db", "upgrade", "-q").err == ""
     assert too_open(home) == {}
 
 
 def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:
-    from booking_core.base import private_files
-
     (home / "mine").mkdir()
     (home / "mine").chmod(0o750)
     private_files.make_folder(home / "mine" / "new" / "newer")
@@ -158,8 +144,6 @@ def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:
 
 
 def test_a_file_that_takes_the_place_of_an_open_one_is_closed(home: Path) -> None:
-    from booking_core.base import private_files
-
     target, draft = home / "key", home / f".key.{os.getpid()}"
     for path in (target, draft):
         path.write_text("before")

@@ -3,7 +3,8 @@
 import io
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,5 +58,24 @@ Environment = Callable[[str, str], None]
 """Sets a variable of the environment."""
 OnTerminal = Callable[..., tuple[int, str]]
 """Runs a command on a terminal, and returns its exit code and the screen."""
+RecordedTerminal = Callable[[int], Terminal]
+"""Makes stdout a terminal of that width, which records the output."""
 Process = Callable[..., subprocess.Popen[str]]
 """Starts a command in a separate process."""
+
+_LOADED = """
+import json, sys
+from booking_cli.main import main
+loaded = {}
+for line in sys.argv[2].split(";"):
+    main(line.split())
+    loaded |= {name: line for name in sys.argv[1].split() if name in sys.modules and name not in loaded}
+print(json.dumps(loaded))
+"""
+
+
+def loaded_modules(names: Iterable[str], lines: Sequence[str]) -> dict[str, str]:
+    """Run command lines one after the other in a new interpreter, and return by which line each module was loaded."""
+    program = [sys.executable, "-c", _LOADED, " ".join(names), ";".join(lines)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,6 +45,16 @@ def serving(started: forking.Process, *, is_killed: bool = False) -> Iterator[tu
         started.wait()
         started.stderr.close()
         started.stdout.close()
+
+
+def read_until(lines: Iterable[str], *signs: str) -> list[str]:
+    """Return the lines of a process up to the first with one of the texts, without reading further."""
+    found: list[str] = []
+    for line in lines:
+        found.append(line)
+        if any(sign in line for sign in signs):
+            return found
+    raise AssertionError("".join(found))
 
 
 def wait_for(address: str) -> None:

@@ -18,6 +18,7 @@ from support.sealed import Sealed
 from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
 from booking_cli.operator.audited import operator
+from booking_cli.operator.service import lock_sqlite
 from booking_core.base.clock import system_clock
 from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import revisions
@@ -34,8 +35,7 @@ def sold(stored_on_both: Booking, environment: Environment, fresh_database_url: 
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
     clock = FixedClock(system_clock())
     with closing(Database(fresh_database_url, clock=clock)) as database:
-        world = make_world(database, clock)
-        Sealed(world).fill()
+        Sealed(world := make_world(database, clock)).fill()
         yield world
 
 
@@ -121,7 +121,6 @@ def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_
     fresh_database_url: str,
 ) -> None:
     """Seats are sold on while a backup is restored into another database."""
-    figures: list[str] = []
     with selling(sold) as keys:
         for _ in range(RESTORES):
             sold_before = len(keys)
@@ -129,7 +128,6 @@ def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_
             environment("BOOKING_DATABASE_URL", fresh_database_url)
             before = list(keys)
             assert booking("backup", str(file), "--force").code == 0
-            during = len(keys) - len(before)
             url = empty()
             restored = booking("restore", str(file), "--json")
             assert (restored.code, restored.json["findings"]) == (0, [])
@@ -138,28 +136,27 @@ def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_
             assert set(before) <= found
             if databases.is_sqlite(url):
                 Path(url.removeprefix("sqlite:///")).unlink()
-            figures.append(f"{len(found)} bookings restored, {during} made during the backup")
-    print("\n".join(figures))
+
+
+def sell_one_more(sold: World) -> None:
+    created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
+    sold.database.close()
 
 
 def test_a_database_with_rows_is_replaced_only_by_force(
     sold: World, fresh_database_url: str, booking: Booking, file: Path
 ) -> None:
-    url = fresh_database_url
     assert booking("backup", str(file)).code == 0
-    created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
-    sold.database.close()
+    sell_one_more(sold)
     assert booking("restore", str(file), "--json").refusal == (7, "not_empty")
-    assert count(url) == 2
+    assert count(fresh_database_url) == 2
     assert booking("restore", str(file), "--force").code == 0
-    assert count(url) == 1
+    assert count(fresh_database_url) == 1
 
 
 def test_a_database_in_use_is_not_replaced(stored_on_both: Booking, file: Path, fresh_database_url: str) -> None:
     assert stored_on_both("backup", str(file)).code == 0
     if databases.is_sqlite(fresh_database_url):
-        from booking_cli.operator.service import lock_sqlite
-
         with lock_sqlite(Path(fresh_database_url.removeprefix("sqlite:///"))):
             refused = stored_on_both("restore", str(file), "--json")
         assert refused.error["code"] == "already_served"
@@ -214,12 +211,13 @@ def test_a_backup_with_the_schema_of_a_newer_release_is_refused(
     assert count(url, "organizations") == 0
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_interrupted_backup_leaves_no_file(
     sold: World, booking: Booking, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("booking_core.upkeep.backups.service._checked", interrupt)
     assert booking("backup", str(file)).code == 130
     assert [each.name for each in file.parent.iterdir() if "backup" in each.name] == []
@@ -230,12 +228,7 @@ def test_an_interrupted_restoration_changes_nothing(
 ) -> None:
     """The data is interrupted in the middle: after some pages on SQLite, within the script on PostgreSQL."""
     assert booking("backup", str(file)).code == 0
-    created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
-    sold.database.close()
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
+    sell_one_more(sold)
     if backend == "sqlite":
         copy = sqlite._copy
         monkeypatch.setattr(sqlite, "_PAGES_AT_ONCE", 3)

@@ -156,17 +156,14 @@ def test_an_import_without_a_secret_key_says_so(
 
 
 CHF = {"amount_minor": 1, "currency": "CHF"}
+IN_CHILE = {"starts_at": "2027-01-01T10:00:00-03:00", "seats_total": 1}
 
 
 @pytest.mark.parametrize(
     ("odd", "option", "field"),
     [
         ({"price_from": CHF, "departures": []}, "--other-currency", "/experiences/0/price_from/currency"),
-        (
-            {"departures": [{"starts_at": "2027-01-01T10:00:00-03:00", "seats_total": 1}]},
-            "--other-timezone",
-            "/experiences/0/departures/0/starts_at",
-        ),
+        ({"departures": [IN_CHILE]}, "--other-timezone", "/experiences/0/departures/0/starts_at"),
     ],
 )
 def test_a_file_of_another_currency_or_zone_is_refused_unless_it_is_meant(

@@ -39,24 +39,19 @@ def test_a_cell_is_created_listed_and_used(celled: Booking, environment: Environ
     assert [(each["slug"], each["cell"]) for each in listed] == [("ridge", "first"), ("fjord", "c2")]
 
     upgraded = celled("db", "upgrade", "--json").json["data"]
-    assert [(each["cell"], each["revision"]) for each in upgraded] == [
-        ("first", revisions.head()),
-        ("c2", revisions.head()),
-    ]
+    assert {each["cell"]: each["revision"] for each in upgraded} == dict.fromkeys(("first", "c2"), revisions.head())
     assert celled("keys", "create", "--org", "fjord", "--name", "web", "--json").code == 6
     environment("BOOKING_CELL", "c2")
     made = celled("keys", "create", "--org", "fjord", "--name", "web", "--json").json["key"]
     assert tokens.cell_of_api_key(made) == "c2"
-    assert [each["action"] for each in celled("audit", "list", "--json").json["data"]] == [
-        *("keys.create", "orgs.create", "cells.create"),
-    ]
+    entries = celled("audit", "list", "--json").json["data"]
+    assert [each["action"] for each in entries] == ["keys.create", "orgs.create", "cells.create"]
 
 
 def test_a_cell_that_is_away_is_a_finding_and_does_not_keep_others_from_an_upgrade(celled: Booking) -> None:
     celled("cells", "create", "c2")
     upgraded = celled("db", "upgrade", "--json")
-    assert upgraded.code != 0
-    assert "cell aw" in upgraded.err
+    assert (upgraded.code != 0, "cell aw" in upgraded.err) == (True, True)
     examined = celled("doctor", "--json")
     assert examined.code == 1
     assert [each["subject"] for each in examined.json["data"] if each["kind"] == "broken"] == ["cell aw"]

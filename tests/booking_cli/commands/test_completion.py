@@ -18,14 +18,15 @@ from booking_cli.commands.registry import MODULES
 @pytest.fixture
 def offered(booking: Booking, environment: Environment) -> Callable[[str], list[str]]:
     def complete(line: str) -> list[str]:
-        words = f"booking {line}".split(" ")
         environment("_BOOKING_COMPLETE", "complete_bash")
-        environment("COMP_WORDS", " ".join(words))
-        environment("COMP_CWORD", str(len(words) - 1))
-        found: list[str] = booking().out.split()
-        return found
+        environment("COMP_WORDS", f"booking {line}")
+        environment("COMP_CWORD", str(line.count(" ") + 1))
+        return booking().out.split()
 
     return complete
+
+
+WITH_TYPES = ("webhooks create --event", "webhooks listen --event", "events list --type", "events tail --type")
 
 
 @pytest.mark.parametrize(
@@ -42,13 +43,7 @@ def offered(booking: Booking, environment: Environment) -> Callable[[str], list[
         ("bookings list -o j", ["json", "jsonl"]),
         ("bookings list --json --st", ["--status", "--starting-after"]),
         ("completion ", list(SHELLS)),
-        (
-            "webhooks create --event gift",
-            ["gift_card.issued", "gift_card.redeemed", "gift_card.restored", "gift_card.*"],
-        ),
-        ("events list --type customer", ["customer.created", "customer.updated", "customer.*"]),
-        ("events tail --type customer", ["customer.created", "customer.updated", "customer.*"]),
-        ("webhooks listen --event customer", ["customer.created", "customer.updated", "customer.*"]),
+        *((f"{command} customer", ["customer.created", "customer.updated", "customer.*"]) for command in WITH_TYPES),
         ("webhooks trigger pi", ["ping"]),
         ("webhooks deliveries list x --event-type booking.con", ["booking.confirmed"]),
         ("help we", ["webhooks"]),

@@ -1,14 +1,12 @@
 """`booking db`: the schema, looked at and brought up to date."""
 
-import contextlib
 import os
-import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 from support.commands import Booking, Environment
-from support.databases import connect, fill
+from support.databases import connect, fill, run
 
 from booking_core.db import revisions, tables
 
@@ -29,9 +27,8 @@ def test_a_database_that_is_not_in_utf8_is_refused_with_the_command_that_makes_a
     booking: Booking, environment: Environment, postgres_server: str
 ) -> None:
     """Without a locale, as on a minimal Debian, createdb makes one in SQL_ASCII, whose texts are bytes to clients."""
-    with connect(postgres_server) as connection:
-        connection.autocommit = True
-        connection.execute("CREATE DATABASE in_ascii ENCODING SQL_ASCII TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    locale = "LC_COLLATE 'C' LC_CTYPE 'C'"
+    run(postgres_server, f"CREATE DATABASE in_ascii ENCODING SQL_ASCII TEMPLATE template0 {locale}")
     environment("BOOKING_DATABASE_URL", str(make_url(postgres_server).set(database="in_ascii")))
     refused = booking("db", "upgrade", "--json")
     assert refused.error["code"] == "wrong_encoding"
@@ -41,8 +38,7 @@ def test_a_database_that_is_not_in_utf8_is_refused_with_the_command_that_makes_a
 
 def test_current_tells_of_an_absent_database_without_making_it(sqlite_file: Path, booking: Booking) -> None:
     shown = booking("db", "current", "--json")
-    assert shown.json == {"revision": None, "head": revisions.head(), "is_head": False}
-    assert shown.code == 0
+    assert (shown.code, shown.json) == (0, {"revision": None, "head": revisions.head(), "is_head": False})
     assert not sqlite_file.exists()
 
 
@@ -50,17 +46,11 @@ def test_check_exits_1_until_the_database_is_upgraded(sqlite_file: Path, booking
     assert booking("db", "check").code == 1
     booking("db", "upgrade")
     checked = booking("db", "check", "--json")
-    assert checked.code == 0
-    assert checked.json["differences"] == []
+    assert (checked.code, checked.json["differences"]) == (0, [])
 
 
 def test_check_names_what_differs(stored_on_both: Booking, fresh_database_url: str) -> None:
-    from sqlalchemy import create_engine, text
-
-    engine = create_engine(fresh_database_url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text("DROP INDEX ix_bookings_pending_expires_at"))
-    engine.dispose()
+    run(fresh_database_url, "DROP INDEX ix_bookings_pending_expires_at")
     checked = stored_on_both("db", "check", "--json")
     assert checked.code == 1
     assert "ix_bookings_pending_expires_at" in checked.json["differences"][0]
@@ -72,12 +62,7 @@ def test_a_migrated_database_is_at_head(stored_on_both: Booking) -> None:
 
 
 def test_a_database_of_a_newer_release_is_left_alone(stored_on_both: Booking, fresh_database_url: str) -> None:
-    from sqlalchemy import create_engine, text
-
-    engine = create_engine(fresh_database_url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    engine.dispose()
+    run(fresh_database_url, "UPDATE alembic_version SET version_num = '9999'")
     assert stored_on_both("db", "upgrade", "--json").refusal == (2, "not_upgraded")
     assert stored_on_both("db", "current", "--json").json["revision"] == "9999"
 
@@ -90,11 +75,8 @@ def test_a_file_that_cannot_be_made_exits_2(booking: Booking, environment: Envir
 def test_a_database_that_another_process_writes_is_busy(
     stored: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from booking_core.db import sqlite
-
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.0)
-    url = os.environ["BOOKING_DATABASE_URL"]
-    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+    monkeypatch.setattr("booking_core.db.sqlite.BUSY_TIMEOUT_S", 0.0)
+    with connect(os.environ["BOOKING_DATABASE_URL"]) as other:
         other.execute("BEGIN IMMEDIATE")
         create = ("--slug", "a", "--name", "A", "--timezone", "UTC", "--currency", "EUR")
         refused = stored("orgs", "create", *create, "-o", "json")

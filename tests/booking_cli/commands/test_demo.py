@@ -7,8 +7,6 @@ import re
 import signal
 import stat
 import subprocess
-from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -18,32 +16,28 @@ from sqlalchemy import select
 from support.commands import Booking, Environment, Process
 from support.demo import call, exported, small
 from support.servers import free_port
+from support.serving import read_until
 
+from booking_cli.operator import demo_organizations
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 
-SET_BY_THE_DEMO = (
-    *("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"),
-    *("BOOKING_WEBHOOK_ALLOW_HTTP", "BOOKING_WEBHOOK_ALLOW_CIDRS"),
-)
+SET_BY_THE_DEMO = ("DATABASE_URL", "PUBLIC_URL", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS")
 
 
-def printed_by(lines: Iterable[str]) -> str:
-    """Return the page of the demo: links, variables and commands, up to the third empty line."""
-    printed = ""
-    for line in lines:
-        printed += line
-        if printed.count("\n\n") == 3:
-            break
-    return printed
+def do_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demo end before it serves, and take its settings back after the test."""
+    for name in SET_BY_THE_DEMO:
+        monkeypatch.setenv(f"BOOKING_{name}", os.environ.get(f"BOOKING_{name}", ""))
+    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
 
 
 def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
     """Return the demo's output and the responses to its calls, and stop it."""
     try:
-        logged = list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
-        printed = printed_by(started.stdout)
+        logged = read_until(started.stderr, "Uvicorn running on")
+        printed = "".join(read_until(started.stdout, "curl -s"))
         assert "curl" in printed, logged
         variables = exported(printed)
         answers = [call(Template(line).substitute(variables)) for line in printed.splitlines() if "curl -s" in line]
@@ -53,9 +47,7 @@ def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
         return printed + started.stdout.read(), answers
     finally:
         started.kill()
-        started.wait()
-        started.stdout.close()
-        started.stderr.close()
+        started.communicate()
 
 
 def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(new_process: Process, process: Process) -> None:
@@ -88,9 +80,7 @@ def test_a_catalogue_of_ones_own_is_served(
 
 
 def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SET_BY_THE_DEMO:
-        monkeypatch.setenv(name, "")  # for the application; this takes them back afterwards
-    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
+    do_not_serve(monkeypatch)
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "NOK")))
     shown = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json").json
@@ -103,9 +93,7 @@ def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeyp
 def test_the_demo_has_deliveries_of_every_state_and_the_doctor_finds_only_the_dead_ones(
     stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in SET_BY_THE_DEMO[1:]:
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
+    do_not_serve(monkeypatch)
     assert stored_on_both("demo", "--port", str(free_port())).code == 0
     with contextlib.closing(Database(os.environ["BOOKING_DATABASE_URL"])) as database, database.reading() as tx:
         found = tx.all(Statement(select(tables.deliveries.c.status, tables.deliveries.c.attempt_count)))
@@ -120,8 +108,7 @@ def test_the_demo_has_deliveries_of_every_state_and_the_doctor_finds_only_the_de
 def test_a_bad_catalogue_leaves_no_organization(
     booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in SET_BY_THE_DEMO:
-        monkeypatch.setenv(name, "")
+    do_not_serve(monkeypatch)
     file = tmp_path / "own.json"
     file.write_text('{"experiences": [{"slug": "x"}]}')
     refused = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json")
@@ -130,8 +117,6 @@ def test_a_bad_catalogue_leaves_no_organization(
 
 
 def test_without_the_examples_a_catalogue_is_asked_for(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_cli.operator import demo_organizations
-
     missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
     monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
     refused = booking("demo", "--port", str(free_port()), "-o", "json")

@@ -12,14 +12,12 @@ from support.databases import run
 from booking_cli.commands import doctor
 from booking_cli.framework.output import Renderer
 from booking_core.base import tokens
-from booking_core.base.clock import MINUTE, system_clock
+from booking_core.base.clock import DAY, MINUTE, system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.unit_of_work import Update
 from booking_core.upkeep.doctor import Finding, FindingKind
 
 ANOTHER = ("--slug", "isla-tours", "--name", "Isla Tours", "--timezone", "America/Santiago", "--currency", "CLP")
-MISCOUNT = Update("miscount", tables.counters, sets=("last_booking_number",), keys=("organization_id",))
 
 
 @contextmanager
@@ -31,25 +29,15 @@ def writing(url: str) -> Iterator[Tx]:
 
 def miscount(url: str, organization_id: str) -> None:
     """Makes the counter say that a booking was numbered which is not there."""
-    with writing(url) as tx:
-        tx.update(MISCOUNT, organization_id=organization_id, last_booking_number=1)
+    run(url, f"UPDATE counters SET last_booking_number = 1 WHERE organization_id = '{organization_id}'")
 
 
 def queue_mail(url: str, organization_id: str, due_at: int) -> None:
     """Queue a mail that no worker has claimed."""
-    subject = "00000000-0000-4000-8000-000000000001"
+    subject, times = tokens.new_id(), {"due_at": due_at, "created_at": due_at}
+    effect = {"organization_id": organization_id, "key": f"some_other_kind:{subject}", "kind": "some_other_kind"}
     with writing(url) as tx:
-        tx.insert(
-            tables.effects,
-            organization_id=organization_id,
-            key=f"some_other_kind:{subject}",
-            kind="some_other_kind",
-            subject_id=subject,
-            payload="{}",
-            status="queued",
-            due_at=due_at,
-            created_at=due_at,
-        )
+        tx.insert(tables.effects, **effect, subject_id=subject, payload="{}", status="queued", **times)
 
 
 def fail_mail(url: str, organization_id: str) -> str:
@@ -88,10 +76,9 @@ def test_what_is_off_is_listed_and_makes_exit_code_1(fjord_on_both: Booking, fre
     result = fjord_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
-    assert (finding["kind"], finding["organization_id"]) == ("broken", off)
+    assert (finding["kind"], finding["organization_id"], finding["subject"]) == ("broken", off, "bookings")
     assert finding["organization"] == "fjord-tours"
     assert "booking numbers" in finding["invariant"]
-    assert finding["subject"] == "bookings"
     assert "counter 1, highest 0" in finding["message"]
     assert "never lower a counter" in finding["remedy"]
     assert fjord_on_both("doctor", "--org", "isla-tours").code == 0
@@ -101,10 +88,7 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(fjord_on_both: Booking, f
     off = fjord_id(fjord_on_both)
     queue_mail(fresh_database_url, off, system_clock() - 9 * MINUTE)
     assert fjord_on_both("doctor").code == 0
-    owe_longer = Update("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
-    key = "some_other_kind:00000000-0000-4000-8000-000000000001"
-    with writing(fresh_database_url) as tx:
-        tx.update(owe_longer, organization_id=off, key=key, due_at=system_clock() - 11 * MINUTE)
+    run(fresh_database_url, f"UPDATE effects SET due_at = {system_clock() - 11 * MINUTE}")
     result = fjord_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
@@ -114,12 +98,8 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(fjord_on_both: Booking, f
 def test_what_was_purged_is_judged_by_the_settings(
     fjord_on_both: Booking, fresh_database_url: str, environment: Environment
 ) -> None:
-    counted = Update("counted", tables.counters, sets=("last_event_sequence",), keys=("organization_id",))
-    age = Update("age", tables.organizations, sets=("created_at",), keys=("id",))
-    fjord = fjord_id(fjord_on_both)
-    with writing(fresh_database_url) as tx:
-        tx.update(counted, organization_id=fjord, last_event_sequence=7)
-        tx.update(age, id=fjord, created_at=system_clock() - 50 * 24 * 60 * MINUTE)
+    aged = f"UPDATE organizations SET created_at = {system_clock() - 50 * DAY}"
+    run(fresh_database_url, "UPDATE counters SET last_event_sequence = 7", aged)
     assert fjord_on_both("doctor").code == 1
     environment("BOOKING_EVENT_RETENTION_DAYS", "40")
     assert fjord_on_both("doctor").code == 0
@@ -168,15 +148,16 @@ def test_without_a_way_for_mails_the_settings_wait_for_a_person(
     assert "BOOKING_SMTP_URL" in finding["message"]
 
 
-@pytest.mark.parametrize("text", ["'AAAA'", "'v2.00000000.AAAA'", "substr(code_sealed, 1, 40)"])
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["oldest", "middle", "newest"])
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [(0, "'AAAA'"), (1, "'v2.00000000.AAAA'"), (2, "substr(code_sealed, 1, 40)")],
+    ids=["oldest", "middle", "newest"],
+)
 def test_a_damaged_value_is_named_with_its_remedy_and_no_key_is_blamed(
     fjord_on_both: Booking, fresh_database_url: str, place: int, text: str
 ) -> None:
-    issued = [
-        fjord_on_both("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json").json["id"]
-        for _ in range(3)
-    ]
+    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json")
+    issued = [fjord_on_both(*issue).json["id"] for _ in range(3)]
     assert fjord_on_both("doctor").code == 0
     damaged = sorted(issued)[place]
     run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = {text} WHERE id = '{damaged}'")
@@ -226,8 +207,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], w
 def test_a_terminal_shows_sections_and_whole_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    screen = shown(monkeypatch, capsys, width, WAITING, BROKEN)
-    lines = screen.splitlines()
+    lines = shown(monkeypatch, capsys, width, WAITING, BROKEN).splitlines()
     assert lines.index("Broken (1)") < lines.index("Waiting for a person (1)")
     assert f"    >  booking webhooks recover {SUBJECT} --since 2026-11-21T14:00:00Z" in lines
     assert "    or booking webhooks delete ID" in lines

@@ -45,12 +45,12 @@ def test_the_help_of_a_command_and_of_a_group_is_shown(booking: Booking) -> None
 
 def test_help_about_something_unknown_names_what_is_near(booking: Booking) -> None:
     for words, meant in (
-        (("webhoks",), "webhooks"),
-        (("exit-code",), "exit-codes"),
-        (("webhooks", "deliverys"), "deliveries"),
-        (("bookings", "creat"), "create"),
+        ("webhoks", "webhooks"),
+        ("exit-code", "exit-codes"),
+        ("webhooks deliverys", "deliveries"),
+        ("bookings creat", "create"),
     ):
-        refused = booking("help", *words, "-o", "json")
+        refused = booking("help", *words.split(), "-o", "json")
         assert (refused.code, refused.out) == (2, "")
         assert refused.error["message"].endswith(f"Did you mean {meant!r}?")
     assert "There is no help about 'serve more'." in booking("help", "serve", "more").err

@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 from support.commands import Booking, OnTerminal
+from support.kayaks import ORG
 
 from booking_core.models.scopes import READ_SCOPES, Scope
 
+CREATE = ("keys", "create", *ORG, "--name", "Website")
+
 
 def create(booking: Booking, *argv: str) -> dict[str, Any]:
-    made = booking("keys", "create", "--org", "fjord-tours", "--name", "Website", *argv, "-o", "json")
+    made = booking(*CREATE, *argv, "-o", "json")
     assert made.code == 0, made.err
-    result: dict[str, Any] = made.json
-    return result
+    return made.json
 
 
 def find(booking: Booking) -> list[dict[str, Any]]:
-    data: list[dict[str, Any]] = booking("keys", "list", "--org", "fjord-tours", "--json").json["data"]
-    return data
+    return booking("keys", "list", *ORG, "--json").json["data"]
 
 
 def test_a_key_is_shown_once_and_never_again(fjord_on_both: Booking) -> None:
@@ -39,7 +40,7 @@ def test_a_new_key_has_every_read_scope_unless_others_are_given(fjord: Booking) 
 
 
 def test_an_unknown_scope_exits_8_and_makes_no_key(fjord: Booking) -> None:
-    refused = fjord("keys", "create", "--org", "fjord-tours", "--name", "x", "--scope", "everything", "--json")
+    refused = fjord(*CREATE, "--scope", "everything", "--json")
     assert (refused.code, refused.error["details"][0]["field"]) == (8, "scopes")
     assert find(fjord) == []
 
@@ -54,32 +55,27 @@ def test_a_length_of_life_or_an_end_is_given(fjord_on_both: Booking) -> None:
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
-        (("--expires-in", "90"), 2),
-        (("--expires-in", "-1d"), 2),
-        (("--expires-in", "999999999w"), 2),
-        (("--expires-at", "tomorrow"), 2),
-        (("--expires-at", "2999-02-30T00:00:00"), 2),
+        *((("--expires-in", length), 2) for length in ("90", "-1d", "999999999w")),
+        *((("--expires-at", end), 2) for end in ("tomorrow", "2999-02-30T00:00:00")),
         (("--expires-at", "2020-01-01T00:00:00"), 8),
         (("--expires-in", "0"), 8),
         (("--expires-in", "1d", "--expires-at", "2999-01-01T00:00:00"), 2),
     ],
 )
 def test_an_end_that_makes_no_sense_is_refused(fjord: Booking, argv: tuple[str, ...], code: int) -> None:
-    refused = fjord("keys", "create", "--org", "fjord-tours", "--name", "x", *argv, "-o", "json")
+    refused = fjord(*CREATE, *argv, "-o", "json")
     assert refused.code == refused.error["exit_code"] == code
     assert find(fjord) == []
 
 
 def test_the_plain_key_is_easily_taken_by_a_script(fjord: Booking) -> None:
-    made = fjord("keys", "create", "--org", "fjord-tours", "--name", "ci", "--fields", "key")
-    assert len(made.out) == 45
-    assert made.out.startswith("svc_")
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}\n", fjord(*CREATE, "--fields", "key").out)
 
 
 def test_the_twenty_first_active_key_exits_7(fjord_on_both: Booking) -> None:
     for _ in range(20):
         create(fjord_on_both)
-    refused = fjord_on_both("keys", "create", "--org", "fjord-tours", "--name", "x", "-o", "json")
+    refused = fjord_on_both(*CREATE, "-o", "json")
     assert (refused.code, refused.error["details"][0]["reason"]) == (7, "key_limit_reached")
     assert fjord_on_both("keys", "rotate", find(fjord_on_both)[0]["id"]).code == 7
     assert fjord_on_both("keys", "rotate", find(fjord_on_both)[0]["id"], "--overlap", "0").code == 0
@@ -88,8 +84,7 @@ def test_the_twenty_first_active_key_exits_7(fjord_on_both: Booking) -> None:
 def test_a_revoked_key_stays_revoked(fjord_on_both: Booking) -> None:
     key = create(fjord_on_both)
     revoked = fjord_on_both("keys", "revoke", key["id"], "--yes", "-o", "json").json
-    assert revoked["status"] == "revoked"
-    assert revoked["revoked_at"] is not None
+    assert (revoked["status"], revoked["revoked_at"] is not None) == ("revoked", True)
     assert fjord_on_both("keys", "revoke", key["id"], "-o", "json").json == revoked
 
 
@@ -114,11 +109,8 @@ def test_an_end_is_set_later(fjord_on_both: Booking) -> None:
 
 
 def test_a_new_key_is_the_first_line_alone_and_empty_fields_are_left_out(fjord: Booking, terminal: OnTerminal) -> None:
-    _, screen = terminal("keys", "create", "--org", "fjord-tours", "--name", "Website", "-q", "--color", "never")
+    _, screen = terminal(*CREATE, "-q", "--color", "never")
     key, blank, *fields = screen.splitlines()
     assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)
     assert blank == ""
     assert [line.split()[0] for line in fields] == ["id", "name", "prefix", "scopes", "created_at", "status"]
-    shown = fjord("keys", "create", "--org", "fjord-tours", "--name", "Website", "-o", "json").json
-    assert shown["expires_at"] is None
-    assert shown["key"].startswith("svc_")

@@ -9,7 +9,7 @@ import pytest
 from support import due
 from support.commands import Booking
 from support.databases import connect, run
-from support.kayaks import DEPARTURE, import_kayaks
+from support.kayaks import DEPARTURE, ORG, import_kayaks
 from support.world import SECRET
 
 from booking_core import notifications
@@ -40,9 +40,9 @@ class Office:
 
     def book(self, name: str = "Ada") -> str:
         """Return the id of a confirmed booking whose mail is in the outbox."""
-        who = ("--name", name, "--email", f"{name.lower()}@example.com")
-        at = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "adult=1", "-o", "json")
-        booking_id: str = self._booking("storefront", "checkout", *at, *who).json["id"]
+        person = ("--name", name, "--email", f"{name.lower()}@example.com")
+        at = (*ORG, "--departure", DEPARTURE, "--guest", "adult=1")
+        booking_id = self._booking("storefront", "checkout", *at, *person, "-o", "json").json["id"]
         assert self._booking("storefront", "pay", booking_id).code == 0
         return booking_id
 
@@ -77,15 +77,12 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     office.settle(MailOutcome.SENT)
     unwritten = office.book("Edsger")
     found = office.mails("list").json
-    assert [(mail["status"], mail["recipient"]) for mail in found["data"]] == [
-        ("queued", None),
-        ("sent", "grace@example.com"),
-        ("failed", "ada@example.com"),
-    ]
+    listed = [(mail["status"], mail["recipient"]) for mail in found["data"]]
+    assert listed == [("queued", None), ("sent", "grace@example.com"), ("failed", "ada@example.com")]
     assert all(mail.keys() == FIELDS for mail in found["data"])
     assert (found["has_more"], found["next_cursor"]) == (False, None)
     assert found["data"][0]["id"] == f"booking_confirmation_mail:{unwritten}"
-    assert office.mails("list", "--status", "failed", "--org", "fjord-tours").json["data"] == found["data"][2:]
+    assert office.mails("list", "--status", "failed", *ORG).json["data"] == found["data"][2:]
     page = office.mails("list", "--limit", "1").json
     assert (page["data"], page["has_more"]) == (found["data"][:1], True)
     lines = fjord_on_both("mails", "list", "--fields", "id,last_error").out.splitlines()
@@ -116,7 +113,7 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Boo
     old, young = office.failed(), office.failed("Grace")
     key = office.mails("show", old).json["effect_key"]
     run(office.url, f"UPDATE effects SET created_at = {system_clock() - 4 * DAY} WHERE key = '{key}'")
-    tried = office.mails("retry", "--failed", "--org", "fjord-tours").json
+    tried = office.mails("retry", "--failed", *ORG).json
     assert [mail["effect_key"] for mail in tried["data"]] != [key]
     assert len(tried["data"]) == 1
     assert [(each["field"], each["reason"]) for each in tried["left"]] == [(old, "mail_too_old")]
@@ -138,9 +135,7 @@ def test_many_are_queued_again_in_batches(office: Office, monkeypatch: pytest.Mo
     assert office.write() == 5
 
 
-@pytest.mark.parametrize(
-    "argv", [(), (UNKNOWN, "--failed"), (UNKNOWN, "--org", "fjord-tours"), ("--org", "fjord-tours")]
-)
+@pytest.mark.parametrize("argv", [(), (UNKNOWN, "--failed"), (UNKNOWN, *ORG), ORG])
 def test_which_mails_are_meant_has_to_be_said(stored: Booking, argv: tuple[str, ...]) -> None:
     refused = stored("mails", "retry", *argv, "-o", "json")
     assert (refused.code, refused.error["hint"]) == (2, "booking mails retry --help")

@@ -1,25 +1,20 @@
 """`booking orgs`: organizations and their settings."""
 
-from support.commands import Booking
+from support.commands import Booking, Result
 
-CREATE = {"--slug": "isla-tours", "--name": "Isla Tours", "--timezone": "America/Santiago", "--currency": "CLP"}
+from booking_core.organizations.rules import SETTINGS
 
 
-def create(booking: Booking, *more: str, **changes: str) -> object:
-    words = [word for pair in (CREATE | {f"--{k}": v for k, v in changes.items()}).items() for word in pair]
-    return booking("orgs", "create", *words, *more)
+def create(booking: Booking, *argv: str, **changes: str) -> Result:
+    isla = {"slug": "isla-tours", "name": "Isla Tours", "timezone": "America/Santiago", "currency": "CLP"}
+    options = [word for name, value in (isla | changes).items() for word in (f"--{name}", value)]
+    return booking("orgs", "create", *options, *argv)
 
 
 def test_an_organization_is_created_shown_and_listed(fjord_on_both: Booking) -> None:
-    words = [word for pair in CREATE.items() for word in pair]
-    made = fjord_on_both("orgs", "create", *words, "-o", "json").json
-    assert {**made, "id": ""} == {
-        "id": "",
-        "slug": "isla-tours",
-        "name": "Isla Tours",
-        "timezone": "America/Santiago",
-        "default_currency": "CLP",
-    }
+    made = create(fjord_on_both, "-o", "json").json
+    named = {"id": made["id"], "slug": "isla-tours", "name": "Isla Tours"}
+    assert made == named | {"timezone": "America/Santiago", "default_currency": "CLP"}
     assert fjord_on_both("orgs", "show", "isla-tours", "-o", "json").json.items() >= made.items()
     listed = fjord_on_both("orgs", "list", "-o", "json").json
     assert [each["slug"] for each in listed["data"]] == ["fjord-tours", "isla-tours"]
@@ -28,20 +23,15 @@ def test_an_organization_is_created_shown_and_listed(fjord_on_both: Booking) -> 
 
 
 def test_a_slug_that_is_taken_exits_7(fjord_on_both: Booking) -> None:
-    words = [word for pair in (CREATE | {"--slug": "fjord-tours"}).items() for word in pair]
-    refused = fjord_on_both("orgs", "create", *words, "-o", "json")
-    assert (refused.code, refused.error["code"], refused.error["hint"]) == (7, "conflict", "booking orgs list")
-    assert refused.error["details"][0]["reason"] == "slug_taken"
-    assert refused.out == ""
+    refused = create(fjord_on_both, "-o", "json", slug="fjord-tours")
+    assert (*refused.refusal, refused.error["hint"]) == (7, "conflict", "booking orgs list")
+    assert (refused.error["details"][0]["reason"], refused.out) == ("slug_taken", "")
 
 
 def test_every_bad_field_is_reported_at_once(stored: Booking) -> None:
-    words = [word for pair in (CREATE | {"--timezone": "Mars", "--currency": "XXX"}).items() for word in pair]
-    refused = stored("orgs", "create", *words, "-o", "json")
-    assert refused.code == 8
-    assert [each["field"] for each in refused.error["details"]] == ["timezone", "currency"]
-    plain = stored("orgs", "create", *words, "-q")
-    assert len(plain.err.splitlines()) == 1
+    refused = create(stored, "-o", "json", timezone="Mars", currency="XXX")
+    assert (refused.code, [each["field"] for each in refused.error["details"]]) == (8, ["timezone", "currency"])
+    assert len(create(stored, "-q", timezone="Mars", currency="XXX").err.splitlines()) == 1
 
 
 def test_settings_are_set_and_shown(fjord_on_both: Booking) -> None:
@@ -58,8 +48,6 @@ def test_a_change_without_an_equals_sign_exits_2(fjord: Booking) -> None:
 
 
 def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
-    from booking_core.organizations.rules import SETTINGS
-
     shown = booking("orgs", "set", "--help").out
     assert all(key in shown for key in SETTINGS)
 

@@ -46,9 +46,8 @@ def test_the_report_is_one_object_with_sales_occupancy_and_deliveries(world: Wor
     }  # fmt: skip
     assert (len(found["days"]), len(found["occupancy"])) == (29, 29)
     assert found["webhooks"][0]["deliveries"]["queued"] == 3
-    assert stored_on_both("report", *ORG, "--from", found["today"], "--to", found["today"], "--json").json["days"] == [
-        found["days"][-1]
-    ]
+    today = ("--from", found["today"], "--to", found["today"])
+    assert stored_on_both("report", *ORG, *today, "--json").json["days"] == found["days"][-1:]
 
 
 def test_programs_get_a_line_for_each_number(world: World, stored_on_both: Booking) -> None:

@@ -17,9 +17,11 @@ from support.world import DAY, NOON, World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.base.clock import Zone
+from booking_core.db import tables
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 ADA = ("--name", "Ada Lovelace", "--email", "ada@example.com")
+BOOK = ("bookings", "create", "--departure", UNKNOWN, *ADA, "--payment", "invoice", "--guest")
 
 
 @pytest.fixture
@@ -37,8 +39,7 @@ def book(booking: Booking, departure: str, *argv: str) -> Any:
 
 def test_experiences_are_listed_and_shown_as_the_api_shows_them(booking: Booking, shop: World) -> None:
     hidden, shown = shop.experience(is_published=False), shop.experience()
-    ids = booking("experiences", "list", "--order", "asc", "--fields", "id").out.split()
-    assert set(ids) == {hidden, shown}
+    assert set(booking("experiences", "list", "--fields", "id").out.split()) == {hidden, shown}
     assert booking("experiences", "list", "--published", "--fields", "id").out.split() == [shown]
     assert booking("experiences", "list", "--unpublished", "--fields", "id").out.split() == [hidden]
     one = booking("experiences", "get", shown, "-o", "json").json
@@ -84,10 +85,19 @@ def test_a_window_wider_than_the_api_takes_is_asked_for_in_parts(booking: Bookin
 
 
 @pytest.mark.parametrize(
-    "argv", [("--from", "1st"), ("--from", "2026-1-1"), ("--to", "20261224"), ("--experience", "a/b")]
+    "argv",
+    [
+        *(("availability", "--from", day) for day in ("1st", "2026-1-1")),
+        *(("availability", "--to", "20261224"), ("availability", "--experience", "a/b")),
+        *((*BOOK, guest) for guest in ("adult", "adult=", "=2", "adult=0", "adult=-1", "adult=two", "adult=1.0")),
+    ],
+    ids=lambda argv: " ".join(argv[-2:]),
 )
-def test_what_is_no_day_and_no_id_is_not_sent(booking: Booking, shop: World, argv: tuple[str, ...]) -> None:
-    assert booking("availability", *argv).code == ExitCode.USAGE
+def test_what_is_no_day_no_id_and_no_count_of_a_tier_is_not_sent(
+    booking: Booking, canned: Any, argv: tuple[str, ...]
+) -> None:
+    assert booking(*argv, "-o", "json").refusal == (ExitCode.USAGE, "usage")
+    assert canned.asked == []
 
 
 def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: Booking, shop: World) -> None:
@@ -171,27 +181,22 @@ def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: Worl
 
 
 def test_a_booking_is_made_listed_shown_and_cancelled(booking: Booking, shop: World, departure: str) -> None:
-    made = book(booking, departure, "--phone", "+47 900", "--note", "Window seat", "--add-on", "drysuit=1")
-    assert made.code == 0, made.err
-    booked = made.json
-    assert booked["status"] == "confirmed"
-    assert (booked["note"], booked["customer"]["phone"]) == ("Window seat", "+47 900")
+    booked = book(booking, departure, "--phone", "+47 900", "--note", "Window seat", "--add-on", "drysuit=1").json
+    assert (booked["status"], booked["note"], booked["customer"]["phone"]) == ("confirmed", "Window seat", "+47 900")
     assert booked["totals"]["total"] == {"amount_minor": 2 * 89000 + 15000, "currency": "NOK"}
     assert booking("bookings", "get", booked["id"], "-o", "json").json == booked
     (listed,) = booking("bookings", "list", "--departure-from", "today", "-o", "json").json["data"]
     assert listed["id"] == booked["id"]
-    cancelled = booking("bookings", "cancel", booked["id"], "--reason", "ill", "--yes", "-o", "json").json
-    assert cancelled["status"] == "cancelled"
+    cancel = ("bookings", "cancel", booked["id"], "--yes")
+    assert booking(*cancel, "--reason", "ill", "-o", "json").json["status"] == "cancelled"
     assert booking("bookings", "list", "--status", "confirmed", "-o", "json").json["data"] == []
-    assert booking("bookings", "cancel", booked["id"], "--yes", "-o", "json").json["status"] == "cancelled"
-    assert "payments made by hand are refunded by hand." in booking("bookings", "cancel", booked["id"], "--yes").err
+    assert booking(*cancel, "-o", "json").json["status"] == "cancelled"
+    assert "payments made by hand are refunded by hand." in booking(*cancel).err
 
 
 def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: World, departure: str) -> None:
-    first = book(booking, departure, "--idempotency-key", "order-1017")
-    again = book(booking, departure, "--idempotency-key", "order-1017")
-    assert (first.code, again.code) == (0, 0)
-    assert again.json == first.json
+    first, again = (book(booking, departure, "--idempotency-key", "order-1017") for _ in range(2))
+    assert (first.code, again.json) == (0, first.json)
     assert len(booking("bookings", "list", "--fields", "id").out.split()) == 1
     given = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
     third = booking("bookings", "create", *given, "--idempotency-key", "order-1017")
@@ -201,16 +206,8 @@ def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: W
 
 
 def test_mail_and_notice_can_be_left_out(booking: Booking, shop: World, departure: str) -> None:
-    from booking_core.db import tables
-
     assert book(booking, departure, "--no-email", "--no-notify").code == 0
     assert [row["kind"] for row in shop.rows(tables.effects) if "mail" in str(row["kind"])] == []
-
-
-@pytest.mark.parametrize("guest", ["adult", "adult=", "=2", "adult=0", "adult=-1", "adult=two", "adult=1.0"])
-def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, guest: str) -> None:
-    given = ("--departure", UNKNOWN, "--guest", guest, *ADA, "--payment", "invoice")
-    assert booking("bookings", "create", *given, "-o", "json").refusal == (ExitCode.USAGE, "usage")
 
 
 def test_a_departure_that_is_no_id_is_refused_in_words_with_the_list_of_departures(
@@ -232,8 +229,7 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
     other = shop.departure(shop.experience(), starts_at=shop.clock() + 9 * DAY)
     pending = Operations(shop).check_out(departure)["id"]
     assert booking("bookings", "get", pending, "--fields", "status").out == "pending\n"
-    confirmed = booking("bookings", "confirm", pending, "-o", "json")
-    assert (confirmed.code, confirmed.json["status"]) == (0, "confirmed")
+    assert booking("bookings", "confirm", pending, "-o", "json").json["status"] == "confirmed"
     moved = booking("bookings", "reschedule", pending.upper(), "--departure", other, "-o", "json")
     assert moved.json["departure"]["id"] == other
     events = booking("events", "list", "--resource-id", pending, "--order", "asc", "--fields", "type").out.split()
@@ -249,12 +245,6 @@ def test_a_departure_that_is_not_there_is_distinguished_from_a_booking_that_is_n
     pending = Operations(shop).check_out(departure)["id"]
     refused = booking("bookings", "reschedule", pending, "--departure", wanted, "-o", "json")
     assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, message)
-
-
-def test_a_cancelled_booking_is_confirmed_no_more(booking: Booking, shop: World, departure: str) -> None:
-    booked = book(booking, departure).json["id"]
-    booking("bookings", "cancel", booked, "--yes")
-    assert booking("bookings", "confirm", booked).code == ExitCode.CONFLICT
 
 
 # Customers -------------------------------------------------------------------------------------------------------
@@ -396,7 +386,6 @@ def test_a_reader_that_goes_away_is_no_error(booking: Booking, shop: World, depa
         *(("events", "list", "-o", "jsonl"), ("bookings", "list"), ("whoami",), ("api", "GET", "me")),
         *(("webhooks", "trigger", "ping"), ("webhooks", "sign", __file__)),
     ):
-        started = process(*argv)
-        started.stdout.close()
-        assert (started.stderr.read(), started.wait()) == ("", 0)
-        started.stderr.close()
+        with process(*argv) as started:
+            started.stdout.close()
+            assert (started.stderr.read(), started.wait()) == ("", 0)

@@ -5,54 +5,44 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from support.commands import Booking, Environment, Process
+from support.serving import read_until
 
+from booking_cli.operator import sandbox_service
 
-@dataclass
-class Served:
-    """A sandbox that is served, and its output."""
-
-    process: subprocess.Popen[str]
-    printed: dict[str, Any]
+Served = tuple[subprocess.Popen[str], dict[str, Any]]
 
 
 @pytest.fixture
 def served(process: Process, environment: Environment) -> Iterator[Served]:
+    """Return the process of a sandbox that is served, and the object that it printed."""
     environment("BOOKING_SMTP_URL", "smtp://mail.example.com")
     started = process("sandbox", "serve", "--port", "0", "--json")
     try:
-        printed = ""
-        while not printed.endswith("\n}\n"):
-            printed += started.stdout.readline()
-        for line in started.stderr:
-            if "Uvicorn running on" in line:
-                break
-        yield Served(started, json.loads(printed))
+        printed = "".join([*iter(started.stdout.readline, "}\n"), "}"])
+        read_until(started.stderr, "Uvicorn running on")
+        yield started, json.loads(printed)
     finally:
         started.kill()
-        started.wait()
-        started.stdout.close()
-        started.stderr.close()
+        started.communicate()
 
 
 def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Booking, environment: Environment) -> None:
-    printed = served.printed
+    process, printed = served
     assert printed["key"].startswith("svc_test_")
     assert httpx.get(printed["ready"]).status_code == 200
     for name, value in printed["environment"].items():
         environment(name, value)
     departure = booking("availability", "-o", "json").json["data"][0]
-    ada = ("--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com", "--payment", "pay_on_site")
-    assert booking("bookings", "create", "--departure", departure["id"], *ada).code == 0
-    guest = ("--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com")
+    ada = ("--departure", departure["id"], "--guest", "adult=1", "--name", "Ada Lovelace", "--email", "ada@example.com")
+    assert booking("bookings", "create", *ada, "--payment", "pay_on_site").code == 0
     kept = ("--external-reference", "A-1", "--unique", "--metadata", "channel=acme")
-    checkout = booking("checkouts", "create", "--departure", departure["id"], *guest, *kept, "-o", "json").json
+    checkout = booking("checkouts", "create", *ada, *kept, "-o", "json").json
     assert (checkout["booking"]["external_reference"], checkout["booking"]["metadata"]) == ("A-1", {"channel": "acme"})
     for card, status in (("pm_card_chargeDeclined", "pending"), ("pm_card_visa", "confirmed")):
         paid = booking("sandbox", "pay", checkout["id"], "--card", card, "-o", "json").json
@@ -67,8 +57,8 @@ def test_a_sandbox_is_served_moved_read_and_stopped(served: Served, booking: Boo
     assert {mail["kind"] for mail in mails} == {"booking_confirmation_mail"}
     folder = Path(printed["database"]).parent
     assert folder.exists()
-    served.process.send_signal(signal.SIGINT)
-    assert served.process.wait() == 0
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
     assert not folder.exists()
 
 
@@ -79,8 +69,6 @@ def test_an_advance_takes_a_duration_or_an_instant(booking: Booking, arguments: 
 
 
 def test_a_group_without_a_command_serves(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_cli.operator import sandbox_service
-
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(sandbox_service, "serve", lambda _, **options: calls.append(options) or 0)
     assert booking("sandbox", "--port", "9000").code == 0
@@ -89,18 +77,10 @@ def test_a_group_without_a_command_serves(booking: Booking, monkeypatch: pytest.
 
 
 def test_no_setting_of_the_environment_reaches_the_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from booking_cli.operator import sandbox_service
-
     for name in [name for name in os.environ if name.startswith("BOOKING_")]:
         monkeypatch.delenv(name)
     for name in ("SMTP_URL", "STRIPE_API_KEY", "CELLS"):
         monkeypatch.setenv(f"BOOKING_{name}", "set")
     sandbox_service._set_environment(tmp_path / "sandbox.db", 9000)
-    left = {name for name in os.environ if name.startswith("BOOKING_")}
-    assert left == {
-        "BOOKING_DATABASE_URL",
-        "BOOKING_PUBLIC_URL",
-        "BOOKING_RATE_LIMIT",
-        "BOOKING_WEBHOOK_ALLOW_HTTP",
-        "BOOKING_WEBHOOK_ALLOW_CIDRS",
-    }
+    left = {name.removeprefix("BOOKING_") for name in os.environ if name.startswith("BOOKING_")}
+    assert left == {"DATABASE_URL", "PUBLIC_URL", "RATE_LIMIT", "WEBHOOK_ALLOW_HTTP", "WEBHOOK_ALLOW_CIDRS"}

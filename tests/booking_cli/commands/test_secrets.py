@@ -14,13 +14,13 @@ from booking_server.app import create_app
 
 OLD, NEW = SecretKeys(SECRET).first_id, SecretKeys(NEWER_SECRET).first_id
 BOTH = f"{NEWER_SECRET},{SECRET}"
+ISSUE = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000")
 
 
 @pytest.fixture
 def cards(fjord_on_both: Booking) -> list[str]:
     """Return the codes of three gift cards that are sealed with the old key."""
-    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "--json")
-    return [fjord_on_both(*issue).json["code"] for _ in range(3)]
+    return [fjord_on_both(*ISSUE, "--json").json["code"] for _ in range(3)]
 
 
 def test_nothing_is_sealed_in_an_empty_database(fjord_on_both: Booking) -> None:
@@ -56,8 +56,7 @@ def test_another_key_is_refused_by_whatever_would_use_it(
     cards: list[str], booking: Booking, environment: Environment
 ) -> None:
     environment("BOOKING_SECRET_KEY", NEWER_SECRET)
-    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000")
-    for command in (("doctor",), ("serve", "--port", "0"), ("worker",), issue):
+    for command in (("doctor",), ("serve", "--port", "0"), ("worker",), ISSUE):
         refused = booking(*command, "--json")
         assert refused.refusal == (2, "wrong_secret_key")
         assert refused.error["message"].endswith(f": gift card codes (sealed with key {OLD}).")
@@ -110,16 +109,17 @@ def test_a_weak_key_is_refused_with_a_line_that_says_how_to_make_one(
     assert key not in refused.err
 
 
-def test_a_missing_key_file_is_noticed_before_another_key_is_made(
-    booking: Booking, environment: Environment, tmp_path: Path
-) -> None:
-    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
-    assert booking("db", "upgrade").code == 0
+@pytest.fixture
+def kept(upgraded: None) -> Path:
+    """Return the file of the secret key beside an empty database, where it is before a command has made it."""
+    return Path("booking.db.secret")
+
+
+def test_a_missing_key_file_is_noticed_before_another_key_is_made(booking: Booking, kept: Path) -> None:
     create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
     assert booking("orgs", "create", *create).code == 0
     assert booking("gift-cards", "issue", "--org", "fjord", "--amount", "50000").code == 0
-    kept = tmp_path / "tours.db.secret"
-    kept.rename(tmp_path / "elsewhere")
+    kept.rename("elsewhere")
     for command in ("serve", "worker", "doctor"):
         refused = booking(command, "--json")
         assert refused.refusal == (2, "wrong_secret_key")
@@ -127,25 +127,17 @@ def test_a_missing_key_file_is_noticed_before_another_key_is_made(
         assert not kept.exists()
 
 
-def test_the_doctor_makes_no_key(booking: Booking, environment: Environment, tmp_path: Path) -> None:
-    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
-    assert booking("db", "upgrade").code == 0
+def test_the_doctor_makes_no_key(booking: Booking, kept: Path) -> None:
     assert booking("doctor").code == 0
-    assert not (tmp_path / "tours.db.secret").exists()
+    assert not kept.exists()
 
 
-def test_a_key_file_takes_a_list_as_the_setting_does(
-    booking: Booking, environment: Environment, tmp_path: Path
-) -> None:
-    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
-    assert booking("db", "upgrade").code == 0
-    kept = tmp_path / "tours.db.secret"
+def test_a_key_file_takes_a_list_as_the_setting_does(booking: Booking, kept: Path) -> None:
     kept.write_text(f"{BOTH}\n")
     assert [key["key_id"] for key in booking("secrets", "status", "--json").json["keys"]] == [NEW, OLD]
     kept.write_text("changeme\n")
     refused = booking("secrets", "status", "--json")
-    assert refused.code == 2
-    assert "openssl rand" in refused.error["message"]
+    assert (refused.code, "openssl rand" in refused.error["message"]) == (2, True)
 
 
 def test_new_links_are_made(cards: list[str], booking: Booking) -> None:

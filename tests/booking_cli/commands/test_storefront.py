@@ -17,10 +17,7 @@ def shop(fjord_on_both: Booking, tmp_path: Path) -> Any:
     """Return a function that runs `booking storefront` in an organization with departures."""
     import_kayaks(fjord_on_both, tmp_path, seats=4)
 
-    def run(*argv: str) -> Any:
-        return fjord_on_both("storefront", *argv, "-o", "json")
-
-    return run
+    return lambda *argv: fjord_on_both("storefront", *argv, "-o", "json")
 
 
 AT = ("--org", "fjord-tours", "--departure", DEPARTURE)
@@ -81,12 +78,8 @@ REFUSED = (
     (("hold", *AT, "--seats", "1", "--for", "soon"), 2),
     (("hold", *AT, "--seats", "0"), 2),
     (("checkout", *AT, "--guest", "adult", *GUEST), 2),
-    (("checkout", *AT, "--guest", "nobody=1", *GUEST), 8),
-    (("checkout", *AT, "--guest", "adult=1", "--add-on", "yacht=1", *GUEST), 8),
     (("checkout", *AT, "--guest", "adult=1", "--name", "Ada", "--email", "nowhere"), 8),
-    (("checkout", *AT, "--guest", "adult=1", "--gift-card", "NOSUCHCARD", *GUEST), 8),
     (("checkout", *AT, "--guest", "adult=1", "--discount", "-5", *GUEST), 2),
-    (("checkout", *AT, "--guest", "adult=1", "--discount", "99999999", *GUEST), 8),
 )
 """Commands, and the exit code of each."""
 

@@ -8,6 +8,7 @@ from sqlalchemy.engine import make_url
 from support.commands import Booking, Environment, Process
 from support.proxies import Recovering
 from support.servers import free_port
+from support.serving import read_until
 from support.world import SECRET
 
 from booking_core.base.errors import Unavailable
@@ -26,14 +27,10 @@ def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
     with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process(command, *options, stderr=subprocess.STDOUT)
-        said = []
-        for line in running.stdout:
-            said.append(line)
-            if SAYS in line:
-                server.is_over.set()
-            if "the worker runs" in line or "startup complete" in line:
-                break
-        assert len([line for line in said if SAYS in line]) == 1
+        read_until(running.stdout, SAYS)
+        server.is_over.set()
+        said = read_until(running.stdout, "the worker runs", "startup complete")
+        assert SAYS not in "".join(said)
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
         running.terminate()
         running.communicate(timeout=50)
@@ -47,9 +44,7 @@ def test_a_worker_that_waits_is_alive_and_not_ready(
     with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
         running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
-        for line in running.stdout:
-            if SAYS in line:
-                break
+        read_until(running.stdout, SAYS)
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
         running.terminate()
@@ -89,7 +84,7 @@ def test_a_database_without_the_schema_is_refused_at_once(
     environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_DATABASE_URL", postgres_server)
     ended = booking(*argv, "-o", "json")
-    assert (ended.code, ended.error["code"], ended.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
+    assert (*ended.refusal, ended.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
     assert SAYS not in ended.err
 
 

@@ -1,6 +1,5 @@
 """`booking worker` works until it is stopped, and refuses an SQLite database, which its serving process works on."""
 
-import fcntl
 import logging
 import os
 import signal
@@ -9,18 +8,20 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy.engine import make_url
 from support.commands import Booking, Process
 from support.servers import free_port
+from support.serving import read_until
+
+from booking_cli.operator import logs
+from booking_cli.operator.service import lock_sqlite
+from booking_core.base.settings import Settings
 
 
 def test_it_works_until_it_is_stopped(stored_on_both: Booking, new_process: Process) -> None:
     """For example: booking worker."""
     port = free_port()
     running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
-    for line in running.stdout:
-        if "the worker runs" in line:
-            break
+    read_until(running.stdout, "the worker runs")
     ready, metrics = (httpx.get(f"http://127.0.0.1:{port}/{path}") for path in ("readyz", "metrics"))
     assert ready.json()["parts"]["database"] == {"status": "ok"}
     assert 'booking_worker_turn_age_seconds{loop="mail",process="0"}' in metrics.text
@@ -31,18 +32,13 @@ def test_it_works_until_it_is_stopped(stored_on_both: Booking, new_process: Proc
 
 
 def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(stored: Booking) -> None:
-    path = Path(str(make_url(os.environ["BOOKING_DATABASE_URL"]).database))
-    with path.with_name(path.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        refused = stored("worker", "-o", "json")
-    assert refused.refusal == (2, "already_served")
+    path = os.environ["BOOKING_DATABASE_URL"].removeprefix("sqlite:///")
+    with lock_sqlite(Path(path)):
+        assert stored("worker", "-o", "json").refusal == (2, "already_served")
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
-    from booking_cli.operator import logs
-    from booking_core.base.settings import Settings
-
     with caplog.at_level("INFO"):
         logs.log_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
         logs.log_settings(logging.getLogger(f"booking.{command}"), Settings())

@@ -35,9 +35,8 @@ def test_0_done_and_an_empty_list(booking: Booking, shop: World) -> None:
 
 
 def test_1_a_question_answered_with_no(shop: World, terminal: OnTerminal) -> None:
-    key = shop.insert(
-        tables.api_keys, name="x", prefix="svc_12345678", key_hash="0" * 64, scopes="[]", created_at=shop.clock()
-    )
+    named = {"name": "x", "prefix": "svc_12345678", "key_hash": "0" * 64, "scopes": "[]"}
+    key = shop.insert(tables.api_keys, **named, created_at=shop.clock())
     assert terminal("keys", "revoke", key, answer="n\n")[0] == ExitCode.FAILED == 1
 
 
@@ -137,9 +136,7 @@ def test_12_a_list_that_broke_off(booking: Booking, canned: Any) -> None:
 def test_13_something_waits_for_a_person(fjord: Booking) -> None:
     assert fjord("doctor").code == ExitCode.OK
     at, owner = system_clock(), fjord("orgs", "show", "fjord-tours", "-o", "json").json["id"]
-    effect = (
-        f"'{owner}', 'some_mail:{owner}', 'some_mail', '{owner}', '{{}}', 'failed', {at}, {at}, {at}, 'TemplateError'"
-    )
+    effect = f"'{owner}', 'kind:{owner}', 'kind', '{owner}', '{{}}', 'failed', {at}, {at}, {at}, 'TemplateError'"
     columns = "organization_id, key, kind, subject_id, payload, status, due_at, created_at, completed_at, last_error"
     run(os.environ["BOOKING_DATABASE_URL"], f"INSERT INTO effects ({columns}) VALUES ({effect})")
     waits = fjord("doctor", "-o", "json")

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.commands import Terminal
+from support.commands import Environment, RecordedTerminal, Terminal
 
 from booking_cli.framework import formatting, tables
 from booking_cli.framework.errors import CliError, UnknownField
@@ -87,10 +87,8 @@ def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
     assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
 
 
-def test_prose_is_broken_into_lines_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "50")
-    seen = Terminal()
-    monkeypatch.setattr("sys.stdout", seen)
+def test_prose_is_broken_into_lines_where_it_does_not_fit(recorded_terminal: RecordedTerminal) -> None:
+    seen = recorded_terminal(50)
     item = {"name": "x" * 20, "summary": "word " * 20}
     Renderer(color="never").many([item], ("name", "summary"), wrapped=["summary"])
     assert max(map(len, seen.getvalue().splitlines())) <= 50
@@ -179,20 +177,16 @@ def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureF
     assert "\x1b" not in header + line
 
 
-def test_a_narrow_terminal_shows_the_columns_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_shows_the_columns_that_fit(recorded_terminal: RecordedTerminal) -> None:
     item = {"id": ITEM["id"], "name": "kayak", "status": "active", "more": "x" * 40}
     for columns, headers in ((80, "id name status"), (120, "id name status more"), (20, "id")):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        seen = Terminal()
-        monkeypatch.setattr("sys.stdout", seen)
+        seen = recorded_terminal(columns)
         Renderer(color="never").many([item], tuple(item))
         assert seen.getvalue().splitlines()[0].split() == headers.split()
 
 
-def test_columns_that_were_asked_for_are_all_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    seen = Terminal()
-    monkeypatch.setattr("sys.stdout", seen)
+def test_columns_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
+    seen = recorded_terminal(40)
     Renderer(color="never", fields=["name", "more"]).many([{"name": "kayak", "more": "x" * 60}], ("name",))
     assert seen.getvalue().count("x") == 60
 
@@ -206,43 +200,27 @@ def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("choice", "environment", "expected"),
+    ("stream", "choice", "variables", "expected"),
     [
-        ("auto", {}, True),
-        ("auto", {"NO_COLOR": "1"}, False),
-        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
-        ("auto", {"TERM": "dumb"}, False),
-        ("never", {"FORCE_COLOR": "1"}, False),
-        ("always", {"NO_COLOR": "1"}, True),
+        (Terminal, "auto", {}, True),
+        (Terminal, "auto", {"NO_COLOR": "1"}, False),
+        (Terminal, "auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        (Terminal, "auto", {"TERM": "dumb"}, False),
+        (Terminal, "never", {"FORCE_COLOR": "1"}, False),
+        (Terminal, "always", {"NO_COLOR": "1"}, True),
+        (io.StringIO, "auto", {}, False),
+        (io.StringIO, "auto", {"FORCE_COLOR": "1"}, True),
+        (io.StringIO, "auto", {"CLICOLOR_FORCE": "1"}, True),
+        (io.StringIO, "auto", {"CLICOLOR_FORCE": "0"}, False),
+        (io.StringIO, "auto", {"GITHUB_ACTIONS": "true"}, False),
     ],
 )
-def test_color_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, choice: str, environment: dict[str, str], expected: bool
+def test_color_is_chosen_for_a_terminal_or_a_pipe_by_the_option_and_the_environment(
+    environment: Environment, stream: type[io.StringIO], choice: str, variables: dict[str, str], expected: bool
 ) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert formatting.wants_color(Terminal(), choice) is expected
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, False),
-        ({"FORCE_COLOR": "1"}, True),
-        ({"CLICOLOR_FORCE": "1"}, True),
-        ({"CLICOLOR_FORCE": "0"}, False),
-        ({"GITHUB_ACTIONS": "true"}, False),
-    ],
-)
-def test_color_in_a_pipe(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: bool) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert formatting.wants_color(io.StringIO(), "auto") is expected
+    for name, value in variables.items():
+        environment(name, value)
+    assert formatting.wants_color(stream(), choice) is expected
 
 
 def test_an_error_is_a_line_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,16 +241,8 @@ def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) 
     renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert json.loads(captured.err) == {
-        "error": {
-            "code": "internal_error",
-            "message": "broken",
-            "status": None,
-            "request_id": None,
-            "hint": None,
-            "exit_code": 1,
-        }
-    }
+    error = {"code": "internal_error", "message": "broken", "status": None, "request_id": None, "hint": None}
+    assert json.loads(captured.err) == {"error": error | {"exit_code": 1}}
 
 
 def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,17 +252,9 @@ def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: broken\n"
 
 
-def test_a_bar_is_drawn_where_somebody_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Terminal()
-    monkeypatch.setattr("sys.stderr", seen)
-    with Renderer(color="never").progress("importing") as advance:
-        advance(3, 7)
-    assert "importing" in seen.getvalue()
-
-
-def test_no_bar_is_drawn_when_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Terminal()
-    monkeypatch.setattr("sys.stderr", seen)
-    with Renderer(progress=False).progress("importing") as advance:
-        advance(3, 7)
-    assert seen.getvalue() == ""
+def test_a_bar_is_drawn_on_a_terminal_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_wanted in (True, False):
+        monkeypatch.setattr("sys.stderr", seen := Terminal())
+        with Renderer(color="never", progress=is_wanted).progress("importing") as advance:
+            advance(3, 7)
+        assert ("importing" in seen.getvalue(), seen.getvalue() != "") == (is_wanted, is_wanted)

@@ -1,11 +1,10 @@
 """A list without an end: lines that come one by one, on a terminal above a status line."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.commands import Booking, Terminal
+from support.commands import Booking, RecordedTerminal
 
 from booking_cli.commands import events
 from booking_cli.framework.context import Cli
@@ -17,22 +16,8 @@ ITEM = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}
 CLEAR = "\r\x1b[2K"
 
 
-@pytest.fixture
-def terminal_of_40(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
-    """Make stdout a terminal of 40 columns without color."""
-
-    def look() -> Terminal:
-        terminal = Terminal()
-        monkeypatch.setattr("sys.stdout", terminal)
-        return terminal
-
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("NO_COLOR", "1")
-    return look
-
-
-def test_on_a_terminal_lines_are_written_above_the_one_that_stays(terminal_of_40: Callable[[], Terminal]) -> None:
-    seen = terminal_of_40()
+def test_on_a_terminal_lines_are_written_above_the_one_that_stays(recorded_terminal: RecordedTerminal) -> None:
+    seen = recorded_terminal(40)
     with Stream(Cli(), COLUMNS, "waiting") as stream:
         stream.show(ITEM)
         stream.note("the service\nis down")
@@ -41,8 +26,8 @@ def test_on_a_terminal_lines_are_written_above_the_one_that_stays(terminal_of_40
     assert seen.getvalue() == f"{header}{line}{CLEAR}the service is down\nwaiting{CLEAR}"
 
 
-def test_fields_that_were_asked_for_are_all_shown(terminal_of_40: Callable[[], Terminal]) -> None:
-    seen, cli = terminal_of_40(), Cli()
+def test_fields_that_were_asked_for_are_all_shown(recorded_terminal: RecordedTerminal) -> None:
+    seen, cli = recorded_terminal(40), Cli()
     cli.options.fields = ("id", "type", "at", "nothing")
     with Stream(cli, COLUMNS, "waiting") as stream:
         stream.show(ITEM)

@@ -1,11 +1,12 @@
 """Every table of the command line at 80 and at 120 columns, with the long and the foreign names that real data has."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.commands import Booking, Environment, OnTerminal, Terminal
+from support.commands import Booking, Environment, OnTerminal, RecordedTerminal
 from support.world import World
 
 from booking_cli.client import api_departures
@@ -26,13 +27,14 @@ TITLES = (
 )
 AT = "2026-12-24T10:00:00+01:00"
 NOK = {"amount_minor": 1_289_000, "currency": "NOK"}
+NAME, TITLE = itemgetter(0), itemgetter(1)
 
 
 def every(**fields: Any) -> list[dict[str, Any]]:
     """Return an item for each name and title."""
     return [
-        {key: value(name, title) if callable(value) else value for key, value in fields.items()}
-        for name, title in zip(NAMES, TITLES, strict=True)
+        {key: value(texts) if callable(value) else value for key, value in fields.items()}
+        for texts in zip(NAMES, TITLES, strict=True)
     ]
 
 
@@ -42,8 +44,8 @@ BOOKINGS = every(
     status="confirmed",
     departure={"starts_at": AT},
     totals={"total": NOK},
-    customer=lambda name, _: {"name": name},
-    experience=lambda _, title: {"title": title},
+    customer=lambda texts: {"name": NAME(texts)},
+    experience=lambda texts: {"title": TITLE(texts)},
     payment={"status": "partially_refunded"},
 )
 ENDPOINTS = every(
@@ -79,7 +81,7 @@ DEPARTURES = every(
     id=ID,
     starts_at=AT,
     seats="cancelled",
-    experience=lambda _, title: {"title": title},
+    experience=lambda texts: {"title": TITLE(texts)},
     price=NOK,
     booking_closes_at=AT,
 )
@@ -110,13 +112,13 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         "number started_at http error ms response",
     ),
     "customers list": (
-        every(id=ID, name=lambda name, _: name, email=EMAIL, phone="+47 22 00 00 00", tags=["vip", "press"]),
+        every(id=ID, name=NAME, email=EMAIL, phone="+47 22 00 00 00", tags=["vip", "press"]),
         *(customers.COLUMNS, customers.TRUNCATED),
         "id name email",
         "id name email phone tags",
     ),
     "experiences list": (
-        every(id=ID, title=lambda _, title: title, is_published=True, price_from=NOK, duration="2 h 30 min"),
+        every(id=ID, title=TITLE, is_published=True, price_from=NOK, duration="2 h 30 min"),
         *(experiences.COLUMNS, experiences.TRUNCATED),
         "id title published",
         "id title published price_from duration slug",
@@ -134,25 +136,19 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         "id type created_at resource_id",
     ),
     "orgs list": (
-        every(
-            slug="fjord-tours", name=lambda name, _: name, timezone="America/Santiago", default_currency="NOK", id=ID
-        ),
+        every(slug="fjord-tours", name=NAME, timezone="America/Santiago", default_currency="NOK", id=ID),
         *(orgs.COLUMNS, orgs.TRUNCATED),
         "slug name timezone currency",
         "slug name timezone currency id",
     ),
     "keys list": (
-        every(
-            id=ID, name=lambda name, _: name, status="revoked", expires_at=AT, last_used_at=AT, prefix="svc_dxjWZc9f"
-        ),
+        every(id=ID, name=NAME, status="revoked", expires_at=AT, last_used_at=AT, prefix="svc_dxjWZc9f"),
         *(keys.COLUMNS, keys.TRUNCATED),
         "id name status expires_at",
         "id name status expires_at last_used_at prefix",
     ),
     "mails list": (
-        every(
-            id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no such user"
-        ),
+        every(id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no user"),
         *(mails.COLUMNS, mails.TRUNCATED),
         "id status recipient",
         "id status recipient kind error",
@@ -161,24 +157,22 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
 
 
 def drawn(
-    monkeypatch: pytest.MonkeyPatch,
+    recorded_terminal: RecordedTerminal,
     width: int,
     items: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
     truncated: Mapping[str, int],
 ) -> list[str]:
-    monkeypatch.setenv("COLUMNS", str(width))
-    seen = Terminal()
-    monkeypatch.setattr("sys.stdout", seen)
+    seen = recorded_terminal(width)
     Renderer(color="never").many(items, columns, truncated=truncated)
     return seen.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_shows_what_people_look_for(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
+def test_a_table_shows_what_people_look_for(recorded_terminal: RecordedTerminal, table: str, width: int) -> None:
     items, columns, truncated, narrow, wide = TABLES[table]
-    header, *lines = drawn(monkeypatch, width, items, columns, truncated)
+    header, *lines = drawn(recorded_terminal, width, items, columns, truncated)
     assert header.split() == (narrow if width == 80 else wide).split()
     assert len(lines) == len(items), "each item is one line"
     assert max(map(cell_len, (header, *lines))) <= width
@@ -186,24 +180,23 @@ def test_a_table_shows_what_people_look_for(monkeypatch: pytest.MonkeyPatch, tab
         assert all(ID in line for line in lines), "an id that is shown can be copied"
 
 
-@pytest.mark.parametrize("width", range(20, 200, 7))
 @pytest.mark.parametrize("table", TABLES)
-def test_no_table_is_wider_than_its_terminal(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
+def test_no_table_is_wider_than_its_terminal(recorded_terminal: RecordedTerminal, table: str) -> None:
     items, columns, truncated, _, _ = TABLES[table]
     layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), truncated)
-    for shown in (layout.fit(width),):
-        fixed = sum(90 for each in shown.values() if each is None)
-        assert len(shown) == 1 or fixed + sum(each or 0 for each in shown.values()) + 2 * (len(shown) - 1) <= width
-    assert len(drawn(monkeypatch, width, items, columns, truncated)) >= len(items)
+    for width in range(20, 200, 7):
+        widths = [90 if each is None else each for each in layout.fit(width).values()]
+        assert len(widths) == 1 or sum(widths) + 2 * (len(widths) - 1) <= width
+        assert len(drawn(recorded_terminal, width, items, columns, truncated)) >= len(items)
 
 
 def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded_terminal: RecordedTerminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Renderer().many(BOOKINGS, bookings.COLUMNS, truncated=bookings.TRUNCATED)
     written = capsys.readouterr().out
     assert all(text in written for text in (*NAMES, *TITLES))
-    lines = drawn(monkeypatch, 80, BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED)
+    lines = drawn(recorded_terminal, 80, BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED)
     assert "Maximiliane …" in lines[1]
     assert "Ada" in lines[4]
     assert "…" not in lines[0]

@@ -21,21 +21,13 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("how", ["workers", "workers-with-worker", "reload"])
+@pytest.mark.parametrize("options", ["--workers 2 --no-worker", "--workers 2", "--reload"])
 def test_a_supervisor_that_is_killed_takes_its_processes_along(
-    how: str, new_database_url: Callable[[str], str], tmp_path: Path
+    options: str, new_database_url: Callable[[str], str], tmp_path: Path
 ) -> None:
-    url = new_database_url("sqlite" if how == "reload" else "postgresql")
-    options = {"workers": ["--workers", "2", "--no-worker"], "workers-with-worker": ["--workers", "2"]}
-    supervisor = started(
-        tmp_path,
-        "serve",
-        "--port",
-        "0",
-        *options.get(how, ["--reload"]),
-        BOOKING_DATABASE_URL=url,
-        BOOKING_SECRET_KEY=SECRET,
-    )
+    url = new_database_url("sqlite" if options == "--reload" else "postgresql")
+    settings = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET}
+    supervisor = started(tmp_path, "serve", "--port", "0", *options.split(), **settings)
     with serving(supervisor, is_killed=True) as (address, _):
         host, _, port = address.removeprefix("http://").partition(":")
         processes = psutil.Process(supervisor.pid).children(recursive=True)

@@ -1,22 +1,21 @@
 """`booking webhooks listen`: every event reaches the application, through restarts of every program."""
 
 import asyncio
-import io
 import json
 import re
 import signal
 import stat
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from support import servers
-from support.commands import Booking, Environment, OnTerminal, Process
+from support.commands import Booking, Environment, OnTerminal, Process, RecordedTerminal
 from support.hooks import Hooks
 from support.receivers import Receiver, Receivers, hang, plain, wait_until
 from support.shell import logged_in, running
@@ -35,6 +34,9 @@ from booking_core.db.engine import Tx
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.records import events
 from booking_core.records.events import NewEvent
+from booking_sdk import BadRequestError
+from booking_sdk.errors import error_class
+from booking_sdk.response import Response
 from booking_server.worker.deliveries import signed_headers
 from webhook_verify import Verifier, generate_secret
 
@@ -104,13 +106,8 @@ class Listener:
         return (self._folder / "err").read_text()
 
     @property
-    def records(self) -> list[dict[str, Any]]:
-        whole, _, _ = self.out.rpartition("\n")  # it may be in the midst of writing the next one
-        return [json.loads(line) for line in whole.splitlines()]
-
-    @property
-    def secret(self) -> str:
-        return (self._folder / "config/webhook-secrets/default").read_text().strip()
+    def secret_file(self) -> Path:
+        return self._folder / "config/webhook-secrets/default"
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -127,6 +124,12 @@ class Listener:
     def wait_for(self, events: Sequence[str]) -> None:
         """Wait until the listener has written that the events were received."""
         wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are reported")
+
+    def run_until(self, events: Sequence[str], *argv: str) -> None:
+        """Run the listener until it has written that the events were received."""
+        self.start(*argv)
+        self.wait_for(events)
+        assert self.end(signal.SIGINT) == 130
 
     def end(self, how: signal.Signals) -> int:
         self.running.send_signal(how)
@@ -145,8 +148,6 @@ def listener(process: Process, tmp_path: Path, application: Application) -> Iter
 
 def publish_all(hooks: Hooks) -> list[str]:
     """Publish an event of every type, with values that are difficult to write as JSON."""
-    import orjson
-
     world = hooks.world
     extra = {"previous": AWKWARD, "reason": "på"}
     new_events = [
@@ -191,20 +192,6 @@ def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booki
     shown = booking("events", "list", "--all", "-o", "jsonl").out.split("\n")[:-1]
     rebuilt = {event.id: event.body.decode() for event in map(parse_event, map(json.loads, shown))}
     assert rebuilt == stored
-
-
-def test_the_secret_is_the_profiles_own_and_where_it_is_is_reported(
-    hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
-) -> None:
-    listener.start()
-    event_ids = hooks.publish()
-    application.wait_for_events(event_ids)
-    receipt = application.receipts[0]
-    Verifier(listener.secret).verify(receipt.body, receipt.headers)
-    file = tmp_path / "config/webhook-secrets/default"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert str(file) in listener.err
-    assert listener.secret not in listener.err + listener.out
 
 
 # Restarts --------------------------------------------------------------------------------------------------------
@@ -254,9 +241,11 @@ def test_every_event_arrives_through_every_kind_of_restart(
         assert application.ids == event_ids
         # A listener that is killed between an answer and its note sends that event again.
         assert len(application.receipts) <= len(event_ids) + 1
-        verifier = Verifier(listener.secret)
+        secret = listener.secret_file.read_text().strip()
         for receipt in application.receipts:
-            assert verifier.verify(receipt.body, receipt.headers).event_id in event_ids
+            assert Verifier(secret).verify(receipt.body, receipt.headers).event_id in event_ids
+        assert str(listener.secret_file) in listener.err
+        assert secret not in listener.err + listener.out
         assert listener.end(signal.SIGINT) == 130
 
 
@@ -269,9 +258,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     listener.wait_for(first)
     assert listener.end(signal.SIGINT) == 130
     missed = hooks.publish(times=2)
-    listener.start()
-    listener.wait_for(missed)
-    listener.end(signal.SIGINT)
+    listener.run_until(missed)
     assert application.ids == [*first, *missed]
     assert "Continuing after event 4" in listener.err
     hooks.publish()
@@ -287,18 +274,14 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
     event_ids = hooks.publish(times=3)
-    listener.start("--since", "10m")
-    listener.wait_for(event_ids)
-    listener.end(signal.SIGINT)
+    listener.run_until(event_ids, "--since", "10m")
     assert len(application.receipts) == 3
     listener.start("--since", "10m")
     wait_until(lambda: listener.out.count(event_ids[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
     # Events from before the requested time still come if no listener ran when they occurred.
     missed = hooks.publish()
-    listener.start("--since", "2999-01-01")
-    listener.wait_for(missed)
-    listener.end(signal.SIGINT)
+    listener.run_until(missed, "--since", "2999-01-01")
     assert len(application.receipts) == 7
 
 
@@ -309,9 +292,7 @@ def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Applic
     listener.wait_for(wanted)
     listener.end(signal.SIGINT)
     later = [*hooks.publish(kind=EventType.BOOKING_CONFIRMED), *hooks.publish()]
-    listener.start("--event", "gift_card.redeemed", "--event", "booking.confirmed")
-    listener.wait_for(later)
-    listener.end(signal.SIGINT)
+    listener.run_until(later, "--event", "gift_card.redeemed", "--event", "booking.confirmed")
     assert application.ids == [*wanted, *later]
 
 
@@ -319,14 +300,12 @@ def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
     listener.start()
-    (ping, *_), (event_ids, *_) = hooks.publish(kind=EventType.PING), hooks.publish()
-    listener.wait_for([event_ids])
+    pings, others = hooks.publish(kind=EventType.PING), hooks.publish()
+    listener.wait_for(others)
     listener.end(signal.SIGINT)
-    assert application.ids == [event_ids]
-    listener.start("--since", "10m", "--event", "ping")
-    listener.wait_for([ping])
-    listener.end(signal.SIGINT)
-    assert application.ids == [event_ids, ping]
+    assert application.ids == others
+    listener.run_until(pings, "--since", "10m", "--event", "ping")
+    assert application.ids == [*others, *pings]
 
 
 # Receivers that refuse, and that are down ------------------------------------------------------------------------
@@ -338,21 +317,18 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     application.answers = [500, 400]
     listener.start("--attempts", "2", "-o", "json")
     refused, taken = hooks.publish(times=2)
-    application.wait_for_events([taken])
-    wait_until(lambda: len(listener.records) == 3, "three attempts are reported")
-    assert [(each["id"], each["outcome"], each["status"]) for each in listener.records] == [
-        (refused, "retrying", 500),
-        (refused, "given_up", 400),
-        (taken, "accepted", 200),
-    ]
+    listener.wait_for([taken])
     assert listener.end(signal.SIGINT) == 130
+    records = [json.loads(line) for line in listener.out.splitlines()]
+    reported = [(each["id"], each["outcome"], each["status"]) for each in records]
+    assert reported == [(refused, "retrying", 500), (refused, "given_up", 400), (taken, "accepted", 200)]
 
 
 def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Listener) -> None:
     application.answers = [500]
     listener.start("--attempts", "1")
     refused, taken = hooks.publish(times=2)
-    wait_until(lambda: taken in listener.out, "both are reported")
+    listener.wait_for([taken])
     assert listener.end(signal.SIGINT) == 130
     lines = listener.err.splitlines()
     assert "1 event forwarded." in lines
@@ -363,12 +339,12 @@ def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Liste
 EVENT = FeedEvent("e1", "ping", 1, "2026-11-21T13:00:00+01:00", b'{"id":"e1","type":"ping"}')
 
 
-def attempts(forwarder: Forwarder) -> list[tuple[str, float]]:
-    return [(each.outcome, each.pause_s) for each in forwarder.forward(EVENT)]
+def forwarder_to(url: str, sleep: Callable[[float], None] = lambda _: None) -> Forwarder:
+    return Forwarder(receiver.parse_target(url), Secrets((generate_secret(),), "here"), 3, sleep)
 
 
-def forwarder_to(url: str, slept: list[float], sleep: Callable[[float], None] | None = None) -> Forwarder:
-    return Forwarder(receiver.parse_target(url), Secrets((generate_secret(),), "here"), 3, sleep or slept.append)
+def outcomes(forwarder: Forwarder) -> list[str]:
+    return [attempt.outcome for attempt in forwarder.forward(EVENT)]
 
 
 def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() -> None:
@@ -379,10 +355,9 @@ def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() ->
         if len(slept) == 12:
             application.start()
 
-    forwarder = forwarder_to(application.url, slept, sleep)
-    outcomes = [outcome for outcome, _ in attempts(forwarder)]
+    forwarder = forwarder_to(application.url, sleep)
+    assert outcomes(forwarder) == [*["waiting"] * 12, "accepted"]
     application.stop()
-    assert outcomes == [*["waiting"] * 12, "accepted"]
     assert slept == [1, 2, 4, 8, *[10] * 8]
     assert (forwarder.accepted, forwarder.given_up) == (1, [])
 
@@ -390,14 +365,12 @@ def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() ->
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_a_proxy_whose_application_is_away_uses_up_no_attempt(application: Application, status: int) -> None:
     application.answers = [status] * 5 + [500, 500]
-    slept = list[float]()
-    outcomes = [outcome for outcome, _ in attempts(forwarder_to(application.url, slept))]
-    assert outcomes == [*["waiting"] * 5, "retrying", "retrying", "accepted"]
+    assert outcomes(forwarder_to(application.url)) == [*["waiting"] * 5, "retrying", "retrying", "accepted"]
 
 
 def test_each_attempt_is_another_delivery_of_the_same_event(application: Application) -> None:
     application.answers = [500]
-    attempts(forwarder_to(application.url, []))
+    assert outcomes(forwarder_to(application.url)) == ["retrying", "accepted"]
     first, second = application.receipts
     assert first.attempt_id != second.attempt_id
     assert (first.event_id, first.body) == (second.event_id, second.body)
@@ -407,7 +380,7 @@ def test_a_redirect_is_a_refusal_and_is_not_followed() -> None:
     with Receivers() as receivers:
         there = receivers.open()
         here = receivers.open(lambda _: plain(302, f"Location: {there.url}"))
-        assert [outcome for outcome, _ in attempts(forwarder_to(here.url, []))] == ["retrying", "retrying", "given_up"]
+        assert outcomes(forwarder_to(here.url)) == ["retrying", "retrying", "given_up"]
         assert there.receipts == []
 
 
@@ -451,10 +424,7 @@ def page(*sequences: int, resume: str | None, more: bool = False) -> dict[str, A
 
 
 def refusal(status: int, code: str) -> Exception:
-    from booking_sdk.errors import error_class as kind_of
-    from booking_sdk.response import Response
-
-    return kind_of(status, code)(Response(status, (), json.dumps({"error": "no", "code": code}).encode()))
+    return error_class(status, code)(Response(status, (), json.dumps({"error": "no", "code": code}).encode()))
 
 
 def feed(client: FakeClient, position: Position, trouble: list[str | None] | None = None) -> Feed:
@@ -474,12 +444,8 @@ def test_the_place_in_the_feed_moves_with_each_event_and_a_page_left_half_way_is
     following = feed(client, Position(since="2026-11-21T12:00:00+00:00", types=("ping",)))
     assert take(following, 3) == [1, 2, 3]
     assert (following.position.sequence, following.position.cursor) == (3, "c2")
-    assert client.asked[0] == {
-        "order": "asc",
-        "limit": "100",
-        "type": "ping",
-        "created_since": "2026-11-21T12:00:00+00:00",
-    }
+    since = {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:00:00+00:00"}
+    assert client.asked[0] == since | {"type": "ping"}
     assert client.asked[1]["starting_after"] == "c2"
     again = FakeClient(page(3, 4, resume="c4"), page(resume="c4"), page(5, resume="c5"))
     assert take(feed(again, following.position), 2) == [4, 5]
@@ -502,8 +468,6 @@ def test_a_service_that_is_away_is_reported_and_waited_for() -> None:
 
 
 def test_what_is_not_the_api_is_an_error() -> None:
-    from booking_sdk import BadRequestError
-
     for body in (b"<html>", b"{}", b"[]", b'{"data": 1}'):
         with pytest.raises(CliError) as refused:
             take(feed(FakeClient(body), Position()), 1)
@@ -591,15 +555,16 @@ def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
 # On a terminal ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def screen(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Iterator[tuple[View, Callable[[], str]]]:
-    shown = io.StringIO()
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "stdout", shown)
-        patched.setenv("COLUMNS", str(columns))
-        cli = Cli()
+@pytest.fixture
+def screen(recorded_terminal: RecordedTerminal) -> Callable[..., tuple[View, Callable[[], str]]]:
+    """Return a function that makes a view on a terminal, and a function that returns the output."""
+
+    def make(columns: int = 80, **options: Any) -> tuple[View, Callable[[], str]]:
+        shown, cli = recorded_terminal(columns), Cli()
         cli.options.color = "never"
-        yield Screen(cli), shown.getvalue
+        return Screen(cli, **options), lambda: shown.getvalue().replace("\r\x1b[2K", "\r")
+
+    return make
 
 
 def forwarded(kind: str, outcome: str, answer: Result, attempt: int = 1) -> Attempt:
@@ -609,35 +574,33 @@ def forwarded(kind: str, outcome: str, answer: Result, attempt: int = 1) -> Atte
 
 
 @pytest.mark.parametrize("kind", EventType)
-def test_the_line_of_every_event_fits_80_columns(monkeypatch: pytest.MonkeyPatch, kind: EventType) -> None:
-    with screen(monkeypatch) as (view, shown):
-        view.attempt(forwarded(kind, "accepted", Result(200, "ok", None, 9999)))
-        line = shown().replace("\r\x1b[2K", "").rstrip("\n")
+def test_the_line_of_every_event_fits_80_columns(screen: Callable[..., Any], kind: EventType) -> None:
+    view, shown = screen()
+    view.attempt(forwarded(kind, "accepted", Result(200, "ok", None, 9999)))
+    line = shown().lstrip("\r").rstrip("\n")
     assert line == f"13:00:00 200 9999ms 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 {kind.value}"
     assert len(line) <= 80
 
 
-def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(screen: Callable[..., Any]) -> None:
     away = Result(None, None, "connect_failed", 1, "connection refused")
-    with screen(monkeypatch) as (view, shown):
-        for number in range(1, 9):
-            view.attempt(forwarded("ping", "waiting", away, number))
-        view.attempt(forwarded("ping", "accepted", Result(200, "", None, 5), 9))
-        view.idle(1, 0)
-        view.close()
-        lines = [line for line in shown().replace("\r\x1b[2K", "\r").splitlines() if "0190f3c2" in line]
-    assert len(lines) == 2
+    view, shown = screen()
+    for number in range(1, 9):
+        view.attempt(forwarded("ping", "waiting", away, number))
+    view.attempt(forwarded("ping", "accepted", Result(200, "", None, 5), 9))
+    view.idle(1, 0)
+    view.close()
+    assert len([line for line in shown().splitlines() if "0190f3c2" in line]) == 2
     assert "connection refused" in shown()
-    assert shown().endswith("1 forwarded; waiting for events\r\x1b[2K")
+    assert shown().endswith("1 forwarded; waiting for events\r")
 
 
-def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    with screen(monkeypatch, 60) as (view, shown):
-        view.attempt(
-            forwarded("x\x1b[2J", "given_up", Result(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500"))
-        )
-        view.outage("no answer\x1b[2J" + "x" * 200)
-        text = shown().replace("\r\x1b[2K", "\r")
+def test_a_receiver_and_a_service_cannot_move_the_cursor(screen: Callable[..., Any]) -> None:
+    view, shown = screen(60)
+    refused = Result(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500")
+    view.attempt(forwarded("x\x1b[2J", "given_up", refused))
+    view.outage("no answer\x1b[2J" + "x" * 200)
+    text = shown()
     assert "\x1b" not in text
     assert "boom" in text
     assert max(len(line) for line in text.split("\r")[-1:]) < 60
@@ -664,10 +627,9 @@ def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
 ) -> None:
     booking("customers", "create", "--name", "Ada", "--email", "ada@example.com")
     listen = ("webhooks", "listen", "--forward-to", application.url, "--since", "1h", "--event", "customer.*")
-    started = process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl")
-    record = json.loads(started.stdout.readline())
-    started.send_signal(signal.SIGINT)
-    started.communicate()
+    with process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl") as started:
+        record = json.loads(started.stdout.readline())
+        started.send_signal(signal.SIGINT)
     assert (record["type"], record["status"]) == ("customer.created", 200)
     (receipt,) = application.receipts
     assert (receipt.headers["x-tenant"], receipt.headers["svc-event-type"]) == ("fjord", "customer.created")
@@ -685,18 +647,13 @@ def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_pa
 
 
 @pytest.mark.parametrize("show_body", [False, True])
-def test_what_the_receiver_answers_is_shown_line_by_line(monkeypatch: pytest.MonkeyPatch, show_body: bool) -> None:
-    seen = io.StringIO()
-    monkeypatch.setattr("sys.stdout", seen)
-    answer = Result(200, "first\nsecond \x1b[2J", None, 12)
-    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
-    listen_view.Screen(Cli(), show_body=show_body).attempt(attempt)
-    lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().removesuffix("\n").split("\n")]
+def test_what_the_receiver_answers_is_shown_line_by_line(screen: Callable[..., Any], show_body: bool) -> None:
+    view, shown = screen(show_body=show_body)
+    view.attempt(forwarded("ping", "accepted", Result(200, "first\nsecond \x1b[2J", None, 12)))
+    lines = [line.lstrip("\r") for line in shown().removesuffix("\n").split("\n")]
     assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
 
 
-def test_a_record_has_the_answer_as_its_last_column(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    answer = Result(200, "said", None, 12)
-    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
-    listen_view.create_view(Cli(), show_body=True).attempt(attempt)
+def test_a_record_has_the_answer_as_its_last_column(capsys: pytest.CaptureFixture[str]) -> None:
+    listen_view.create_view(Cli(), show_body=True).attempt(forwarded("ping", "accepted", Result(200, "said", None, 12)))
     assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "said"

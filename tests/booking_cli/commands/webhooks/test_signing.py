@@ -3,37 +3,21 @@
 import io
 import json
 import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.commands import Booking, Environment, OnTerminal
+from support.commands import Booking, Environment, OnTerminal, loaded_modules
 
 from webhook_verify import Verifier, generate_secret
 from webhook_verify.testing import make_event, signed_request
 
-HEAVY = (
-    "sqlalchemy",
-    "fastapi",
-    "httpx",
-    "pydantic",
-    "uvicorn",
-    "rich",
-    "booking_sdk",
-    "booking_server",
-    "ssl",
-    "http.client",
-)
-
 
 @pytest.fixture
-def secret(booking: Booking, environment: Environment, tmp_path: Path) -> str:
+def secret(booking: Booking) -> str:
     """The endpoint's secret, in a file and nowhere else."""
-    environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
     made = generate_secret()
     Path("hook.secret").write_text(made + "\n")
     return made
@@ -48,8 +32,7 @@ def body(secret: str) -> bytes:
 
 
 def from_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    stdin = SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False)
-    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
 
 
 def headers_of(out: str) -> dict[str, str]:
@@ -102,18 +85,14 @@ def test_a_delivery_printed_as_json_verifies_whatever_its_body(booking: Booking,
 def test_without_a_secret_each_profile_has_one_of_its_own_and_keeps_it(
     booking: Booking, body: bytes, environment: Environment, tmp_path: Path
 ) -> None:
-    signed = headers_of(booking("webhooks", "sign", "body.json").out)
-    file = tmp_path / "config" / "webhook-secrets" / "default"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    Verifier(file.read_text().strip()).verify(body, signed)
-    again = headers_of(booking("webhooks", "sign", "body.json").out)
-    Verifier(file.read_text().strip()).verify(body, again)
-    environment("BOOKING_PROFILE", "staging")
-    other = headers_of(booking("webhooks", "sign", "body.json").out)
-    assert (file.parent / "staging").read_text() != file.read_text()
-    Verifier((file.parent / "staging").read_text().strip()).verify(body, other)
-    assert sorted(path.name for path in file.parent.iterdir()) == ["default", "staging"]
+    folder = tmp_path / "config" / "webhook-secrets"
+    for profile in ("default", "default", "staging"):
+        environment("BOOKING_PROFILE", profile)
+        signed = headers_of(booking("webhooks", "sign", "body.json").out)
+        Verifier((folder / profile).read_text().strip()).verify(body, signed)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
+    assert modes == {"webhook-secrets": 0o700, "default": 0o600, "staging": 0o600}
+    assert (folder / "staging").read_text() != (folder / "default").read_text()
 
 
 def test_a_file_wins_over_the_environment_and_that_over_the_profile(
@@ -155,11 +134,9 @@ def test_a_delivery_is_verified_by_body_and_headers(booking: Booking, secret: st
     assert verified.code == 0
     assert verified.json["event_id"] == json.loads(body)["id"]
     assert (verified.json["event_type"], verified.json["secret_index"]) == ("booking.created", 1)
-    bare = booking(
-        "webhooks", "verify", "body.json", "--header", headers["Svc-Signature"], "--secret-file", "hook.secret"
-    )
-    assert bare.code == 0
-    assert bare.out.startswith("verified\ttrue\n")
+    signature = ("--header", headers["Svc-Signature"])
+    bare = booking("webhooks", "verify", "body.json", *signature, "--secret-file", "hook.secret")
+    assert (bare.code, bare.out.startswith("verified\ttrue\n")) == (0, True)
 
 
 def test_headers_may_stand_in_a_file_and_the_body_on_stdin(
@@ -190,17 +167,18 @@ def refusal(booking: Booking, headers: dict[str, str], *argv: str) -> Any:
 
 
 def test_what_is_wrong_is_named_and_exits_11(booking: Booking, secret: str, body: bytes) -> None:
-    old, _ = signed_request(body, secret, timestamp=int(time.time()) - 3600)
-    assert refusal(booking, old)["code"] == "timestamp_too_old"
-    ahead, _ = signed_request(body, secret, timestamp=int(time.time()) + 3600)
-    assert refusal(booking, ahead)["code"] == "timestamp_too_new"
-    foreign, _ = signed_request(body, generate_secret())
-    assert refusal(booking, foreign)["hint"] == "verified with the secret of hook.secret"
-    good, _ = signed_request(body, secret)
-    assert refusal(booking, good | {"Svc-Event-Type": "ping"})["code"] == "header_body_mismatch"
-    assert refusal(booking, {"Content-Type": "application/json"})["code"] == "header_missing"
-    assert refusal(booking, {"Svc-Signature": "t=1"})["code"] == "no_supported_scheme"
-    assert secret not in json.dumps(refusal(booking, foreign))
+    now = int(time.time())
+    for headers, code in (
+        (signed_request(body, secret, timestamp=now - 3600)[0], "timestamp_too_old"),
+        (signed_request(body, secret, timestamp=now + 3600)[0], "timestamp_too_new"),
+        (signed_request(body, secret)[0] | {"Svc-Event-Type": "ping"}, "header_body_mismatch"),
+        ({"Content-Type": "application/json"}, "header_missing"),
+        ({"Svc-Signature": "t=1"}, "no_supported_scheme"),
+    ):
+        assert refusal(booking, headers)["code"] == code
+    foreign = refusal(booking, signed_request(body, generate_secret())[0])
+    assert foreign["hint"] == "verified with the secret of hook.secret"
+    assert secret not in json.dumps(foreign)
 
 
 def test_time_can_be_given_or_left_out_of_it(booking: Booking, secret: str, body: bytes) -> None:
@@ -243,58 +221,35 @@ def test_what_cannot_be_read_exits_2(booking: Booking, body: bytes, argv: tuple[
 # Manners ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        "webhooks --help",
-        "webhooks deliveries list --help",
-        "webhooks listen --help",
-        "webhooks trigger --help",
-        "webhooks sign body.json --secret-file hook.secret",
-        "webhooks sign body.json",
+def test_the_offline_commands_load_no_library(booking: Booking, body: bytes) -> None:
+    sign = ("webhooks", "sign", "body.json", "--secret-file", "hook.secret")
+    Path("saved.json").write_text(booking(*sign, "--json").out)
+    heavy = ("sqlalchemy", "fastapi", "httpx", "pydantic", "uvicorn", "rich", "booking_sdk", "booking_server")
+    lines = (
+        *("webhooks --help", "webhooks deliveries list --help", "webhooks listen --help", "webhooks trigger --help"),
+        *(" ".join(sign), "webhooks sign body.json"),
         "webhooks verify --delivery saved.json --secret-file hook.secret",
         "webhooks verify body.json --header t=1,v1=0 --secret-file hook.secret",
         "webhooks trigger ping -o json",
-    ],
-)
-def test_the_offline_commands_load_no_library(booking: Booking, body: bytes, argv: str) -> None:
-    Path("saved.json").write_text(
-        booking("webhooks", "sign", "body.json", "--secret-file", "hook.secret", "--json").out
     )
-    code = f"""
-import sys
-from booking_cli.main import main
-main({argv.split()!r})
-print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded:"
+    assert loaded_modules((*heavy, "ssl", "http.client"), lines) == {}
 
 
-@pytest.mark.parametrize("argv", ["sign body.json", "verify body.json --header t=1,v1=0"])
 def test_a_delivery_is_checked_or_made_without_what_the_other_commands_load(
-    body: bytes, environment: Environment, secret: str, argv: str
+    body: bytes, environment: Environment, secret: str
 ) -> None:
     environment("BOOKING_WEBHOOK_SECRET", secret)
     client = (f"booking_cli.client.{name}" for name in ("api_client", "profiles"))
     others = ("endpoints", "deliveries", "listen", "trigger", "samples")
     unneeded = (*client, *(f"booking_cli.commands.webhooks.{name}" for name in others), "tempfile", "random", "base64")
-    code = f"""
-import sys
-from booking_cli.main import main
-main({["webhooks", *argv.split()]!r})
-print("loaded:", *(name for name in {unneeded!r} if name in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded:"
+    lines = ("webhooks sign body.json", "webhooks verify body.json --header t=1,v1=0")
+    assert loaded_modules(unneeded, lines) == {}
 
 
 def test_on_a_terminal_the_headers_stand_as_they_are_sent(body: bytes, terminal: OnTerminal) -> None:
     code, screen = terminal("webhooks", "sign", "body.json")
-    assert code == 0
-    assert headers_of(screen)["Content-Type"] == "application/json"
-    code, screen = terminal(
-        "webhooks", "verify", "body.json", "--header", headers_of(screen)["Svc-Signature"], "--color", "never"
-    )
-    assert code == 0
-    assert screen.splitlines()[0].split() == ["verified", "true"]
+    headers = headers_of(screen)
+    assert (code, headers["Content-Type"]) == (0, "application/json")
+    signature = ("--header", headers["Svc-Signature"])
+    code, screen = terminal("webhooks", "verify", "body.json", *signature, "--color", "never")
+    assert (code, screen.splitlines()[0].split()) == (0, ["verified", "true"])
