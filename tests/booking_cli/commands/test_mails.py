@@ -1,22 +1,16 @@
 """`booking mails` shows what became of every mail, and queues those that failed once more."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from support import due
-from support.commands import Booking
+from support.commands import Booking, Result
 from support.databases import connect, run
-from support.kayaks import DEPARTURE, ORG, import_kayaks
-from support.world import SECRET
+from support.kayaks import ORG
+from support.mails import Mails
+from support.operations import Operations, guest
 
 from booking_core import notifications
-from booking_core.base.clock import DAY, system_clock
-from booking_core.base.context import Installation
-from booking_core.base.tokens import SecretKeys
-from booking_core.db.engine import Database
+from booking_core.base.clock import DAY, SECOND, system_clock
 from booking_core.notifications import MailOutcome, MailResult
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -27,31 +21,26 @@ FIELDS = {
 
 
 class Office:
-    """Somebody who books at a shell, and the worker who sends the mails."""
+    """Somebody who books, and the worker who sends the mails."""
 
-    def __init__(self, booking: Booking) -> None:
+    def __init__(self, booking: Booking, ops: Operations, departure: str) -> None:
         self.url = os.environ["BOOKING_DATABASE_URL"]
-        self.database = Database(self.url)
-        self._booking = booking
-        self._installation = Installation(SecretKeys(SECRET))
+        self._booking, self._ops, self._departure = booking, ops, departure
+        self._mails = Mails(ops.world)
+        self.write = self._mails.write
 
-    def mails(self, *argv: str) -> Any:
+    def mails(self, *argv: str) -> Result:
         return self._booking("mails", *argv, "-o", "json")
 
     def book(self, name: str = "Ada") -> str:
         """Return the id of a confirmed booking whose mail is in the outbox."""
-        person = ("--name", name, "--email", f"{name.lower()}@example.com")
-        at = (*ORG, "--departure", DEPARTURE, "--guest", "adult=1")
-        booking_id = self._booking("storefront", "checkout", *at, *person, "-o", "json").json["id"]
-        assert self._booking("storefront", "pay", booking_id).code == 0
-        return booking_id
-
-    def write(self) -> int:
-        return due.write_mails(self.database, self._installation)
+        self._ops.world.clock.advance(SECOND)
+        person = guest(f"{name.lower()}@example.com", name)
+        return self._ops.book(self._departure, customer=person, notify_staff=False)["id"]
 
     def settle(self, outcome: MailOutcome, error: str | None = None) -> None:
-        claimed = due.claim_mails(self.database, self._installation)
-        self.database.write(lambda tx: notifications.record(tx, [MailResult(each, outcome, error) for each in claimed]))
+        results = [MailResult(each, outcome, error) for each in self._mails.claim()]
+        self._ops.act(lambda tx, _: notifications.record(tx, results))
 
     def failed(self, name: str = "Ada") -> str:
         """Return the id of a failed mail."""
@@ -62,15 +51,11 @@ class Office:
 
 
 @pytest.fixture
-def office(fjord_on_both: Booking, tmp_path: Path) -> Iterator[Office]:
-    import_kayaks(fjord_on_both, tmp_path)
-    assert fjord_on_both("orgs", "set", "fjord-tours", "notify_staff=off").code == 0
-    office = Office(fjord_on_both)
-    yield office
-    office.database.close()
+def office(stored_on_both: Booking, ops: Operations, departure: str) -> Office:
+    return Office(stored_on_both, ops, departure)
 
 
-def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Office) -> None:
+def test_mails_are_listed_the_newest_first(stored_on_both: Booking, office: Office) -> None:
     failed = office.failed()
     office.book("Grace")
     office.write()
@@ -85,18 +70,18 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     assert office.mails("list", "--status", "failed", *ORG).json["data"] == found["data"][2:]
     page = office.mails("list", "--limit", "1").json
     assert (page["data"], page["has_more"]) == (found["data"][:1], True)
-    lines = fjord_on_both("mails", "list", "--fields", "id,last_error").out.splitlines()
+    lines = stored_on_both("mails", "list", "--fields", "id,last_error").out.splitlines()
     assert lines[-1] == f"{failed}\t550 no such user"
 
 
-def test_a_mail_is_shown_without_its_text(fjord_on_both: Booking, office: Office) -> None:
+def test_a_mail_is_shown_without_its_text(stored_on_both: Booking, office: Office) -> None:
     mail_id = office.failed()
     shown = office.mails("show", mail_id)
     assert shown.json.keys() == FIELDS
     assert shown.json["organization"] == "fjord-tours"
     with connect(office.url) as connection:
         ((stored,),) = connection.execute("SELECT message FROM mails").fetchall()
-    for written in (shown.out, fjord_on_both("mails", "show", mail_id).out):
+    for written in (shown.out, stored_on_both("mails", "show", mail_id).out):
         assert "/manage/" not in written
         assert stored not in written
 
@@ -109,7 +94,7 @@ def test_what_is_too_old_exits_7_unless_it_is_wanted_anyway(office: Office) -> N
     assert office.mails("retry", mail_id, "--anyway").code == 0
 
 
-def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Booking, office: Office) -> None:
+def test_all_that_failed_are_queued_again_but_what_is_no_news(stored_on_both: Booking, office: Office) -> None:
     old, young = office.failed(), office.failed("Grace")
     key = office.mails("show", old).json["effect_key"]
     run(office.url, f"UPDATE effects SET created_at = {system_clock() - 4 * DAY} WHERE key = '{key}'")
@@ -118,7 +103,7 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Boo
     assert len(tried["data"]) == 1
     assert [(each["field"], each["reason"]) for each in tried["left"]] == [(old, "mail_too_old")]
     assert office.mails("show", young).code == 6, "it waits to be written again"
-    left = fjord_on_both("mails", "retry", "--failed")
+    left = stored_on_both("mails", "retry", "--failed")
     assert (left.code, left.out) == (0, "")
     assert left.err.splitlines()[-1].startswith("1 skipped: due more than 72 hours ago")
     assert len(office.mails("retry", "--failed", "--anyway").json["data"]) == 1
