@@ -6,7 +6,7 @@ BOOKING_TEST_RESTORES is the number of backups under load that are taken and res
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,12 @@ from support.commands import Booking, Environment
 from support.creating import create, created
 from support.receivers import wait_until
 from support.sealed import Sealed
-from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
+from support.world import NEWER_SECRET, SECRET, World
 
 from booking_cli.operator.audited import operator
 from booking_cli.operator.service import lock_sqlite
-from booking_core.base.clock import system_clock
 from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import revisions
-from booking_core.db.engine import Database
 from booking_core.upkeep.backups import postgres, sqlite
 
 RESTORES = int(os.environ.get("BOOKING_TEST_RESTORES", "1"))
@@ -30,13 +28,11 @@ SOLD_PER_SECOND = 50
 
 
 @pytest.fixture
-def sold(stored_on_both: Booking, environment: Environment, fresh_database_url: str, tmp_path: Path) -> Iterator[World]:
+def sold(world: World, environment: Environment, tmp_path: Path) -> World:
     """Return an organization with a departure, a booking and a value of every sealed kind."""
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
-    clock = FixedClock(system_clock())
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        Sealed(world := make_world(database, clock)).fill()
-        yield world
+    Sealed(world).fill()
+    return world
 
 
 @pytest.fixture

@@ -1,56 +1,37 @@
 """`booking doctor` says when something is off or waits for a person, and what to do about it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from support.commands import Booking, Environment, OnTerminal
 from support.databases import run
+from support.world import World
 
 from booking_cli.commands import doctor
 from booking_cli.framework.output import Renderer
 from booking_core.base import tokens
 from booking_core.base.clock import DAY, MINUTE, system_clock
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
 from booking_core.upkeep.doctor import Finding, FindingKind
 
 ANOTHER = ("--slug", "isla-tours", "--name", "Isla Tours", "--timezone", "America/Santiago", "--currency", "CLP")
 
 
-@contextmanager
-def writing(url: str) -> Iterator[Tx]:
-    """Open a transaction of the database at that URL."""
-    with closing(Database(url)) as database, database.writing() as tx:
-        yield tx
-
-
-def miscount(url: str, organization_id: str) -> None:
+def miscount(world: World) -> None:
     """Makes the counter say that a booking was numbered which is not there."""
-    run(url, f"UPDATE counters SET last_booking_number = 1 WHERE organization_id = '{organization_id}'")
+    url = os.environ["BOOKING_DATABASE_URL"]
+    run(url, f"UPDATE counters SET last_booking_number = 1 WHERE organization_id = '{world.org}'")
 
 
-def queue_mail(url: str, organization_id: str, due_at: int) -> None:
-    """Queue a mail that no worker has claimed."""
-    subject, times = tokens.new_id(), {"due_at": due_at, "created_at": due_at}
-    effect = {"organization_id": organization_id, "key": f"some_other_kind:{subject}", "kind": "some_other_kind"}
-    with writing(url) as tx:
-        tx.insert(tables.effects, **effect, subject_id=subject, payload="{}", status="queued", **times)
-
-
-def fail_mail(url: str, organization_id: str) -> str:
+def fail_mail(world: World) -> str:
     """Write a mail that the mail server refused, and return its id."""
-    mail_id, at = tokens.new_id(), system_clock()
-    effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
-    ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}
-    mail = {"organization_id": organization_id, "id": mail_id, "effect_key": f"some_mail:{mail_id}"}
+    mail_id, at = tokens.new_id(), world.clock()
+    times = {"created_at": at, "completed_at": at}
+    effect = {"key": f"some_mail:{mail_id}", "kind": "some_mail", "subject_id": mail_id, "payload": "{}"}
+    world.insert(tables.effects, **effect, status="done", due_at=at, **times)
     text = {"kind": "some_mail", "recipient": "guest@example.com", "message_id": "<1@example.com>", "message": ""}
-    with writing(url) as tx:
-        tx.insert(tables.effects, **effect, subject_id=mail_id, payload="{}", **ended)
-        tx.insert(tables.mails, **mail, **text, status="failed", created_at=at, completed_at=at)
-    return mail_id
+    return world.insert(tables.mails, id=mail_id, effect_key=effect["key"], **text, status="failed", **times)
 
 
 @pytest.fixture(autouse=True)
@@ -59,37 +40,33 @@ def mail_dir(environment: Environment, tmp_path: Path) -> None:
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
 
 
-def fjord_id(run: Booking) -> str:
-    return str(run("orgs", "show", "fjord-tours", "-o", "json").json["id"])
-
-
 def test_a_healthy_database_gives_nothing(fjord_on_both: Booking) -> None:
     """For example: booking doctor."""
     result = fjord_on_both("doctor", "-o", "json")
     assert (result.code, result.json["data"]) == (0, [])
 
 
-def test_what_is_off_is_listed_and_makes_exit_code_1(fjord_on_both: Booking, fresh_database_url: str) -> None:
-    off = fjord_id(fjord_on_both)
-    fjord_on_both("orgs", "create", *ANOTHER)
-    miscount(fresh_database_url, off)
-    result = fjord_on_both("doctor", "-o", "json")
+def test_what_is_off_is_listed_and_makes_exit_code_1(stored_on_both: Booking, world: World) -> None:
+    stored_on_both("orgs", "create", *ANOTHER)
+    miscount(world)
+    result = stored_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
-    assert (finding["kind"], finding["organization_id"], finding["subject"]) == ("broken", off, "bookings")
+    assert (finding["kind"], finding["organization_id"], finding["subject"]) == ("broken", world.org, "bookings")
     assert finding["organization"] == "fjord-tours"
     assert "booking numbers" in finding["invariant"]
     assert "counter 1, highest 0" in finding["message"]
     assert "never lower a counter" in finding["remedy"]
-    assert fjord_on_both("doctor", "--org", "isla-tours").code == 0
+    assert stored_on_both("doctor", "--org", "isla-tours").code == 0
 
 
-def test_what_nobody_takes_up_is_off_after_ten_minutes(fjord_on_both: Booking, fresh_database_url: str) -> None:
-    off = fjord_id(fjord_on_both)
-    queue_mail(fresh_database_url, off, system_clock() - 9 * MINUTE)
-    assert fjord_on_both("doctor").code == 0
-    run(fresh_database_url, f"UPDATE effects SET due_at = {system_clock() - 11 * MINUTE}")
-    result = fjord_on_both("doctor", "-o", "json")
+def test_what_nobody_takes_up_is_off_after_ten_minutes(stored_on_both: Booking, world: World) -> None:
+    subject, due_at = tokens.new_id(), world.clock() - 9 * MINUTE
+    effect = {"key": f"some_kind:{subject}", "kind": "some_kind", "subject_id": subject, "payload": "{}"}
+    world.insert(tables.effects, **effect, status="queued", due_at=due_at, created_at=due_at)
+    assert stored_on_both("doctor").code == 0
+    run(os.environ["BOOKING_DATABASE_URL"], f"UPDATE effects SET due_at = {due_at - 2 * MINUTE}")
+    result = stored_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
     assert "worker" in finding["remedy"]
@@ -115,9 +92,9 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: OnTerminal, fjord:
 # Work for a person -----------------------------------------------------------------------------------------------
 
 
-def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Booking, fresh_database_url: str) -> None:
-    mail_id = fail_mail(fresh_database_url, fjord_id(fjord_on_both))
-    result = fjord_on_both("doctor", "-o", "json")
+def test_what_waits_for_a_person_makes_exit_code_13(stored_on_both: Booking, world: World) -> None:
+    mail_id = fail_mail(world)
+    result = stored_on_both("doctor", "-o", "json")
     assert result.code == 13
     (finding,) = result.json["data"]
     assert (finding["kind"], finding["subject"]) == ("needs_person", mail_id)
@@ -125,11 +102,10 @@ def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Booking, fres
     assert "guest@example.com" not in result.out
 
 
-def test_what_is_broken_comes_first_and_makes_exit_code_1(fjord_on_both: Booking, fresh_database_url: str) -> None:
-    off = fjord_id(fjord_on_both)
-    fail_mail(fresh_database_url, off)
-    miscount(fresh_database_url, off)
-    result = fjord_on_both("doctor")
+def test_what_is_broken_comes_first_and_makes_exit_code_1(stored_on_both: Booking, world: World) -> None:
+    fail_mail(world)
+    miscount(world)
+    result = stored_on_both("doctor")
     assert result.code == 1
     assert [line.split("\t")[0] for line in result.out.splitlines()] == ["broken", "needs_person"]
 
@@ -240,10 +216,8 @@ def test_the_sentence_below_says_how_many_of_each(fjord: Booking) -> None:
     assert doctor.summary([WAITING, WAITING]) == "2 wait for a person (exit code 13)."
 
 
-def test_on_a_terminal_findings_are_shown_in_sections(
-    terminal: OnTerminal, fjord: Booking, environment: Environment
-) -> None:
-    fail_mail(os.environ["BOOKING_DATABASE_URL"], fjord_id(fjord))
+def test_on_a_terminal_findings_are_shown_in_sections(terminal: OnTerminal, world: World) -> None:
+    fail_mail(world)
     code, screen = terminal("doctor")
     assert code == 13
     assert "Waiting for a person (1)" in screen

@@ -2,40 +2,32 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import date, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from support.commands import Booking
+from support.hooks import Hooks
 from support.operations import Operations
-from support.world import FixedClock, World, make_world
+from support.world import World
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core import webhooks
-from booking_core.base.clock import system_clock
-from booking_core.db.engine import Database
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import WebhookEndpointCreate
 
 ORG = ("--org", "fjord-tours")
 TITLE = 'Kayak & "<script>alert(1)</script>"'
 
 
 @pytest.fixture
-def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
-    """Return an organization with two bookings, a cancelled booking and an endpoint, at the time of this machine."""
-    clock = FixedClock(system_clock())
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        world = make_world(database, clock, slug="fjord-tours")
-        request = WebhookEndpointCreate(url="https://crm.example/hook", event_types=[EventType.BOOKING_CREATED])
-        caller = world.caller()
-        database.write(lambda tx: webhooks.create(tx, caller, request, is_public=lambda _: True))
-        ops, departure = Operations(world), world.departure(world.experience(title=TITLE), seats=8)
-        ops.book(departure, 2), ops.book(departure, 2), ops.cancel(ops.book(departure, 1)["id"])
-        yield world
+def world(world: World) -> World:
+    """Return the organization with two bookings, a cancelled booking and an endpoint."""
+    ops, departure = Operations(world), world.departure(world.experience(title=TITLE), seats=8)
+    Hooks(world).endpoint(EventType.BOOKING_CREATED)
+    for count in (2, 2):
+        ops.book(departure, count)
+    ops.cancel(ops.book(departure, 1)["id"])
+    return world
 
 
 def test_the_report_is_one_object_with_sales_occupancy_and_deliveries(world: World, stored_on_both: Booking) -> None:

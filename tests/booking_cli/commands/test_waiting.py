@@ -20,33 +20,21 @@ SAYS = "waiting for the database"
 @on_postgresql
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_a_process_that_starts_while_the_database_recovers_runs_when_it_has(
-    command: str, stored_on_both: Booking, fresh_database_url: str, environment: Environment, new_process: Process
+    command: str, stored_on_both: Booking, fresh_database_url: str, environment: Environment, process: Process
 ) -> None:
     port = str(free_port())
     options = ("--port", port, "--no-worker") if command == "serve" else ("--health-port", port)
     with Recovering(fresh_database_url) as server:
         environment("BOOKING_DATABASE_URL", server.url)
-        running = new_process(command, *options, stderr=subprocess.STDOUT)
+        running = process(command, *options, stderr=subprocess.STDOUT)
         read_until(running.stdout, SAYS)
+        if command == "worker":  # it is alive, and not ready
+            waiting = [httpx.get(f"http://127.0.0.1:{port}/{path}").status_code for path in ("healthz", "readyz")]
+            assert waiting == [200, 503]
         server.is_over.set()
         said = read_until(running.stdout, "the worker runs", "startup complete")
         assert SAYS not in "".join(said)
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-        running.terminate()
-        running.communicate(timeout=50)
-
-
-@on_postgresql
-def test_a_worker_that_waits_is_alive_and_not_ready(
-    stored_on_both: Booking, fresh_database_url: str, environment: Environment, new_process: Process
-) -> None:
-    port = free_port()
-    with Recovering(fresh_database_url) as server:
-        environment("BOOKING_DATABASE_URL", server.url)
-        running = new_process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
-        read_until(running.stdout, SAYS)
-        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
         running.terminate()
         running.communicate(timeout=50)
 
@@ -63,15 +51,16 @@ def test_after_the_wait_it_ends_with_the_exit_code_of_a_server_error(
     assert SAYS in ended.err
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
-@pytest.mark.parametrize("sqlstate", ["28P01", "3D000"], ids=["wrong password", "no such database"])
+@pytest.mark.parametrize(
+    ("command", "sqlstate"), [("serve", "28P01"), ("worker", "3D000")], ids=["wrong password", "no such database"]
+)
 def test_what_is_wrong_for_good_ends_at_once(
-    command: str, sqlstate: str, environment: Environment, new_process: Process, postgres_server: str
+    command: str, sqlstate: str, environment: Environment, process: Process, postgres_server: str
 ) -> None:
     with Recovering(postgres_server, sqlstate) as server:
         environment("BOOKING_SECRET_KEY", SECRET)
         environment("BOOKING_DATABASE_URL", server.url)
-        ended = new_process(command, stderr=subprocess.STDOUT)
+        ended = process(command, stderr=subprocess.STDOUT)
         said, _ = ended.communicate(timeout=50)
     assert ended.returncode == 10
     assert SAYS not in said

@@ -1,4 +1,4 @@
-"""`booking customers anonymize` confirms, shows its effect in advance, and reports the progress of an erasure."""
+"""`booking customers`: a customer is exported, and anonymized after a confirmation that shows the effect."""
 
 import os
 from typing import Any
@@ -12,7 +12,7 @@ COLUMNS = "organization_id, id, email, email_key, name, tags, email_subscription
 
 
 @pytest.fixture
-def ada(fjord: Booking) -> Any:
+def ada(fjord: Booking) -> Booking:
     """The command line, with one customer in the database."""
     add = f"INSERT INTO customers ({COLUMNS}) SELECT id, '{ID}', 'a@b.example', 'a@b.example', 'Ada', '[]', 0, 1, 1"
     databases.run(os.environ["BOOKING_DATABASE_URL"], f"{add} FROM organizations")
@@ -21,11 +21,18 @@ def ada(fjord: Booking) -> Any:
 
 def stored() -> tuple[Any, ...]:
     with databases.connect(os.environ["BOOKING_DATABASE_URL"]) as connection:
-        row: tuple[Any, ...] = connection.execute("SELECT name, anonymized_at IS NULL FROM customers").fetchone()
-        return row
+        return connection.execute("SELECT name, anonymized_at IS NULL FROM customers").fetchone()
 
 
-def test_nothing_is_changed_without_a_confirmation_or_by_a_dry_run(ada: Any) -> None:
+def test_a_customer_is_exported_as_json_without_an_option(ada: Booking) -> None:
+    exported = ada("customers", "export", ID)
+    assert exported.code == 0, exported.err
+    assert (exported.json["customer"]["email"], exported.json["bookings"]) == ("a@b.example", [])
+    assert ada("customers", "export", ID.replace("0190", "0191")).code == 6
+    assert ada("customers", "export", "no-id").code in (2, 6)
+
+
+def test_nothing_is_changed_without_a_confirmation_or_by_a_dry_run(ada: Booking) -> None:
     refused = ada("customers", "anonymize", ID)
     assert refused.code != 0
     assert "Anonymize Ada <a@b.example> with 0 bookings?" in refused.err
@@ -34,7 +41,7 @@ def test_nothing_is_changed_without_a_confirmation_or_by_a_dry_run(ada: Any) -> 
     assert stored() == ("Ada", 1)
 
 
-def test_a_second_run_shows_the_state_and_asks_nothing(ada: Any) -> None:
+def test_a_second_run_shows_the_state_and_asks_nothing(ada: Booking) -> None:
     first = ada("customers", "anonymize", ID, "--yes", "-o", "json")
     assert (first.code, first.json["status"], first.json["finished_at"]) == (0, "in_progress", None), first.err
     assert stored() == ("Anonymized", 0)
