@@ -75,13 +75,7 @@ def log_in(booking: Booking, key: str, typed: Callable[[str], None]) -> Booking:
 
 
 def test_a_login_is_tried_kept_in_the_keyring_and_used(
-    booking: Booking,
-    log_in: Booking,
-    ring: Ring,
-    key: str,
-    shop: World,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    booking: Booking, log_in: Booking, ring: Ring, key: str, shop: World, environment: Environment, tmp_path: Path
 ) -> None:
     result = log_in()
     assert result.code == 0, result.err
@@ -90,7 +84,7 @@ def test_a_login_is_tried_kept_in_the_keyring_and_used(
     assert result.json["scopes"] == ["bookings:read"]
     assert ring.kept == {("booking-cli", "default"): key}
     assert key not in result.out + "".join(path.read_text() for path in (tmp_path / "config").iterdir())
-    monkeypatch.delenv("BOOKING_BASE_URL")
+    environment("BOOKING_BASE_URL", "")
     assert booking("whoami", "--fields", "organization.slug").out == f"{shop.organization.slug}\n"
 
 
@@ -121,20 +115,17 @@ def test_a_keyring_that_is_not_installed_is_reported(log_in: Booking, monkeypatc
 
 
 @pytest.mark.usefixtures("no_ring")
-def test_a_key_is_kept_in_a_file_of_its_own(booking: Booking, log_in: Booking, key: str, tmp_path: Path) -> None:
-    file = tmp_path / "kept.key"
-    assert log_in("--secret-file", str(file)).json["kept_in"] == str(file)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.read_text() == f"{key}\n"
-    assert booking("whoami").code == 0
-
-
-@pytest.mark.usefixtures("no_ring")
-def test_the_next_login_replaces_the_key_in_the_file(log_in: Booking, shop: World, tmp_path: Path) -> None:
+def test_a_key_is_kept_in_a_file_of_its_own_until_the_next_login_and_the_logout(
+    booking: Booking, log_in: Booking, key: str, shop: World, tmp_path: Path
+) -> None:
     file, second = tmp_path / "kept.key", shop.key()
-    log_in("--secret-file", str(file))
+    assert log_in("--secret-file", str(file)).json["kept_in"] == str(file)
+    assert (stat.S_IMODE(file.stat().st_mode), file.read_text()) == (0o600, f"{key}\n")
+    assert booking("whoami").code == 0
     assert log_in(with_key=second).json["kept_in"] == str(file)
     assert file.read_text() == f"{second}\n"
+    assert booking("logout").code == 0
+    assert not file.exists()
 
 
 def test_a_login_never_overwrites_a_file(log_in: Booking, tmp_path: Path) -> None:
@@ -202,12 +193,6 @@ def test_a_logout_takes_the_key_away(booking: Booking, log_in: Booking, ring: Ri
     assert booking("whoami").code == ExitCode.AUTH
     again = booking("logout")
     assert (again.code, again.err) == (0, "You are not logged in.\n")
-
-
-def test_a_logout_takes_the_file_away(booking: Booking, log_in: Booking, tmp_path: Path) -> None:
-    log_in("--secret-file", str(tmp_path / "kept.key"))
-    assert booking("logout").code == 0
-    assert not (tmp_path / "kept.key").exists()
 
 
 def test_a_logout_from_a_profile_that_does_not_exist_is_reported(booking: Booking, shop: World) -> None:

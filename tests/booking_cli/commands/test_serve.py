@@ -9,10 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,12 +31,7 @@ METRICS_TOKEN = "a-token-of-the-metrics"
 
 
 def status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
+    return httpx.get(url).status_code
 
 
 def test_an_sqlite_database_is_made_and_served(booking: Booking, new_process: Process, tmp_path: Path) -> None:
@@ -76,10 +70,8 @@ def test_no_thread_of_the_service_outlives_it(environment: Environment, tmp_path
 
 
 def read_metrics(address: str) -> list[Sample]:
-    request = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
-    with urllib.request.urlopen(request) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return [sample for family in families for sample in family.samples]
+    exposition = httpx.get(f"{address}/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"}).text
+    return [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
 
 
 def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
@@ -121,11 +113,9 @@ def test_settings_that_differ_from_their_defaults_are_logged_without_secrets(
 
 def remaining(url: str, forwarded_for: str) -> int:
     """Return the rest of the rate limit of an address, after a request without a key through a proxy."""
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(urllib.request.Request(url, headers={"X-Forwarded-For": forwarded_for}))
-    with refused.value as answer:
-        assert answer.code == 401
-        return int(answer.headers["X-RateLimit-Remaining"])
+    answer = httpx.get(url, headers={"X-Forwarded-For": forwarded_for})
+    assert answer.status_code == 401
+    return int(answer.headers["X-RateLimit-Remaining"])
 
 
 @pytest.mark.usefixtures("upgraded")

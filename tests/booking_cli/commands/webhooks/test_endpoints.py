@@ -14,7 +14,6 @@ from booking_core.models.scopes import Scope
 
 URL = "https://127.0.0.1:8443/hook"
 CREATE = ("webhooks", "create", "--url", URL, "--event", "booking.created")
-UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 
 def create(booking: Booking, *argv: str) -> dict[str, Any]:
