@@ -6,8 +6,6 @@ from sqlalchemy.exc import ArgumentError
 from booking_core.base import database_urls
 from booking_core.base.settings import SettingError, Settings
 
-SEVERAL = "read-write"
-
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -48,7 +46,7 @@ def test_several_hosts_are_searched_for_the_one_that_takes_writes() -> None:
         "password": "p@",
         "dbname": "booking",
         "sslmode": "require",
-        "target_session_attrs": SEVERAL,
+        "target_session_attrs": "read-write",
     }
     own = database_urls.parse("postgresql://one,two/booking?target_session_attrs=any")
     assert database_urls.parameters(own)["target_session_attrs"] == "any"

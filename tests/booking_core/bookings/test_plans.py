@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import due as due_rows
 from support import rows
+from support.creating import create
 from support.databases import analyze, connect, fill, is_sqlite, run
 from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world, organization_row
@@ -18,7 +19,7 @@ from booking_core.base import cursors, tokens
 from booking_core.base.clock import SECOND
 from booking_core.base.context import Caller
 from booking_core.base.cursors import Binding
-from booking_core.bookings import BookingRequest, CreateRequest, Search, store
+from booking_core.bookings import BookingRequest, Search, store
 from booking_core.bookings.reschedule import OFFERED_MAX
 from booking_core.bookings.store.lists import SLICE
 from booking_core.catalogue import departures
@@ -26,7 +27,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.models.bookings import (
-    BookingCreate,
     BookingOrder,
     BookingSource,
     BookingStatus,
@@ -39,7 +39,6 @@ from booking_core.models.pages import Order
 from booking_core.organizations import keys
 from booking_core.payments import gift_cards
 from booking_core.records import events
-from booking_core.records.idempotency import Answer, Once
 
 BOOKINGS = 100_000
 OTHERS = 10_000
@@ -469,23 +468,20 @@ def test_keys_that_expire_are_looked_for_in_the_index_of_keys_without_a_warning(
 
 @pytest.mark.parametrize("count", [1, 32])
 def test_creating_looks_up_what_it_needs_and_nothing_else(filled: Filled, count: int) -> None:
-    departure_ids = stored(filled, "departures", count)
-    creates = [create(filled.world, departure_id, number) for number, departure_id in enumerate(departure_ids)]
+    creates = [
+        create(filled.world, departure, f"plan-key-{n}", guests=STANDARD, customer=guest(n))
+        for n, departure in enumerate(stored(filled, "departures", count))
+    ]
     plans = filled.plans_of(lambda tx: bookings.create_many(tx, creates))
     assert_indexed(plans, filled)
     assert {"departures", "idempotency", "customers"} <= {word for plan in plans for word in plan.text.split()}
 
 
-def create(world: World, departure_id: str, number: int) -> CreateRequest:
-    request = BookingCreate.model_validate(
-        {
-            "experience_date_id": departure_id,
-            "guests": [{"tier_id": "standard", "count": 1}],
-            "customer": {"name": "A guest", "email": f"new{number}@example.com"},
-            "payment": PaymentMode.INVOICE,
-        }
-    )
-    return CreateRequest(world.caller(), request, Once(f"plan-key-{number}", "x"), lambda _: Answer(400, b"{}"))
+STANDARD = [{"tier_id": "standard", "count": 1}]
+
+
+def guest(number: int) -> dict[str, str]:
+    return {"name": "A guest", "email": f"new{number}@example.com"}
 
 
 @pytest.mark.parametrize("count", [1, 32])

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from support.creating import create
 from support.databases import connect, departure_held, numbers_held
+from support.operations import Operations
 from support.world import World
 
 from booking_core import bookings
-from booking_core.base.clock import HOUR
 from booking_core.base.errors import Unavailable
 from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
 from booking_core.bookings.rules import Reference
@@ -79,6 +79,8 @@ def test_requests_with_a_locked_row_are_deferred_and_the_others_decided(
     if "beside" not in wanted:
         assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert statuses(outcomes(world, *put_off, lock_wait_s=LONG_S)) == [201] * len(put_off)
+    numbers = sorted(row["booking_number"] for row in other.rows(tables.bookings))
+    assert numbers == list(range(1, wanted.count("late") + wanted.count("beside") + 1))
 
 
 def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: World, other: World) -> None:
@@ -114,13 +116,6 @@ def test_a_stored_answer_is_replayed_whatever_is_locked(world: World, other: Wor
     assert isinstance(put_off, Deferred)
 
 
-def test_requests_that_may_wait_are_numbered_in_one_batch(world: World, other: World) -> None:
-    late = other.departure(other.experience(), seats=4)
-    answers = outcomes(world, create(other, late, "waits-key-1"), create(other, late, "with-it-01"), lock_wait_s=LONG_S)
-    assert statuses(answers) == [201, 201]
-    assert sorted(row["booking_number"] for row in other.rows(tables.bookings)) == [1, 2]
-
-
 @pytest.mark.parametrize("what", ["departure", "numbers"])
 def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other: World, what: str) -> None:
     late = other.departure(other.experience(), seats=4)
@@ -130,11 +125,6 @@ def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other
     assert not raised.value.for_all
     assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert statuses(outcomes(world, create(other, late, "refused-key-1"))) == [201]
-
-
-def hold_of(world: World, departure_id: str, seats: int = 2) -> str:
-    row = {"departure_id": departure_id, "seats": seats, "created_at": world.clock()}
-    return world.insert(tables.holds, **row, expires_at=world.clock() + HOUR)
 
 
 def released_by_another(world: World, hold_id: str) -> AbstractContextManager[Any]:
@@ -159,7 +149,7 @@ def another_transaction(world: World, statement: LiteralString, parameter: str) 
 
 def test_a_hold_that_is_being_released_is_waited_for_and_never_booked(world: World, other: World) -> None:
     departure = other.departure(other.experience(), seats=2)
-    hold_id = hold_of(other, departure)
+    hold_id = Operations(other).hold(departure, 2)
     takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
     unknown = create(other, departure, "unknown-hold", hold_id="00000000-0000-4000-8000-000000000000")
     beside = create(other, departure, "beside-it-1")
@@ -173,7 +163,7 @@ def test_a_hold_that_is_being_released_is_waited_for_and_never_booked(world: Wor
 
 def test_a_take_over_that_waits_for_its_hold_reads_what_became_of_it(world: World, other: World) -> None:
     departure = other.departure(other.experience(), seats=2)
-    hold_id = hold_of(other, departure)
+    hold_id = Operations(other).hold(departure, 2)
     takes_over = create(other, departure, "takes-over-1", count=2, hold_id=hold_id)
     with ThreadPoolExecutor(1) as threads, released_by_another(other, hold_id):
         coming = threads.submit(outcomes, world, takes_over, lock_wait_s=LONG_S)

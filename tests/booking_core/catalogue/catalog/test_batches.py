@@ -129,6 +129,13 @@ def test_nothing_is_written_when_the_last_entry_does_not_go_with_what_is_stored(
     assert len(world.rows(tables.experiences)) == 1
 
 
+def transactions_of(world: World, document: object) -> int:
+    """Import a file, and return the number of its transactions."""
+    seen: list[int] = []
+    load_in_batches(world, document, progress=lambda done, total: seen.append(done))
+    return len(seen)
+
+
 def test_what_changes_prices_or_moves_departures_is_written_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,21 +143,15 @@ def test_what_changes_prices_or_moves_departures_is_written_at_once(
     monkeypatch.setattr(batches.split, "__defaults__", ((), 10))
     first = {"experiences": [tour("kayak", 40, price_from=money(1000))]}
     load_in_batches(world, first)
-    transactions: list[int] = []
-    load_in_batches(world, first, progress=lambda done, total: transactions.append(done))
-    assert len(transactions) == 4
+    assert transactions_of(world, first) == 4
     dearer = {"experiences": [tour("kayak", 40, price_from=money(2000))]}
-    transactions.clear()
-    load_in_batches(world, dearer, progress=lambda done, total: transactions.append(done))
-    assert len(transactions) == 1
+    assert transactions_of(world, dearer) == 1
     ids = {row["starts_at"]: row["id"] for row in world.rows(tables.departures)}
     ordered = [ids[start] for start in sorted(ids)]
     turned = {"experiences": [tour("kayak", 40, price_from=money(2000))]}
     for departure, known in zip(turned["experiences"][0]["departures"], reversed(ordered), strict=True):
         departure["id"] = known
-    transactions.clear()
-    load_in_batches(world, turned, progress=lambda done, total: transactions.append(done))
-    assert len(transactions) == 1
+    assert transactions_of(world, turned) == 1
     assert {row["id"] for row in world.rows(tables.departures)} == set(ordered)
     world.clock.advance(DAY)
     assert load_in_batches(world, turned).departures.unchanged == 40

@@ -56,7 +56,8 @@ def test_a_customer_is_anonymized_so_many_days_after_the_last_booking_ended(gues
 
 
 def test_the_end_of_a_moved_departure_counts_and_a_cancellation_when_it_was_made(guests: Guests) -> None:
-    cancelled = guests.book("cancelled", experience_date_id=later(guests))
+    later = guests.world.departure(guests.experience, starts_at=NOON + 300 * DAY)
+    cancelled = guests.book("cancelled", experience_date_id=later)
     guests.book("booked")
     guests.world.clock.at = NOON + DAY
     guests.api.cancel(cancelled["id"])
@@ -65,10 +66,6 @@ def test_the_end_of_a_moved_departure_counts_and_a_cancellation_when_it_was_made
     assert expire(guests) == []
     guests.world.change(tables.departures, guests.departure, ends_at=ENDS)
     assert len(expire(guests)) == 1
-
-
-def later(guests: Guests) -> str:
-    return guests.world.departure(guests.experience, starts_at=NOON + 300 * DAY)
 
 
 def test_a_clock_that_leaps_forward_anonymizes_nothing(guests: Guests) -> None:
