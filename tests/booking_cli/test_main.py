@@ -148,7 +148,7 @@ def test_misuse_exits_2_and_says_what_is_wrong(booking: Booking, argv: str, mess
     plain = booking(*argv.split())
     assert (plain.code, plain.out) == (ExitCode.USAGE, "")
     refused = [booking("--output=jsonl", *argv.split())]
-    if argv != "keys list --org":  # the option behind it would be its value
+    if argv != "keys list --org":  # the option after it would be its value
         refused.append(booking(*argv.split(), "-o", "json"))
     for each in refused:
         assert (each.refusal, each.error["exit_code"]) == ((ExitCode.USAGE, "usage"), 2)

@@ -1,7 +1,7 @@
 """The SDK against the service itself, in process, on both databases.
 
-Every method sends what the service accepts and reads what it returns. The rules of the service are the subject of
-`tests/contract`.
+Every method sends requests that the service accepts, and reads its responses. The rules of the service are the subject
+of `tests/contract`.
 """
 
 import asyncio

@@ -50,7 +50,7 @@ SCHEDULES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
         ["2027-03-28T03:30:00+02:00"],
         [MOVED],
     ),
-    "no second departure where one is moved onto that of another schedule": (
+    "no second departure where one is moved onto a departure of another schedule": (
         [schedule("2027-03-28"), schedule("2027-03-28", times=["03:30"])],
         ["2027-03-28T03:30:00+02:00"],
         [MOVED],

@@ -140,7 +140,7 @@ def test_the_callers_instant_decides_what_is_closed_not_this_machines_clock(worl
 
 
 def crowd(url: str, world: World, *, held: int) -> str:
-    """Fill 91 days from the 120th on with departures of 55 experiences; each has a hold, of which so many are live.
+    """Fill 91 days from the 120th on with departures of 55 experiences; each has a hold, so many of them live.
 
     Returns: one of the experiences.
     """
