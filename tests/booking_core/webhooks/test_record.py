@@ -205,11 +205,8 @@ def test_the_switching_off_is_announced_to_the_others_and_mailed_to_staff(hooks:
     assert (event["type"], event["data"]["object"]["status"]) == ("webhook.auto_disabled", "auto_disabled")
     assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == OFF] == [watching]
     (effect,) = hooks.world.rows(tables.effects)
-    assert (effect["kind"], effect["subject_id"], effect["status"]) == (
-        "staff_webhook_disabled_mail",
-        endpoint,
-        "queued",
-    )
+    assert (effect["kind"], effect["status"]) == ("staff_webhook_disabled_mail", "queued")
+    assert effect["subject_id"] == endpoint
     since = hooks.row(endpoint)["created_at"]
     payload = {"url": "https://receiver.example/hook", "hours": 72, "failures": 6, "since": since}
     assert orjson.loads(effect["payload"]) == payload
@@ -443,12 +440,8 @@ def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hook
     hooks.fail(stopped, error=AttemptError.TIMEOUT)
     assert (hooks.delivery(), hooks.row(endpoint)) == (settled, seen)
     first, second = hooks.attempts()
-    assert (first["id"], first["error"], second["id"], second["error"]) == (
-        stopped.attempt_id,
-        "timeout",
-        again.attempt_id,
-        None,
-    )
+    assert (first["id"], first["error"]) == (stopped.attempt_id, "timeout")
+    assert (second["id"], second["error"]) == (again.attempt_id, None)
 
 
 def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
@@ -511,9 +504,7 @@ def test_settling_costs_the_same_statements_for_any_number(hooks: Hooks, counted
     claimed = hooks.claim(free=200)
     assert len(claimed) == 2 * attempts
     counted.clear()
-    hooks.record(
-        *(hooks.result(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)),
-    )
+    hooks.record(*(hooks.result(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)))
     # SQLite changes one table with a statement: deliveries, attempts, leases and endpoints.
     assert len(counted) == (5 if hooks.database.is_sqlite else 2)
 
