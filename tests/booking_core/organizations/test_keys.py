@@ -48,6 +48,20 @@ def fill(world: World, **fields: Any) -> list[ApiKey]:
     return [create(world, **fields)[0] for _ in range(ACTIVE_API_KEYS_PER_ORGANIZATION)]
 
 
+def successes(act: Callable[[], object], times: int) -> int:
+    """Call a function so many times at once and return how many calls met no conflict."""
+
+    def attempt(_: int) -> bool:
+        try:
+            act()
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(times) as pool:
+        return sum(pool.map(attempt, range(times)))
+
+
 def test_a_created_key_opens_and_is_kept_as_a_hash(world: World) -> None:
     key, text = create(world, scopes=[Scope.BOOKINGS_WRITE], expires_at=world.clock() + DAY)
     assert key.prefix == text[:12]
@@ -99,16 +113,7 @@ def test_revoked_and_expired_keys_make_room(world: World) -> None:
 
 
 def test_forty_creations_at_once_leave_exactly_twenty_keys(world: World) -> None:
-    def attempt(_: int) -> bool:
-        try:
-            create(world)
-        except Conflict:
-            return False
-        return True
-
-    with ThreadPoolExecutor(40) as pool:
-        outcomes = list(pool.map(attempt, range(40)))
-    assert outcomes.count(True) == ACTIVE_API_KEYS_PER_ORGANIZATION
+    assert successes(lambda: create(world), 40) == ACTIVE_API_KEYS_PER_ORGANIZATION
     found = world.database.read(lambda tx: keys.find(tx, world.organization))
     assert len(found) == ACTIVE_API_KEYS_PER_ORGANIZATION
 
@@ -117,17 +122,7 @@ def test_rotations_at_once_leave_at_most_twenty_active_keys(world: World) -> Non
     key = create(world)[0]
     for _ in range(ACTIVE_API_KEYS_PER_ORGANIZATION - 3):
         create(world)
-
-    def attempt(_: int) -> bool:
-        try:
-            rotate(world, key)
-        except Conflict:
-            return False
-        return True
-
-    with ThreadPoolExecutor(10) as pool:
-        outcomes = list(pool.map(attempt, range(10)))
-    assert outcomes.count(True) == 2
+    assert successes(lambda: rotate(world, key), 10) == 2
 
 
 def test_keys_are_found_oldest_first_and_only_ones_own(world: World, new_world: Callable[..., World]) -> None:

@@ -15,12 +15,7 @@ from booking_core.db import tables
 from booking_core.db.paging import PageRequest
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import (
-    DeliveryRecover,
-    DeliveryRedeliver,
-    DeliveryStatus,
-    RecoverableStatus,
-)
+from booking_core.models.webhooks import DeliveryRecover, DeliveryRedeliver, DeliveryStatus, RecoverableStatus
 from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import recovering, upkeep
@@ -221,19 +216,14 @@ def test_an_attempt_in_flight_since_before_its_endpoint_was_disabled_is_redelive
 
 def fill(hooks: Hooks, count: int) -> None:
     """Append so many events of redeemed gift cards to the log."""
-    is_sqlite = hooks.database.is_sqlite
     (counter,) = hooks.world.rows(tables.counters)
     last, at = counter["last_event_sequence"], hooks.world.clock()
-    number = (
-        "('018f0000-0000-7000-8000-' || printf('%012x', n))"
-        if is_sqlite
-        else ("('018f0000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid")
-    )
-    series = (
-        f"WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count})"
-        if is_sqlite
-        else f"WITH s AS (SELECT generate_series(1, {count}) AS n)"
-    )
+    if hooks.database.is_sqlite:
+        number = "('018f0000-0000-7000-8000-' || printf('%012x', n))"
+        series = f"WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count})"
+    else:
+        number = "('018f0000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid"
+        series = f"WITH s AS (SELECT generate_series(1, {count}) AS n)"
     databases.run(
         hooks.database.url.render_as_string(hide_password=False),
         f"{series} INSERT INTO events (organization_id, sequence, id, type, resource_type, resource_id, occurrence,"
