@@ -108,7 +108,7 @@ def test_a_title_is_only_a_title(organization: Organization, title: str) -> None
     assert found["SUMMARY"] == found["LOCATION"] == " ".join(title.split())
 
 
-def test_a_name_with_quotes_does_not_end_its_parameter(organization: Organization, world: World) -> None:
+def test_a_name_with_quotes_does_not_end_its_parameter(world: World) -> None:
     found = event(Organization(**{name: getattr(world.organization, name) for name in Organization.__slots__}
                                | {"name": 'A "B": C; D\r\nE'}))  # fmt: skip
     assert found["ORGANIZER"].params["CN"] == "A 'B': C; D E"

@@ -131,9 +131,9 @@ TEXTS = {
 }
 
 
-def translate(mails: Mails, booking: str, texts: dict[str, Any] = TEXTS) -> None:
+def translate(mails: Mails, booking: str) -> None:
     experience = mails.world.row(tables.bookings, booking)["experience_id"]
-    mails.world.change(tables.experiences, experience, translations=json.dumps(texts))
+    mails.world.change(tables.experiences, experience, translations=json.dumps(TEXTS))
 
 
 def test_a_guest_reads_the_texts_of_the_experience_in_the_language_of_the_booking(rich: Mails) -> None:

@@ -189,7 +189,7 @@ def test_looking_for_what_is_old_costs_what_is_found_once_the_plan_has_settled(k
 
 @pytest.mark.parametrize("status", [None, *MailStatus])
 @pytest.mark.parametrize("own", [True, False])
-def test_a_list_of_mails_costs_what_it_shows(kept_url: str, world: World, status: MailStatus | None, own: bool) -> None:
+def test_a_list_of_mails_costs_what_it_shows(kept_url: str, status: MailStatus | None, own: bool) -> None:
     database = Database(kept_url)
     organization = database.read(lambda tx: notifications.find(tx, limit=1))[0][1] if own else None
     database.close()

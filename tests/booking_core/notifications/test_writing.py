@@ -376,13 +376,13 @@ def test_a_cancellation_says_why(mails: Mails, reason: CancelReason, to_guest: s
     assert "storm" not in mails.text(CANCELLATION)
 
 
-def paid_by_card(mails: Mails, amount_minor: int = 89000) -> str:
+def paid_by_card(mails: Mails) -> str:
     """Create a booking that a card paid."""
     world, booking = mails.world, mails.book()
     world.change(tables.bookings, booking, payment_method="card", payment_source="stripe", payment_status="paid")
     at = world.clock()
     world.insert(
-        tables.payments, booking_id=booking, payment_intent="pi_1", amount_minor=amount_minor, currency="NOK",
+        tables.payments, booking_id=booking, payment_intent="pi_1", amount_minor=89000, currency="NOK",
         status="paid", created_at=at, updated_at=at,
     )  # fmt: skip
     return booking

@@ -1,6 +1,5 @@
 """The pace of deliveries to an endpoint with a limit: no second holds more, and no other endpoint waits for it."""
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -121,7 +120,7 @@ def test_a_claim_with_a_limit_costs_no_statement_more(hooks: Hooks, counted: lis
     assert len(counted) == (4 if hooks.database.is_sqlite else 2)
 
 
-def test_workers_at_one_instant_take_one_burst(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
+def test_workers_at_one_instant_take_one_burst(hooks: Hooks) -> None:
     hooks.endpoint(max_per_second=30)
     hooks.publish(times=20)
     queue_rows(hooks.world)

@@ -387,7 +387,7 @@ def test_tests_of_an_enabled_endpoint_count_like_any_delivery(hooks: Hooks) -> N
 # Retries that somebody asked for ---------------------------------------------------------------------------------
 
 
-def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_retry_is_one_more_attempt(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     hooks.publish()
     hooks.fail_until_dead()
