@@ -77,7 +77,7 @@ def pgbouncer(
         process.stderr.close()
         yield f"postgresql://{user}@127.0.0.1:{port}/{target.database}"
     finally:
-        process.terminate()
+        process.kill()  # a PgBouncer that is terminated waits for its clients
         process.wait(timeout=30)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -69,6 +69,7 @@ async def error_of(waiting: Awaitable[Any]) -> BaseException:
 
 def warned(job: Callable[[], object]) -> list[str]:
     """Return the warnings of a function and of the garbage collection after it."""
+    gc.collect()  # the garbage of other tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         job()
