@@ -69,6 +69,14 @@ def _gift_cards(world: World, instants: Sequence[int]) -> list[rows.Row]:
     return [row | {"code_sealed": gift_codes.seal_code(keys, world.org, row["id"], "GIFT-ABCD")} for row in made]
 
 
+def _plain(**columns: Any) -> MakeRows:
+    """Return a function that makes rows with these columns, in addition to the columns of every table.
+
+    The recipe for a new resource (`scripts.new_resource`) uses it.
+    """
+    return _rows(lambda org, row_id, at: {"organization_id": org, "id": row_id, "created_at": at, **columns})
+
+
 LISTINGS = (
     Listing("/bookings", tables.bookings, _bookings, since="updated_since"),
     Listing("/customers", tables.customers, _rows(rows.customer)),
