@@ -1,12 +1,15 @@
 """Present stored rows as in the catalogue file."""
 
+import copy
 from typing import Any
 
 from pydantic import BaseModel
 
 from booking_core.base.clock import Zone
+from booking_core.catalogue import experiences
 from booking_core.catalogue.catalog.changes import effective_prices
 from booking_core.catalogue.catalog.document import Customer, Departure, Experience, GiftCard
+from booking_core.models.experiences import STANDARD_TIER_ID
 
 Row = dict[str, Any]
 
@@ -25,10 +28,22 @@ def _shown(model: type[BaseModel], row: Row) -> Row:
     return {key: row[key] for key in model.model_fields if key in row}
 
 
+def _translations(row: Row) -> dict[str, Row]:
+    """Return the translations without the names of removed price tiers and add-ons, which an import would refuse."""
+    tiers = [each["id"] for each in row["price_tiers"]] or [STANDARD_TIER_ID]
+    shown: dict[str, Row] = copy.deepcopy(row["translations"] or {})
+    unknown = experiences.unknown_names(row["translations"], tiers, [each["id"] for each in row["add_ons"]])
+    for tag, key, name in unknown:
+        del shown[tag][key][name]
+        if not shown[tag][key]:
+            del shown[tag][key]
+    return {tag: texts for tag, texts in shown.items() if texts}
+
+
 def experience(row: Row, departures: list[Row], zone: Zone) -> Row:
     made = {
         "price_from": _price(row["price_from_minor"], row["currency"]),
-        "translations": row["translations"] or {},
+        "translations": _translations(row),
         "departures": [_departure(each | effective_prices(each, row), row["currency"], zone) for each in departures],
     }
     return _shown(Experience, row | made)

@@ -289,13 +289,13 @@ IMPORTS = {
     "translations alone are compared with the stored tiers and add-ons": of_tour(
         TRANSLATED | {"translations": None}, {"translations": {"de": GERMAN}}, translations={"de": GERMAN}
     ),
-    "names of a tier that is removed stay, and are noted": of_tour(
+    "names of a tier that is removed are noted, and not exported": of_tour(
         TRANSLATED,
         {"price_tiers": [CHILD]},
         notes={
             "/experiences/0/translations/de/price_tiers/adult": "is no price tier of its experience, and is ignored"
         },
-        **KEPT,
+        translations=KEPT["translations"] | {"de": {key: GERMAN[key] for key in GERMAN if key != "price_tiers"}},
     ),
     "a customer is matched by the identity of the address": Import(
         customer(email="Renée@Example.com", name="Renée", tags=["vip"]),
@@ -665,6 +665,22 @@ def test_an_export_without_the_key_of_a_code_is_refused_by_name(world: World) ->
         exported(world)
     assert error.value.reason == "secret_key_missing"
     assert "GIFT" not in str(error.value)
+
+
+def test_an_export_after_a_tier_was_removed_imports(world: World) -> None:
+    load(world, tours(tour(**TRANSLATED)))
+    load(world, tours(tour(price_tiers=[CHILD])))
+    found = exported(world)
+    assert load(world, found).notes == ()
+    assert load(world, found).experiences == Counts(0, 0, 1)
+    assert exported(world) == found
+
+
+def test_names_of_a_removed_tier_return_with_it(world: World) -> None:
+    load(world, tours(tour(**TRANSLATED)))
+    load(world, tours(tour(price_tiers=[CHILD])))
+    load(world, tours(tour(price_tiers=[ADULT])))
+    assert exported(world)["experiences"][0]["translations"] == TRANSLATED["translations"]
 
 
 def test_an_export_reads_four_tables_and_keeps_every_microsecond(world: World, statements: list[str]) -> None:
