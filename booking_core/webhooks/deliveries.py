@@ -121,11 +121,13 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     return rules.present_delivery(row, caller.organization.zone)
 
 
-def _get(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
+def _get(
+    tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str, *, event_id: str | None = None
+) -> DeliveryRow | None:
     """Return one delivery. An event that became a row meanwhile is looked for once more among the rows."""
     return (
         store.get_delivery(tx, organization_id, endpoint, delivery_id)
-        or log.get_event(tx, organization_id, endpoint.id, delivery_id)
+        or log.get_event(tx, organization_id, endpoint.id, delivery_id, event_id=event_id)
         or store.get_delivery(tx, organization_id, endpoint, delivery_id)
     )
 
@@ -227,7 +229,7 @@ def _redeliverable(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str)
 def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event, at: int) -> DeliveryRow:
     """Queue the event: its row again, its part of a range of missed events, or a new row."""
     delivery_id = rules.delivery_id(event.id, endpoint.id)
-    row = _get(tx, organization_id, endpoint, delivery_id)
+    row = _get(tx, organization_id, endpoint, delivery_id, event_id=event.id)
     if row is None:
         again = rules.new_delivery(
             endpoint.id, event.id, event.type, created_at=at, trigger=DeliveryTrigger.REDELIVER, due_at=at
@@ -239,7 +241,7 @@ def _queue(tx: Tx, organization_id: str, endpoint: EndpointRow, event: log.Event
     locked = store.lock_delivery(tx, organization_id, endpoint, delivery_id)
     if locked is None:
         recovering.recover_event(tx, organization_id, endpoint.id, event, at)
-        return log.get_event(tx, organization_id, endpoint.id, delivery_id) or row
+        return log.get_event(tx, organization_id, endpoint.id, delivery_id, event_id=event.id) or row
     again = locked._replace(
         failure_reason=None, trigger=DeliveryTrigger.REDELIVER, max_attempts=locked.attempt_count + WEBHOOK_ATTEMPTS
     )

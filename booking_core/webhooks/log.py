@@ -317,13 +317,20 @@ def find_event(tx: Tx, organization_id: str, event_id: str) -> Event | None:
     return Event._make(row) if row else None
 
 
-def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """Return the delivery of an event that has no row, by its own id or by the id of its attempt in flight."""
+def get_event(
+    tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str, *, event_id: str | None = None
+) -> DeliveryRow | None:
+    """Return the delivery of an event that has no row, by its own id or by the id of its attempt in flight.
+
+    Args:
+        event_id: the event, where it is known: without it, all events of the same instant are read.
+    """
     of = stretches(tx, organization_id, endpoint_id)
     for each in of:
         if each.in_flight is not None and each.in_flight.attempt_id == delivery_id:
-            delivery_id = rules.delivery_id(each.in_flight.event_id, endpoint_id)
-    first, last = rules.event_ids_of(delivery_id)
+            event_id = each.in_flight.event_id
+            delivery_id = rules.delivery_id(event_id, endpoint_id)
+    first, last = (event_id, event_id) if event_id else rules.event_ids_of(delivery_id)
     found = tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ()
     for event in map(Event._make, found):
         if rules.delivery_id(event.id, endpoint_id) == delivery_id:

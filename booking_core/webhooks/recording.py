@@ -48,54 +48,37 @@ def record(
     tx: Tx,
     results: Sequence[DeliveryResult],
     *,
-    skip_locked: bool = False,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
     jitter: Callable[[], float] = random.random,
-) -> list[DeliveryResult]:
-    """Record a batch of results, and return those that are not recorded since `skip_locked` passed over them.
+) -> None:
+    """Record a batch of results: two statements on PostgreSQL, at most four when events are published, and one more
+    when first attempts are recorded after their lease.
 
     The attempt itself is always recorded. It changes its delivery and its endpoint only while its lease is the
     delivery's last: a worker that was stopped for a minute changes nothing that another worker has settled since.
 
-    It takes two statements on PostgreSQL, at most four when events are published, and one more when first attempts are
-    recorded after their lease.
-
     Args:
-        skip_locked: pass over results whose delivery or endpoint another transaction has locked, and over first
-            attempts whose lease has ended, instead of waiting for the locks.
         retry_delays_s: seconds between attempts, by how many the delivery has had.
         disable_after_s: seconds without a success after which a failing endpoint is disabled.
         jitter: returns 0 to 1, the share of the longest jitter that is added to a delay.
     """
     if not results:
-        return []
-    locked = _locked(tx, [result.claimed for result in results], skip_locked=skip_locked)
+        return
+    locked = _locked(tx, [result.claimed for result in results])
     batch = _Batch(tx, locked, retry_delays_s, disable_after_s, jitter)
-    left = []
     for result in sorted(results, key=lambda each: each.ended_at):
-        if skip_locked and not _is_locked(locked, result.claimed):
-            left.append(result)
-        else:
-            batch.settle(result)
+        batch.settle(result)
     batch.write()
-    return left
 
 
-def _locked(tx: Tx, all_claimed: Sequence[ClaimedDelivery], *, skip_locked: bool) -> LockedDeliveries:
+def _locked(tx: Tx, all_claimed: Sequence[ClaimedDelivery]) -> LockedDeliveries:
     """Lock the deliveries, by their leases where they have no row. If their lease has expired since, they have one."""
     held = {_key(each, each.lease_id) for each in all_claimed if each.lease_id}
     rows = {_key(each, each.delivery_id) for each in all_claimed if not each.lease_id}
-    locked = LockedDeliveries().lock(tx, rows, leases=held, skip_locked=skip_locked)
+    locked = LockedDeliveries().lock(tx, rows, leases=held)
     late = [each for each in all_claimed if each.lease_id and each.attempt_id not in locked.first_attempts]
-    if skip_locked or not late:
-        return locked
-    return locked.lock(tx, (_key(each, each.delivery_id) for each in late))
-
-
-def _is_locked(locked: LockedDeliveries, claimed: ClaimedDelivery) -> bool:
-    key = claimed.organization_id, claimed.delivery_id
-    return claimed.attempt_id in locked.first_attempts or key in locked.deliveries
+    return locked.lock(tx, (_key(each, each.delivery_id) for each in late)) if late else locked
 
 
 def _key(claimed: ClaimedDelivery, row_id: str) -> queue.Key:

@@ -80,8 +80,6 @@ class DeliveryLoop:
         self._changed = asyncio.Event()
         self._pauses = Pauses()
         self._tasks: set[asyncio.Task[int | None]] = set()
-        self._waiting: asyncio.Task[None] | None = None
-        """Records the results that wait for locks."""
         self._running: dict[str, _Running] = {}
         """By delivery its attempt, until no claim can have seen it as one in flight."""
 
@@ -98,8 +96,6 @@ class DeliveryLoop:
             self._turns.note("deliveries")
             has_results = self._queue.has_results
             claimed, errors = await self._turn(claimed)
-            if self._queue.has_locked and self._waiting is None:
-                self._waiting = asyncio.create_task(self._record_locked(stop))
             failures = failures + 1 if errors else 0
             if errors:
                 await self._start(claimed)
@@ -142,43 +138,21 @@ class DeliveryLoop:
         self._pauses.note(claimed, began_s=began_s, now_s=clock())
         return claimed
 
-    async def _record_locked(self, stop: asyncio.Event) -> None:
-        """Record results beside the turns, one endpoint after the other, while some wait for locks."""
-        failures = 0
-        while self._queue.has_locked and not stop.is_set():
-            try:
-                await self._queue.record_locked()
-            except Exception as error:  # noqa: BLE001 - the results are kept
-                self._failures.add(NAME, error)
-                failures += 1
-                await loops.back_off(stop, failures)
-            else:
-                failures = 0
-                self._changed.set()
-        self._waiting = None
-
-    async def _record_all(self) -> None:
-        await self._queue.record()
-        while self._queue.has_locked:
-            await self._queue.record_locked()
-
     async def _record_and_claim(self) -> list[ClaimedDelivery]:
-        await self._record_all()
+        await self._queue.record()
         return await self._queue.claim()
 
     async def _finish(self, claimed: Sequence[ClaimedDelivery]) -> None:
         await self._start(claimed)
         await asyncio.gather(*self._tasks)
         try:
-            if self._waiting:
-                await self._waiting
-            await self._record_all()
+            await self._queue.record()
         except Exception as error:  # noqa: BLE001 - unrecorded attempts are sent again; periodic jobs must still stop
             self._failures.add(NAME, error)
 
     async def _start(self, claimed: Sequence[ClaimedDelivery]) -> None:
         """Start the attempts, some at a time: between them the loop goes on with the transactions that it waits for."""
-        # The claims that have returned may have run beside the transactions that recorded these, later ones will not.
+        # Those that were recorded before the claim beside this began. A claim that has returned may still name them.
         settled = self._queue.take_settled()
         for count, each in enumerate(claimed, start=1):
             self._start_one(each)

@@ -7,7 +7,7 @@ recorded.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -99,10 +99,6 @@ class DeliveryQueue:
         self._slots = Slots()
         self._worker = tokens.new_id()
         self._results: list[DeliveryResult] = []
-        self._locked: list[DeliveryResult] = []
-        """Results that wait since another transaction had locked their endpoint or delivery."""
-        self._waited_for = ""
-        """The endpoint whose results `record_locked` is recording."""
         self._settled: list[ClaimedDelivery] = []
         self._rescued_at = 0
         self.attempts: Counter[str] = Counter()
@@ -126,11 +122,6 @@ class DeliveryQueue:
     @property
     def has_results(self) -> bool:
         return bool(self._results)
-
-    @property
-    def has_locked(self) -> bool:
-        """Return whether results wait for locks."""
-        return bool(self._locked)
 
     async def claim(self) -> list[ClaimedDelivery]:
         """Lease due deliveries for the free slots."""
@@ -165,41 +156,24 @@ class DeliveryQueue:
         """Record all results in one transaction; keep them for the next call when the database is unavailable.
 
         When that fails for another reason, each is recorded alone, and a result that cannot be recorded is parked.
-        Results whose endpoint or delivery another transaction has locked are kept for the next call, or for
-        `record_locked`: the results of all organizations would wait for that lock.
         """
-        both = [*self._locked, *self._results]
-        results = [each for each in both if each.claimed.endpoint_id != self._waited_for]
-        self._results, self._locked = [], [each for each in both if each.claimed.endpoint_id == self._waited_for]
-        if results:
-            await self._record_together(results)
+        results, self._results = self._results, []
+        if results and not await self._record_together(results):
+            await self._record_each(results)
         self._is_behind = False
 
-    async def record_locked(self) -> None:
-        """Record the results of one endpoint that `record` has kept for their locks, and wait for these locks."""
-        self._waited_for = self._locked[0].claimed.endpoint_id
-        results = [each for each in self._locked if each.claimed.endpoint_id == self._waited_for]
-        self._locked = [each for each in self._locked if each.claimed.endpoint_id != self._waited_for]
+    async def _record_together(self, results: list[DeliveryResult]) -> bool:
+        """Record the results, and return whether that was possible. Keep them when the database is unavailable."""
         try:
-            await self._write(partial(self._record, results=results))
-        except BaseException:
-            self._locked += results
-            raise
-        finally:
-            self._waited_for = ""
-        self._settle(results)
-
-    async def _record_together(self, results: list[DeliveryResult]) -> None:
-        """Record the results in one transaction, or each alone when that fails."""
-        try:
-            left = await self._write(partial(self._record, results=results, skip_locked=True))
+            await self._write(lambda tx: self._record(tx, results))
         except BaseException as error:
             if isinstance(error, Exception) and not is_outage(error):
-                await self._record_each(results)
-                return
+                return False
             self._keep(results)
             raise
-        self._settle(results, left)
+        for result in results:
+            self._release(result.claimed)
+        return True
 
     async def _record_each(self, results: list[DeliveryResult]) -> None:
         """Record each result alone: keep it for the next calls when that fails, and park it in the end.
@@ -210,10 +184,9 @@ class DeliveryQueue:
         kept: set[str] = set()
         for place, result in enumerate(results):
             endpoint_id = result.claimed.endpoint_id
-            left: list[DeliveryResult] = []
             try:
                 if endpoint_id not in kept:
-                    left = await self._write(partial(self._record, results=[result], skip_locked=True))
+                    await self._write(partial(self._record, results=[result]))
             except BaseException as error:
                 if not isinstance(error, Exception) or is_outage(error):
                     self._keep(results[place:])
@@ -226,18 +199,10 @@ class DeliveryQueue:
             if endpoint_id in kept:
                 self._keep([result])
             else:
-                self._settle([result], left)
-        if last:
-            raise last
-
-    def _settle(self, results: list[DeliveryResult], left: Sequence[DeliveryResult] = ()) -> None:
-        """Free the slots of results that are recorded or parked, and keep those that were left."""
-        self._locked += left
-        waiting = {each.claimed.attempt_id for each in left}
-        for result in results:
-            if result.claimed.attempt_id not in waiting:
                 self._tries.pop(result.claimed.attempt_id, None)
                 self._release(result.claimed)
+        if last:
+            raise last
 
     def _is_last_try(self, result: DeliveryResult, error: Exception) -> bool:
         """Count a try, and return whether the result is given up."""
@@ -291,11 +256,9 @@ class DeliveryQueue:
                 log.exception("delivery %s to endpoint %s cannot be rescued", key[2], key[1])
                 await self._write(partial(webhooks.park, key=key))
 
-    def _record(self, tx: Tx, results: list[DeliveryResult], *, skip_locked: bool = False) -> list[DeliveryResult]:
+    def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
         delays_s, disable_after_s = self._settings.webhook_waits_s, self._settings.webhook_disable_after_s
-        return webhooks.record(
-            tx, results, skip_locked=skip_locked, retry_delays_s=delays_s, disable_after_s=disable_after_s
-        )
+        webhooks.record(tx, results, retry_delays_s=delays_s, disable_after_s=disable_after_s)
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)

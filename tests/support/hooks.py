@@ -154,13 +154,13 @@ class Hooks:
         (claimed,) = self.claim(**options)
         return claimed
 
-    def record(self, *attempts: DeliveryResult, **options: Any) -> list[DeliveryResult]:
+    def record(self, *attempts: DeliveryResult, **options: Any) -> None:
         wanted: dict[str, Any] = {
             "retry_delays_s": WEBHOOK_WAITS_S,
             "disable_after_s": 72 * 3600,
             "jitter": lambda: 0.0,
         } | options
-        return self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
+        self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
 
     def result(
         self, claimed: ClaimedDelivery, error: AttemptError | None = None, status: int | None = None, **over: Any

@@ -2,7 +2,9 @@
 events."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support import databases
@@ -12,6 +14,7 @@ from support.world import HOUR, FixedClock
 from booking_core import webhooks
 from booking_core.base import tokens
 from booking_core.db import tables
+from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
@@ -232,6 +235,21 @@ def fill(hooks: Hooks, count: int) -> None:
         f"UPDATE counters SET last_event_sequence = last_event_sequence + {count}, has_undelivered = true"
         f" WHERE organization_id = '{hooks.world.org}'",
     )
+
+
+def test_a_redelivery_reads_no_other_event_of_the_same_instant(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, caller, read, all_rows = hooks.endpoint(), hooks.world.caller(), Counter(), Tx.all
+    fill(hooks, 100)
+    request = DeliveryRedeliver(event_id=hooks.world.rows(tables.events)[50]["id"])
+
+    def counted(tx: Tx, *args: Any, **parameters: Any) -> list[Any]:
+        found = all_rows(tx, *args, **parameters)
+        read["rows"] += len(found)
+        return found
+
+    monkeypatch.setattr(Tx, "all", counted)
+    hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))
+    assert 0 < read["rows"] < 10
 
 
 def rows_touched(hooks: Hooks) -> int:

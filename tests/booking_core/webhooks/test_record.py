@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-from support import databases
 from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
 from support.threads import together
 from support.world import HOUR, FixedClock
@@ -297,38 +296,6 @@ def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks
     recording.join()
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ["failed", "failed"]
-
-
-@pytest.mark.parametrize("table", ["webhook_endpoints", "webhook_leases", "deliveries"])
-def test_the_result_of_a_locked_delivery_is_left_to_a_call_that_waits(hooks: Hooks, queue_url: str, table: str) -> None:
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: there is no other transaction")
-    endpoint = hooks.endpoint()
-    hooks.endpoint()
-    hooks.publish()
-    if table == "deliveries":
-        queue_rows(hooks.world)
-    results = [hooks.result(each) for each in hooks.claim()]
-    key = "id" if table == "webhook_endpoints" else "endpoint_id"
-    with databases.connect(queue_url) as connection:
-        connection.autocommit = False
-        connection.execute(f"SELECT 1 FROM {table} WHERE {key} = %s FOR UPDATE", (endpoint,))
-        left = hooks.record(*results, skip_locked=True)
-        connection.rollback()
-    assert left == [each for each in results if each.claimed.endpoint_id == endpoint]
-    assert [row["status"] for row in hooks.deliveries(endpoint)] == ["queued"]
-    assert hooks.record(*left) == []
-    assert [row["status"] for row in hooks.rows()] == ["succeeded"] * 2
-
-
-def test_a_result_that_comes_after_its_lease_is_left_too(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
-    late = hooks.result(hooks.one(lease_s=30))
-    clock.advance(MINUTE)
-    hooks.rescue()
-    assert hooks.record(late, skip_locked=True) == [late]
-    assert hooks.record(late) == []
 
 
 # Switched off by hand, or gone, during an attempt -------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_the_loop_waits_no_longer_than_the_pause(monkeypatch: pytest.MonkeyPatch
     claims = [[claimed("a", 100_000)], []]
 
     class Queue:
-        has_results = has_locked = False
+        has_results = False
 
         async def claim(self) -> list[Any]:
             return claims.pop(0)
