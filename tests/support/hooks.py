@@ -1,5 +1,8 @@
 """Webhooks of an organization, and delivery attempts with results that the test chooses."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +21,7 @@ from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, queue, recovering, store
 from booking_core.webhooks.queue import Lease
+from support import databases
 from support.receivers import wait_until
 from support.world import World
 from webhook_verify import generate_secret
@@ -48,6 +52,8 @@ SELECT min(CASE WHEN k.next_send_at > due.at THEN k.next_send_at ELSE due.at END
 """)
 )
 REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
+CARD = "00000000-0000-7000-8000-0000000000ca"
+"""The resource of events in a test about their order."""
 
 
 def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled") -> None:
@@ -110,14 +116,15 @@ class Hooks:
         self.world.insert(tables.webhook_secrets, **(row | columns))
         return secret
 
-    def publish(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
-        """Publish events about one gift card, or each about a different one."""
+    def publish_in(
+        self, tx: Tx, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1
+    ) -> list[str]:
+        """Publish events about one gift card, or each about a different one, in a transaction of the test."""
         new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
+        return events.publish(tx, self.world.organization, new_events, at=self.world.clock())
 
-        def work(tx: Tx) -> list[str]:
-            return events.publish(tx, self.world.organization, new_events, at=self.world.clock())
-
-        return self.database.write(work)
+    def publish(self, resource_id: str | None = None, **options: Any) -> list[str]:
+        return self.database.write(lambda tx: self.publish_in(tx, resource_id, **options))
 
     # The client ------------------------------------------------------------------------------------------------
 
@@ -198,6 +205,25 @@ class Hooks:
     def wait_for_a_lock(self) -> None:
         """Wait until a transaction of this PostgreSQL database waits for a lock."""
         wait_until(lambda: self.database.read(lambda tx: tx.first(_WAITING)), "a transaction waits for a lock")
+
+    @contextmanager
+    def rows_held(self, *locking: str) -> Iterator[None]:
+        """Hold the locks of statements in another transaction of PostgreSQL: `rows_held("SELECT ... FOR UPDATE")`."""
+        with databases.connect(self.database.url.render_as_string(hide_password=False)) as connection:
+            connection.autocommit = False
+            for statement in locking:
+                connection.execute(statement)
+            yield
+            connection.rollback()
+
+    def commit_when_awaited(self, work: Callable[[Tx], object], waiting: Callable[[], object]) -> None:
+        """Run a transaction of PostgreSQL, which ends when a function in a thread waits for its locks."""
+        thread = threading.Thread(target=waiting)
+        with self.database.writing() as tx:
+            work(tx)
+            thread.start()
+            self.wait_for_a_lock()
+        thread.join()
 
     # Contents --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.engine import make_url
 from support import databases
-from support.hooks import Hooks, queue_rows
+from support.hooks import CARD, Hooks, queue_rows
 from support.receivers import wait_until
 from support.threads import together
 from support.world import HOUR, SECRET, FixedClock
@@ -22,7 +22,6 @@ from booking_core.models.webhooks import AttemptTrigger
 from booking_core.webhooks import ClaimedDelivery
 
 SECOND = 1_000_000
-CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
 def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
@@ -326,21 +325,19 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
     assert len({each.delivery_id for each in found}) == 300
 
 
-def test_a_claim_waits_for_nobody(hooks: Hooks, queue_url: str) -> None:
-    if databases.is_sqlite(queue_url):
-        pytest.skip("SQLite has one writer: there is nobody to wait for")
+@pytest.mark.usefixtures("postgresql_only")
+def test_a_claim_waits_for_no_other_transaction(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     hooks.publish(times=3)
     queue_rows(hooks.world)
     held = hooks.deliveries()[0]["id"]
     (event,) = hooks.publish()
-    with databases.connect(queue_url) as connection:
-        connection.autocommit = False
-        connection.execute("SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", (endpoint,))
-        connection.execute("SELECT 1 FROM webhook_cursors WHERE endpoint_id = %s FOR NO KEY UPDATE", (endpoint,))
-        connection.execute("SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", (held,))
+    with hooks.rows_held(
+        f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE",
+        f"SELECT 1 FROM webhook_cursors WHERE endpoint_id = '{endpoint}' FOR NO KEY UPDATE",
+        f"SELECT 1 FROM deliveries WHERE id = '{held}' FOR UPDATE",
+    ):
         claimed = hooks.claim()
-        connection.rollback()
     assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.rows()} - {held}
     assert hooks.cursor(endpoint)["last_claimed_at"] is None
     assert {each.event_id for each in hooks.claim()} == {event, hooks.deliveries()[0]["event_id"]}
@@ -357,12 +354,13 @@ END $$
 """
 
 
+LateClaim = Callable[[Callable[[], object]], list[ClaimedDelivery]]
+
+
 @pytest.fixture
-def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[ClaimedDelivery]]:
+def claimed_late(hooks: Hooks, queue_url: str, postgresql_only: None) -> LateClaim:
     """Claims with a statement that has read the queue before something else happens, and takes its choice afterwards.
     It asks for the time in between, and is made to wait for the answer."""
-    if databases.is_sqlite(queue_url):
-        pytest.skip("SQLite has one writer: nothing happens while a claim is under way")
     databases.run(queue_url, _CLOCK_THAT_WAITS.format(now=hooks.world.clock()))
     late_url = make_url(queue_url).update_query_dict({"options": "-csearch_path=late,public,pg_catalog"})
     waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -383,26 +381,18 @@ def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]
     return claim
 
 
-@pytest.mark.parametrize("other_worker", ["is still sending", "has failed", "has succeeded"])
+@pytest.mark.parametrize("settle", [lambda *_: None, Hooks.fail, Hooks.succeed], ids=["sending", "failed", "succeeded"])
 def test_what_another_worker_took_since_a_claim_began_is_left_alone(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]], other_worker: str
+    hooks: Hooks, claimed_late: LateClaim, settle: Callable[[Hooks, ClaimedDelivery], None]
 ) -> None:
     hooks.endpoint()
     hooks.publish()
-
-    def happens() -> None:
-        taken = hooks.one()
-        if other_worker == "has failed":
-            hooks.fail(taken)
-        elif other_worker == "has succeeded":
-            hooks.succeed(taken)
-
-    assert claimed_late(happens) == []
+    assert claimed_late(lambda: settle(hooks, hooks.one())) == []
     assert len(hooks.attempts()) == 1
 
 
 def test_a_claim_that_was_held_up_takes_nothing_in_a_pause_that_another_worker_began(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
+    hooks: Hooks, claimed_late: LateClaim
 ) -> None:
     hooks.endpoint(max_per_second=10)
     hooks.publish(times=2)
@@ -411,9 +401,7 @@ def test_a_claim_that_was_held_up_takes_nothing_in_a_pause_that_another_worker_b
     assert claimed_late(hooks.one) == []
 
 
-def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
-) -> None:
+def test_a_claim_that_was_held_up_takes_what_nobody_else_took(hooks: Hooks, claimed_late: LateClaim) -> None:
     hooks.endpoint()
     (event,) = hooks.publish()
     assert [each.event_id for each in claimed_late(lambda: None)] == [event]

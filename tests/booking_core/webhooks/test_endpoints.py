@@ -1,22 +1,17 @@
 """Endpoints under concurrency: ten are ten, and an event comes wholly before a change or wholly after it. The
 contract's tests check the answers to clients."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 from support.hooks import ISSUED, REDEEMED, Hooks
 from support.threads import together
 
 from booking_core import webhooks
 from booking_core.base.errors import Conflict
 from booking_core.db import tables
-from booking_core.db.statements import Statement
 from booking_core.models.webhooks import WebhookEndpointCreate
-from booking_core.records import events
-from booking_core.records.events import NewEvent
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
 Act = Callable[[Hooks, str], None]
@@ -56,33 +51,25 @@ def unsubscribe(hooks: Hooks, endpoint: str) -> None:
     hooks.change(endpoint, event_types=[ISSUED])
 
 
+@pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize(
     ("act", "status"),
     [(Hooks.disable, "failed"), (Hooks.delete, None), (unsubscribe, "queued")],
     ids=["disabled", "deleted", "unsubscribed"],
 )
 def test_an_event_published_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str | None) -> None:
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is published before or after")
     endpoint = hooks.endpoint()
-    changing = threading.Thread(target=act, args=(hooks, endpoint))
-    with hooks.database.writing() as tx:
-        events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
-        changing.start()
-        hooks.wait_for_a_lock()
-    changing.join()
+    hooks.commit_when_awaited(hooks.publish_in, lambda: act(hooks, endpoint))
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ([] if status is None else [status])
     hooks.publish()
     assert len(hooks.deliveries(endpoint)) == {Hooks.disable: 2, Hooks.delete: 0, unsubscribe: 1}[act]
     assert len(hooks.claim()) == (1 if act is unsubscribe else 0)
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
-    """Telling an event refers to endpoints; a lock on one must not stop it."""
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer")
+    """Publishing an event refers to endpoints; a lock on one must not stop it."""
     endpoint = hooks.endpoint()
-    with hooks.database.writing() as tx:
-        tx.all(Statement(text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE")))
+    with hooks.rows_held(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE"):
         hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1

@@ -1,14 +1,14 @@
 """Endpoints follow the log: an event costs nothing for them, and changes cost the same for any number of waiting
 events."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 from support import databases
-from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.hooks import CARD, ISSUED, REDEEMED, Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
 from booking_core import webhooks
@@ -20,11 +20,9 @@ from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.webhooks import DeliveryRecover, DeliveryRedeliver, DeliveryStatus, RecoverableStatus
 from booking_core.records import events
-from booking_core.records.events import NewEvent
 from booking_core.webhooks import recovering, upkeep
 
 SECOND = 1_000_000
-CARD = "00000000-0000-7000-8000-0000000000ca"
 WORKER = "00000000-0000-7000-8000-0000000000aa"
 MANY = 50_000
 
@@ -98,30 +96,25 @@ def test_the_mark_is_cleared_when_every_endpoint_was_served(hooks: Hooks) -> Non
     assert len(hooks.claim()) == 1
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks: Hooks) -> None:
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is published before or after")
     hooks.endpoint()
     hooks.publish()
     hooks.succeed(*hooks.claim())
-    publishing = threading.Thread(target=hooks.publish)
-    with hooks.database.writing() as tx:
-        assert upkeep.clear_flags(tx, limit=100) == 1
-        publishing.start()
-        hooks.wait_for_a_lock()
-    publishing.join()
+    cleared: list[int] = []
+    hooks.commit_when_awaited(lambda tx: cleared.append(upkeep.clear_flags(tx, limit=100)), hooks.publish)
+    assert cleared == [1]
     assert flags(hooks) == (True, True)
     assert len(hooks.claim()) == 1
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_the_mark_is_left_while_an_event_is_published(hooks: Hooks) -> None:
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is published before or after")
     hooks.endpoint()
     hooks.publish()
     hooks.succeed(*hooks.claim())
     with hooks.database.writing() as tx:
-        events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
+        hooks.publish_in(tx)
         assert clear(hooks) == 0, "the counters are locked, and nobody waits for them"
     assert clear(hooks) == 0
     assert len(hooks.claim()) == 1
@@ -383,28 +376,21 @@ def mixed(hooks: Hooks, clock: FixedClock) -> str:
     return endpoint
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("kind", [None, ISSUED, REDEEMED, EventType.BOOKING_CREATED])
 @pytest.mark.parametrize("status", [None, *DeliveryStatus])
 def test_a_walk_through_the_log_meets_rows_and_events_once_in_the_order_of_the_events(
-    hooks: Hooks, mixed: str, status: DeliveryStatus | None, kind: EventType | None, order: Order
+    hooks: Hooks, mixed: str, status: DeliveryStatus | None
 ) -> None:
-    everything = hooks.deliveries(mixed)
+    everything, caller = hooks.deliveries(mixed), hooks.world.caller()
     assert {row["status"] for row in everything} == set(DeliveryStatus)
-    expected = [
-        row["event_id"] for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])
-    ]
-    caller, walked, cursor = hooks.world.caller(), [], None
-    while True:
-        wanted = PageRequest(limit=2, order=order, starting_after=cursor)
-        page = hooks.database.read(
-            lambda tx, one=wanted: webhooks.find_deliveries(tx, caller, one, mixed, status=status, event_type=kind)
-        )
-        walked += [row["event_id"] for row in page["data"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert walked == (expected if order is Order.ASC else expected[::-1])
+    with hooks.database.reading() as tx:
+        for kind, order in product([None, ISSUED, REDEEMED, EventType.BOOKING_CREATED], Order):
+            page, walked = {"next_cursor": None, "has_more": True}, []
+            while page["has_more"]:
+                wanted = PageRequest(limit=2, order=order, starting_after=page["next_cursor"])
+                page = webhooks.find_deliveries(tx, caller, wanted, mixed, status=status, event_type=kind)
+                walked += [row["event_id"] for row in page["data"]]
+            asked = [row for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])]
+            assert walked == [row["event_id"] for row in (asked if order is Order.ASC else asked[::-1])], (kind, order)
 
 
 def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> None:

@@ -1,8 +1,7 @@
 """First attempts in flight are one row for each endpoint, and become separate rows with their results."""
 
 import pytest
-from support import databases
-from support.hooks import Hooks
+from support.hooks import CARD, Hooks
 from support.world import HOUR, FixedClock
 
 from booking_core.base import tokens
@@ -10,9 +9,6 @@ from booking_core.base.clock import SECOND
 from booking_core.db import tables
 from booking_core.records import events
 from booking_core.webhooks import log, park
-
-CARD = "00000000-0000-7000-8000-0000000000ca"
-RESULT = ("duration_ms", "response_status", "error")
 
 
 def count(hooks: Hooks) -> dict[str, int]:
@@ -89,20 +85,14 @@ def test_an_endpoint_that_is_disabled_meanwhile_shows_what_is_in_flight_as_faile
     assert [row["status"] for row in hooks.rows()] == ["succeeded", "failed"]
 
 
-def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(
-    hooks: Hooks, queue_url: str, clock: FixedClock
-) -> None:
-    if databases.is_sqlite(queue_url):
-        pytest.skip("SQLite has one writer: there is no other transaction")
+@pytest.mark.usefixtures("postgresql_only")
+def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.publish(times=2)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
-    with databases.connect(queue_url) as connection:
-        connection.autocommit = False
-        connection.execute("SELECT 1 FROM webhook_leases FOR UPDATE")
+    with hooks.rows_held("SELECT 1 FROM webhook_leases FOR UPDATE"):
         assert hooks.rescue() == 0
-        connection.rollback()
     assert hooks.rescue() == 2
 
 

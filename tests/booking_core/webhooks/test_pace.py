@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from support.hooks import Hooks, queue_rows
+from support.hooks import CARD, Hooks, queue_rows
 from support.threads import together
 from support.world import FixedClock
 
@@ -11,7 +11,6 @@ from booking_core.db import tables
 from booking_core.webhooks import claiming
 
 SECOND = 1_000_000
-CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
 def in_any_second(instants: list[int]) -> int:

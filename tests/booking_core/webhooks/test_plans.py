@@ -3,10 +3,10 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import Table
 from support import databases
 from support.hooks import Hooks
 from support.plans import Plan, explaining, plan_of
@@ -23,9 +23,10 @@ from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks import claiming, following, log, queue, store, upkeep
 from booking_core.webhooks.queue import LockedDeliveries
 
-ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
+ORGANIZATIONS, DUE, DONE, MUCH = 1_200, 3, 10, 8_000
 SERVED, WAITING, BEHIND = 1_000_000, 3, 40
 """The cursor of every endpoint, the events after it, and the organizations that are flagged for it."""
+QUEUED: dict[str, Any] = {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
 CLAIM: dict[str, Any] = {
     "free": 64,
     "in_flight": "[]",
@@ -57,6 +58,12 @@ def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int,
     } | over
 
 
+def event(organization_id: str, row_id: str, sequence: int) -> dict[str, Any]:
+    about = {"type": "gift_card.redeemed", "resource_type": "gift_card", "resource_id": row_id, "body": "{}"}
+    own = {"organization_id": organization_id, "id": row_id, "sequence": sequence}
+    return own | about | {"occurrence": 0, "created_at": NOON}
+
+
 @pytest.fixture(scope="module")
 def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
     """An organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
@@ -66,83 +73,41 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
     first = hooks.endpoint()
     settings = {name: getattr(hooks.world.organization, name) for name in hooks.world.organization.__slots__}
     others = [(next(made), next(made)) for _ in range(ORGANIZATIONS)]
-    at = dict.fromkeys(("enabled_at", "created_at", "updated_at"), NOON)
+    every, at = [(hooks.world.org, first), *others], dict.fromkeys(("enabled_at", "created_at", "updated_at"), NOON)
+
+    def fill_each(table: Table, *ids: str, **columns: object) -> None:
+        """Insert a row of each other organization, with the id of its endpoint in the named columns."""
+        databases.fill(url, table, ({"organization_id": o} | dict.fromkeys(ids, e) | columns for o, e in others))
+
     databases.fill(url, tables.organizations, (settings | {"id": o, "slug": o} for o, _ in others))
-    endpoints = ({"organization_id": o, "id": e, "url": "https://x.org", "status": "enabled"} | at for o, e in others)
-    databases.fill(url, tables.webhook_endpoints, endpoints)
-    subscribed = (
-        {"organization_id": o, "endpoint_id": e, "event_type": "gift_card.redeemed", "from_sequence": 0}
-        for o, e in others
-    )
-    databases.fill(url, tables.webhook_subscriptions, subscribed)
-    cursors = ({"organization_id": o, "endpoint_id": e, "served_sequence": SERVED} for o, e in others)
-    databases.fill(url, tables.webhook_cursors, cursors)
-    missed = (
-        {"organization_id": o, "endpoint_id": e, "event_type": "booking.created", "from_sequence": 0, "missed_at": NOON}
-        for o, e in others
-    )
-    databases.fill(url, tables.webhook_ranges, missed)
-    recoveries = (
-        {"organization_id": o, "endpoint_id": e, "id": e, "request": "{}", "created_at": 1} for o, e in others
-    )
-    databases.fill(url, tables.webhook_recoveries, recoveries)
-    flagged = {"last_event_sequence": SERVED + WAITING, "has_webhooks": True, "has_undelivered": True}
-    databases.fill(url, tables.counters, ({"organization_id": o} | flagged for o, _ in others[:BEHIND]))
-    quiet = flagged | {"has_undelivered": False}
-    databases.fill(url, tables.counters, ({"organization_id": o} | quiet for o, _ in others[BEHIND:]))
-    secrets = (
-        {"organization_id": o, "id": e, "endpoint_id": e, "secret_sealed": "x", "created_at": 1} for o, e in others
-    )
-    databases.fill(url, tables.webhook_secrets, secrets)
-    in_flight = (
-        {"organization_id": o, "endpoint_id": e, "id": e, "token": e, "lease_until": NOON, "claimed_at": NOON}
-        | {"generation": 0, "first_sequence": 1, "last_sequence": 1, "attempts": "[]"}
-        for o, e in others
-    )
-    databases.fill(url, tables.webhook_leases, in_flight)
-    log, queued = [], {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
-    for organization_id, endpoint_id in [(hooks.world.org, first), *others]:
+    fill_each(tables.webhook_endpoints, "id", url="https://x.org", status="enabled", **at)
+    fill_each(tables.webhook_subscriptions, "endpoint_id", event_type="gift_card.redeemed", from_sequence=0)
+    fill_each(tables.webhook_cursors, "endpoint_id", served_sequence=SERVED)
+    fill_each(tables.webhook_ranges, "endpoint_id", event_type="booking.created", from_sequence=0, missed_at=NOON)
+    fill_each(tables.webhook_recoveries, "endpoint_id", "id", request="{}", created_at=1)
+    fill_each(tables.counters, last_event_sequence=SERVED + WAITING, has_webhooks=True)
+    fill_each(tables.webhook_secrets, "endpoint_id", "id", secret_sealed="x", created_at=1)
+    lease = {"lease_until": NOON, "claimed_at": NOON, "first_sequence": 1, "last_sequence": 1, "attempts": "[]"}
+    fill_each(tables.webhook_leases, "endpoint_id", "id", "token", generation=0, **lease)
+    log = []
+    for organization_id, endpoint_id in every:
         done = DONE if endpoint_id != first else MUCH
         log += [delivery(organization_id, endpoint_id, next(made), next(sequences)) for _ in range(done)]
-        log += [delivery(organization_id, endpoint_id, next(made), next(sequences), **queued) for _ in range(QUEUED)]
+        log += [delivery(organization_id, endpoint_id, next(made), next(sequences), **QUEUED) for _ in range(DUE)]
     databases.fill(url, tables.deliveries, log)
-    events = (
-        {
-            "organization_id": row["organization_id"],
-            "sequence": row["event_sequence"],
-            "id": row["event_id"],
-            "type": row["event_type"],
-            "resource_type": "gift_card",
-            "resource_id": row["resource_id"],
-            "occurrence": 0,
-            "body": "{}",
-            "created_at": NOON,
-        }
-        for row in log
-    )
+    events = [event(row["organization_id"], row["id"], row["event_sequence"]) for row in log]
+    events += [event(o, next(made), SERVED + number) for o, _ in every for number in range(1, WAITING + 1)]
     databases.fill(url, tables.events, events)
-    waiting = (
-        {"organization_id": o, "sequence": SERVED + n, "id": next(made), "resource_id": next(made), "occurrence": 0}
-        | {"type": "gift_card.redeemed", "resource_type": "gift_card", "body": "{}", "created_at": NOON}
-        for o, _ in [(hooks.world.org, first), *others]
-        for n in range(1, WAITING + 1)
-    )
-    databases.fill(url, tables.events, waiting)
+    behind = ", ".join(f"'{organization_id}'" for organization_id, _ in every[: BEHIND + 1])
     databases.run(
         url,
         f"UPDATE counters SET last_event_sequence = {SERVED + WAITING}, has_undelivered = true"
-        f" WHERE organization_id = '{hooks.world.org}'",
+        f" WHERE organization_id IN ({behind})",
         f"UPDATE webhook_cursors SET served_sequence = {SERVED}",
     )
+    sent = {"number": 1, "trigger": "scheduled", "started_at": NOON}
     attempts = (
-        {
-            "organization_id": row["organization_id"],
-            "id": next(made),
-            "delivery_id": row["id"],
-            "number": 1,
-            "trigger": "scheduled",
-            "started_at": NOON,
-        }
+        sent | {"organization_id": row["organization_id"], "id": next(made), "delivery_id": row["id"]}
         for row in log
         if row["status"] == "succeeded"
     )
@@ -235,6 +200,11 @@ READS: dict[str, Callable[[Tx, Hooks], Any]] = {
 }
 
 
+def explained(hooks: Hooks, work: Callable[[Tx], Any]) -> list[Plan]:
+    with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
+        return explain(work)
+
+
 def page(tx: Tx, hooks: Hooks, endpoint_id: str, status: DeliveryStatus | None) -> Any:
     return webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint_id, status=status)
 
@@ -251,8 +221,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
     endpoint = hooks.endpoint()
-    queued = {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
-    states: list[dict[str, Any]] = [{}, queued]
+    states: list[dict[str, Any]] = [{}, QUEUED]
     log = (
         delivery(hooks.world.org, endpoint, next(made), sequence, **states[sequence % 2])
         for sequence in range(1, 2 * BACKLOG)
@@ -266,10 +235,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
 
 @pytest.mark.parametrize("name", READS)
 def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, name: str) -> None:
-    url = backlog.database.url.render_as_string(hide_password=False)
-    with explaining(url) as explain:
-        plans: list[Plan] = explain(lambda tx: READS[name](tx, backlog))
-    for plan in plans:
+    for plan in explained(backlog, lambda tx: READS[name](tx, backlog)):
         assert plan.cost < (8_000 if backlog.database.is_sqlite else 400), str(plan)
         if not backlog.database.is_sqlite:
             assert "deliveries" not in plan.scanned, str(plan)
@@ -277,10 +243,7 @@ def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, n
 
 def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
     """Check that a page costs no more than to gather and sort a few hundred rows, for each status."""
-    asked = [partial(page, hooks=hooks, endpoint_id=endpoint_id, status=status) for status in DeliveryStatus]
-    with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
-        plans: list[Plan] = [plan for ask in asked for plan in explain(ask)]
-    for plan in plans:
+    for plan in explained(hooks, lambda tx: [page(tx, hooks, endpoint_id, status) for status in DeliveryStatus]):
         assert plan.cost < (15_000 if hooks.database.is_sqlite else 400), str(plan)
 
 
@@ -292,23 +255,18 @@ def test_a_status_that_half_of_a_long_log_has_is_found_without_reading_it(backlo
     check_pages_by_status(backlog, the_endpoint(backlog))
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> None:
-    if crowd.database.is_sqlite:
-        pytest.skip("SQLite plans once")
     keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.rows()[:5]]
-    url = crowd.database.url.render_as_string(hide_password=False)
-    with explaining(url) as explain:
-        plans: list[Plan] = explain(lambda tx: LockedDeliveries().lock(tx, keys))
-    for plan in plans:
+    for plan in explained(crowd, lambda tx: LockedDeliveries().lock(tx, keys)):
         assert plan.scanned <= {"organizations"}, str(plan)
         assert plan.cost < 200, str(plan)
         assert plan.rows == 5
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hooks) -> None:
     """Without statistics the index of an endpoint's log looks as good to the planner as the primary key."""
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite plans without statistics")
     hooks.endpoint()
     hooks.publish(times=200)
     hooks.succeed(*hooks.claim(free=200, per_endpoint=200))
@@ -316,23 +274,18 @@ def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hook
     claimed = hooks.one()
     assert claimed.lease_id
     key = (claimed.organization_id, claimed.endpoint_id, claimed.lease_id)
-    with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
-        plans: list[Plan] = explain(lambda tx: LockedDeliveries().lock(tx, [], leases=[key]))
-    for plan in plans:
+    for plan in explained(hooks, lambda tx: LockedDeliveries().lock(tx, [], leases=[key])):
         assert plan.cost < 16, str(plan)
         assert plan.rows == 1
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
-    if crowd.database.is_sqlite:
-        pytest.skip("SQLite plans once")
     rows = crowd.rows()[:5]
 
     def settle(tx: Tx) -> None:
         for row in rows:
             tx.update(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
 
-    url = crowd.database.url.render_as_string(hide_password=False)
-    with explaining(url) as explain:
-        (plan,) = explain(settle)
+    (plan,) = explained(crowd, settle)
     assert plan.cost < 2_000, str(plan)

@@ -36,22 +36,15 @@ def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: Fix
     assert len(hooks.attempts()) == 2
 
 
-def test_the_last_instant_that_is_kept_is_kept(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
-    hooks.succeed(hooks.one())
-    assert purge(hooks, before=clock()) == 0
-    assert purge(hooks, before=clock() + 1) == 1
-
-
-def test_it_is_kept_from_its_end_and_not_from_its_beginning(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_delivery_is_kept_to_the_last_instant_of_its_time_counted_from_its_end(
+    hooks: Hooks, clock: FixedClock
+) -> None:
     hooks.endpoint()
     hooks.publish()
     created_at = clock()
     clock.advance(HOUR)
     hooks.succeed(hooks.one())
-    assert purge(hooks, before=created_at + 1) == 0
-    assert purge(hooks, before=clock() + 1) == 1
+    assert [purge(hooks, before=at) for at in (created_at + 1, clock(), clock() + 1)] == [0, 0, 1]
 
 
 def test_what_is_queued_or_under_way_is_kept_however_old(hooks: Hooks, clock: FixedClock) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from support import databases
 from support.hooks import Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
@@ -11,7 +10,6 @@ from booking_core.db import tables
 from booking_core.models.webhooks import AttemptError
 
 SECOND = 1_000_000
-CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
 def test_a_lease_that_passed_is_queued_again_and_uses_up_no_attempt(hooks: Hooks, clock: FixedClock) -> None:
@@ -123,20 +121,16 @@ def test_an_attempt_that_comes_back_before_anybody_reclaims_it_still_counts(hook
     assert hooks.delivery()["attempt_count"] == 1
 
 
-def test_what_somebody_has_in_hand_is_left_for_the_next_time(hooks: Hooks, queue_url: str, clock: FixedClock) -> None:
-    if databases.is_sqlite(queue_url):
-        pytest.skip("SQLite has one writer: there is nobody to wait for")
+@pytest.mark.usefixtures("postgresql_only")
+def test_a_delivery_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.publish(times=2)
     queue_rows(hooks.world)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     held = hooks.deliveries()[0]["id"]
-    with databases.connect(queue_url) as connection:
-        connection.autocommit = False
-        connection.execute("SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", (held,))
+    with hooks.rows_held(f"SELECT 1 FROM deliveries WHERE id = '{held}' FOR UPDATE"):
         assert hooks.rescue() == 1
-        connection.rollback()
     assert hooks.rescue() == 1
 
 

@@ -1,7 +1,6 @@
 """The effects of an attempt on its delivery and its endpoint: retried by the table, dead after six, disabled after 72
 hours, and settled once among concurrent workers."""
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,8 +16,6 @@ from booking_core.base.errors import Conflict
 from booking_core.db import tables
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
-from booking_core.records import events
-from booking_core.records.events import NewEvent
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
@@ -250,19 +247,6 @@ def test_staff_is_warned_at_24_and_48_hours_once_each(hooks: Hooks, clock: Fixed
     assert kinds == ["staff_webhook_disabled_mail", "staff_webhook_failing_mail", "staff_webhook_failing_mail"]
 
 
-def test_an_endpoint_may_fail_and_be_switched_off_more_than_once(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = failing(hooks, 6, 72)
-    hooks.fail(hooks.one())
-    clock.advance(HOUR)
-    hooks.enable(endpoint)
-    hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=5)
-    clock.advance(72 * HOUR)
-    hooks.publish()
-    hooks.fail(hooks.one())
-    assert hooks.row(endpoint)["status"] == "auto_disabled"
-    assert len(hooks.world.rows(tables.effects)) == 2
-
-
 def test_an_organization_that_wants_no_mails_gets_none(new_hooks: Callable[..., Hooks]) -> None:
     hooks = new_hooks(notify_staff=False)
     endpoint = failing(hooks, 6, 72)
@@ -282,18 +266,11 @@ def test_two_that_are_switched_off_together_leave_each_other_nothing_queued(hook
     assert len(hooks.deliveries()) == 4
 
 
-def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks, clock: FixedClock) -> None:
-    if hooks.database.is_sqlite:
-        pytest.skip("SQLite has one writer: an event is published before or after")
+@pytest.mark.usefixtures("postgresql_only")
+def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks) -> None:
     endpoint = failing(hooks, 6, 72)
     claimed = hooks.one()
-    event = NewEvent(REDEEMED, None, b"{}")
-    with hooks.database.writing() as tx:
-        events.publish(tx, hooks.world.organization, [event], at=clock())
-        recording = threading.Thread(target=hooks.fail, args=(claimed,))
-        recording.start()
-        hooks.wait_for_a_lock()
-    recording.join()
+    hooks.commit_when_awaited(hooks.publish_in, lambda: hooks.fail(claimed))
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ["failed", "failed"]
 
@@ -341,7 +318,7 @@ def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks:
     assert hooks.event_types() == ["gift_card.redeemed"] * 2
 
 
-def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> None:
+def test_switched_on_again_it_starts_anew_and_may_be_switched_off_again(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = failing(hooks, 6, 72)
     hooks.fail(hooks.one())
     clock.advance(HOUR)
@@ -355,6 +332,11 @@ def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> No
     hooks.publish()
     hooks.fail(hooks.one())
     assert hooks.row(endpoint)["status"] == "enabled"
+    clock.advance(HOUR)
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+    kinds = [row["kind"] for row in hooks.world.rows(tables.effects)]
+    assert kinds.count("staff_webhook_disabled_mail") == 2
 
 
 # Tests -----------------------------------------------------------------------------------------------------------

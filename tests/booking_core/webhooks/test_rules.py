@@ -114,12 +114,8 @@ def test_webhooks_go_to_port_443_or_one_from_1024(scheme: str) -> None:
     "url",
     [
         *("https://receiver.example", "https://receiver.example?a=b:22", "https://receiver.example/:22"),
-        *(
-            "https://[2606:4700::22]/",
-            "https://[2606:4700::22]:8443/",
-            "https://bücher.example:8443/",
-            "http://a.example/",
-        ),
+        *("https://[2606:4700::22]/", "https://[2606:4700::22]:8443/", "https://bücher.example:8443/"),
+        "http://a.example/",
     ],
 )
 def test_a_url_without_a_port_has_that_of_its_scheme(url: str) -> None:
@@ -200,12 +196,7 @@ def test_a_delivery_that_starts_over_waits_like_a_new_one() -> None:
 
 
 def test_two_former_secrets_are_kept_and_no_more() -> None:
-    old = [
-        OldSecret("ended", NOON),
-        OldSecret("first", NOON + 1),
-        OldSecret("last", NOON + 9),
-        OldSecret("x", NOON + 5),
-    ]
+    old = [OldSecret(name, NOON + later) for name, later in (("ended", 0), ("first", 1), ("last", 9), ("x", 5))]
     assert rules.surplus(old, NOON) == ["ended", "first"]
 
 
