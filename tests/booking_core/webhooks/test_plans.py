@@ -20,6 +20,7 @@ from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
 from booking_core.models.webhooks import DeliveryStatus
+from booking_core.records.events.publish import _LOCK_SEQUENCES
 from booking_core.webhooks import claiming, following, log, queue, store, upkeep
 from booking_core.webhooks.queue import LockedDeliveries
 
@@ -167,6 +168,8 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, upkeep._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
         check(tx, upkeep.GIVEN_UP, each=10, limit=100)
         check(tx, log._STRETCHES, **own)
+        numbers = {"organization_id": own["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
+        check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
 
 
 def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:

@@ -2,58 +2,40 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import Table, bindparam, select, text
-from support.hooks import Hooks, follow, queue_rows
-from support.plans import plan_of
+from support.hooks import Hooks, queue_rows
 from support.threads import together
-from support.world import FixedClock, World, make_world
+from support.world import World
 
 from booking_core.base import tokens
 from booking_core.base.errors import NotFound, Unavailable
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, as_json
+from booking_core.db.engine import Tx
 from booking_core.models.events import Envelope, EventType
 from booking_core.records import events
 from booking_core.records.events import NewEvent
-from booking_core.records.events.publish import _LOCK_SEQUENCES
 
 UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
 
 
-def read(world: World, table: Table) -> list[dict[str, Any]]:
-    """Return the organization's rows, in the order of their first key after it."""
-    query = select(table).where(table.c.organization_id == bindparam("o", type_=tables.Id))
-    found = world.database.read(lambda tx: tx.all(Statement(query.order_by(table.primary_key.columns[1])), o=world.org))
-    return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
+def stored(world: World) -> list[dict[str, Any]]:
+    """Return the rows of the organization's events, in order."""
+    return sorted(world.rows(tables.events), key=lambda row: row["sequence"])
 
 
 def publish(world: World, *new_events: NewEvent) -> list[str]:
-    def work(tx: Tx) -> list[str]:
-        return events.publish(tx, world.organization, new_events, at=world.clock())
-
-    return world.database.write(work)
+    return world.database.write(lambda tx: events.publish(tx, world.organization, new_events, at=world.clock()))
 
 
-def endpoint(world: World, *types: EventType, **columns: Any) -> str:
-    now = world.clock()
-    row = {"url": "https://example.com", "status": "enabled", "enabled_at": now, "created_at": now, "updated_at": now}
-    endpoint_id = world.insert(tables.webhook_endpoints, **(row | columns))
-    if "deleted_at" not in columns:
-        follow(world, endpoint_id, *types, status=columns.get("status", "enabled"))
-    return endpoint_id
-
-
-def deliveries(world: World) -> list[dict[str, Any]]:
-    """Return the deliveries as the API shows them, though no worker has seen them yet."""
-    return Hooks(world).deliveries()
+@pytest.fixture
+def hooks(world: World) -> Hooks:
+    return Hooks(world)
 
 
 def redeemed(resource_id: str | None = None, **extra: Any) -> NewEvent:
@@ -107,7 +89,7 @@ def test_an_envelope_is_what_the_wire_calls_one(world: World) -> None:
     card, booking = tokens.new_id(), tokens.new_id()
     amount = {"amount_minor": 500, "currency": "NOK"}
     (event_id,) = publish(world, redeemed(card, redeemed_amount=amount, booking_id=booking))
-    (row,) = read(world, tables.events)
+    (row,) = stored(world)
     envelope = orjson.loads(row["body"])
     assert Envelope.model_validate(envelope).to_json() == envelope
     assert list(envelope) == ["id", "type", "created_at", "api_version", "sequence", "data"]
@@ -127,7 +109,7 @@ def test_an_envelope_is_what_the_wire_calls_one(world: World) -> None:
 def test_events_of_one_transaction_follow_each_other(world: World) -> None:
     first = publish(world, redeemed(), redeemed())
     second = publish(world, redeemed())
-    assert [(row["sequence"], row["id"]) for row in read(world, tables.events)] == list(enumerate(first + second, 1))
+    assert [(row["sequence"], row["id"]) for row in stored(world)] == list(enumerate(first + second, 1))
 
 
 def test_a_resource_sees_some_types_once_and_others_often(world: World) -> None:
@@ -137,7 +119,7 @@ def test_a_resource_sees_some_types_once_and_others_often(world: World) -> None:
     publish(world, created, moved, moved)
     with pytest.raises((sqlite3.IntegrityError, Unavailable)):
         publish(world, created)
-    assert [row["occurrence"] for row in read(world, tables.events)] == [0, 2, 3]
+    assert [row["occurrence"] for row in stored(world)] == [0, 2, 3]
 
 
 def test_what_is_not_committed_uses_no_number(world: World) -> None:
@@ -148,7 +130,7 @@ def test_what_is_not_committed_uses_no_number(world: World) -> None:
     with pytest.raises(NotFound):
         world.database.write(fail)
     publish(world, redeemed())
-    assert [row["sequence"] for row in read(world, tables.events)] == [1]
+    assert [row["sequence"] for row in stored(world)] == [1]
 
 
 def test_numbering_and_writing_are_all_that_an_event_costs(world: World, statements: list[str]) -> None:
@@ -159,20 +141,19 @@ def test_numbering_and_writing_are_all_that_an_event_costs(world: World, stateme
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
-def test_each_endpoint_that_subscribed_gets_one_delivery(world: World, new_world: Callable[..., World]) -> None:
-    other = new_world()
-    endpoint(other, EventType.GIFT_CARD_REDEEMED)
-    one = endpoint(world, EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED)
-    two = endpoint(world, EventType.GIFT_CARD_REDEEMED)
-    endpoint(world, EventType.BOOKING_CREATED)
-    card = tokens.new_id()
-    first, second = publish(world, redeemed(card), redeemed(card))
-    found = deliveries(world)
+def test_each_endpoint_that_subscribed_gets_one_delivery(hooks: Hooks, new_world: Callable[..., World]) -> None:
+    other = Hooks(new_world())
+    other.endpoint(EventType.GIFT_CARD_REDEEMED)
+    one = hooks.endpoint(EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED)
+    two = hooks.endpoint(EventType.GIFT_CARD_REDEEMED)
+    hooks.endpoint(EventType.BOOKING_CREATED)
+    first, second = hooks.publish(tokens.new_id(), times=2)
+    found = hooks.deliveries()
     pairs = {(row["event_id"], row["endpoint_id"]) for row in found}
     assert pairs == {(event, each) for event in (first, second) for each in (one, two)}
     assert len(found) == 4
-    assert deliveries(other) == []
-    now = world.clock()
+    assert other.deliveries() == []
+    now = hooks.world.clock()
     for row in found:
         assert row == row | {
             "event_type": "gift_card.redeemed",
@@ -190,80 +171,42 @@ def test_each_endpoint_that_subscribed_gets_one_delivery(world: World, new_world
 
 
 @pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
-def test_an_endpoint_that_is_off_gets_a_failed_delivery_to_recover_later(world: World, status: str) -> None:
-    endpoint(world, EventType.GIFT_CARD_REDEEMED, status=status)
-    publish(world, redeemed())
-    (row,) = deliveries(world)
+def test_an_endpoint_that_is_off_gets_a_failed_delivery_to_recover_later(hooks: Hooks, status: str) -> None:
+    hooks.endpoint(EventType.GIFT_CARD_REDEEMED, status=status)
+    hooks.publish()
+    (row,) = hooks.deliveries()
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
-    assert (row["next_attempt_at"], row["completed_at"]) == (None, world.clock())
+    assert (row["next_attempt_at"], row["completed_at"]) == (None, hooks.world.clock())
 
 
-def test_a_deleted_endpoint_gets_nothing(world: World) -> None:
-    endpoint(world, EventType.GIFT_CARD_REDEEMED, deleted_at=world.clock())
-    publish(world, redeemed())
-    assert deliveries(world) == []
+def test_a_deleted_endpoint_gets_nothing(hooks: Hooks) -> None:
+    hooks.delete(hooks.endpoint(EventType.GIFT_CARD_REDEEMED))
+    hooks.publish()
+    assert hooks.deliveries() == []
 
 
-def test_an_endpoint_is_never_sent_events_about_itself(world: World) -> None:
-    failing = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
-    watching = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
-    publish(world, NewEvent(EventType.WEBHOOK_AUTO_DISABLED, failing, b"{}"))
-    assert [row["endpoint_id"] for row in deliveries(world)] == [watching]
+def test_an_endpoint_is_never_sent_events_about_itself(hooks: Hooks) -> None:
+    failing, watching = (hooks.endpoint(EventType.WEBHOOK_AUTO_DISABLED) for _ in range(2))
+    hooks.publish(failing, kind=EventType.WEBHOOK_AUTO_DISABLED)
+    assert [row["endpoint_id"] for row in hooks.deliveries()] == [watching]
 
 
-def test_a_ping_reaches_no_subscriber(world: World) -> None:
-    endpoint(world, *(kind for kind in EventType if kind is not EventType.PING))
-    publish(world, NewEvent(EventType.PING, None, b"{}"))
-    assert deliveries(world) == []
-    (row,) = read(world, tables.events)
+def test_a_ping_reaches_no_subscriber(hooks: Hooks) -> None:
+    hooks.endpoint(*(kind for kind in EventType if kind is not EventType.PING))
+    publish(hooks.world, NewEvent(EventType.PING, None, b"{}"))
+    assert hooks.deliveries() == []
+    (row,) = stored(hooks.world)
     assert (row["resource_type"], row["resource_id"]) == ("webhook", None)
 
 
-def test_deliveries_have_canonical_ids_before_they_have_rows(world: World) -> None:
+def test_deliveries_have_canonical_ids_before_they_have_rows(hooks: Hooks) -> None:
     for _ in range(3):
-        endpoint(world, EventType.GIFT_CARD_REDEEMED)
-    publish(world, *(redeemed() for _ in range(100)))
-    made = deliveries(world)
-    queue_rows(world)
-    assert {row["id"] for row in read(world, tables.deliveries)} == {row["id"] for row in made}
+        hooks.endpoint(EventType.GIFT_CARD_REDEEMED)
+    hooks.publish(times=100)
+    made = hooks.deliveries()
+    queue_rows(hooks.world)
+    assert {row["id"] for row in hooks.rows()} == {row["id"] for row in made}
     assert len({row["id"] for row in made}) == 300
     assert all(UUID_V8.fullmatch(row["id"]) for row in made)
     # Events that were published together are close together in an index.
     assert all(row["id"][:13] == row["event_id"][:13] for row in made)
-
-
-# Plans -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """An organization among thousands, each with two endpoints."""
-    database = Database(fresh_database_url, clock=clock)
-    world = make_world(database, clock)
-    now = clock()
-    settings = {name: getattr(world.organization, name) for name in world.organization.__slots__}
-    others = [tokens.new_id() for _ in range(3_000)]
-    with database.writing() as tx:
-        for other in others:
-            tx.insert(tables.organizations, **settings | {"id": other, "slug": other})
-        for other in others:
-            tx.insert(tables.counters, organization_id=other)
-        at = {"enabled_at": now, "created_at": now, "updated_at": now}
-        for organization_id in [world.org, *others, world.org, *others]:
-            one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
-            own = {"organization_id": organization_id}
-            tx.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
-            tx.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind, from_sequence=0)
-    if not database.is_sqlite:
-        with database.writing() as tx:
-            tx.run(Statement(text("ANALYZE")))
-    yield world
-    database.close()
-
-
-def test_numbering_never_reads_the_rows_of_every_organization(crowd: World) -> None:
-    numbers = {"organization_id": crowd.org, "last_booking_number": 1, "last_event_sequence": 2}
-    with crowd.database.writing() as tx:
-        shown = plan_of(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
-    assert "Seq Scan" not in shown
-    assert re.findall(r"SCAN (counters|webhook_\w+)", shown) == []
