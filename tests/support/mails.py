@@ -8,8 +8,11 @@ from email.policy import default
 from functools import lru_cache
 from typing import Any
 
+import icalendar
+
+from booking_core import notifications
 from booking_core.db import tables
-from booking_core.notifications import ClaimedMail, Mailbox
+from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.records import outbox
 from booking_core.records.idempotency import Answer
 from booking_core.records.outbox import OutboxKind
@@ -64,6 +67,18 @@ class Mails:
 
     def claim(self, **options: Any) -> list[ClaimedMail]:
         return due.claim_mails(self.world.database, self.world.installation, **options)
+
+    def settle(
+        self, outcome: MailOutcome, error: str | None = None, *, claimed: list[ClaimedMail] | None = None
+    ) -> None:
+        """Let the mails, or all that are due, end in the same way."""
+        tried = [MailResult(each, outcome, error) for each in (self.claim() if claimed is None else claimed)]
+        self.world.database.write(lambda tx: notifications.record(tx, tried))
+
+    def calendar_entries(self, kind: OutboxKind) -> list[Any]:
+        """Return the entries of the calendar files in the mail."""
+        files = [part.get_content() for part in self.read(kind).walk() if part.get_content_type() == "text/calendar"]
+        return [entry for file in files for entry in icalendar.Calendar.from_ical(file).walk("VEVENT")]
 
     def text(self, kind: OutboxKind) -> str:
         """Return the plain text of the mail, with line feeds."""

@@ -4,6 +4,7 @@ import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -28,10 +29,9 @@ LAST = Statement(
 )
 
 
-def number(database: Database, organization_id: str) -> int:
-    row = database.read(lambda tx: tx.first(LAST, o=organization_id))
-    assert row is not None
-    return int(row[0])
+def number(world: World) -> int:
+    (row,) = world.rows(tables.counters)
+    return int(row["last_booking_number"])
 
 
 def bump(tx: Tx, world: World, by: int = 1) -> None:
@@ -55,7 +55,7 @@ def test_what_raises_is_rolled_back(world: World) -> None:
 
     with pytest.raises(NotFound):
         world.database.write(fail)
-    assert number(world.database, world.org) == 0
+    assert number(world) == 0
 
 
 def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
@@ -66,7 +66,7 @@ def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
         return int(found[0])
 
     assert world.database.dry_run(bumped) == 5
-    assert number(world.database, world.org) == 0
+    assert number(world) == 0
 
 
 def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> None:
@@ -101,9 +101,9 @@ def test_one_that_fails_of_those_asked_together_undoes_all(world: World) -> None
 
     with pytest.raises((sqlite3.OperationalError, psycopg.DataError)):
         world.database.write(asking)
-    assert number(world.database, world.org) == 0
+    assert number(world) == 0
     world.database.write(lambda tx: bump(tx, world))
-    assert number(world.database, world.org) == 1
+    assert number(world) == 1
 
 
 def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
@@ -118,7 +118,7 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
     first, second, third = world.database.write_each([work, fail, work])
     assert (first, third) == (7, 7)
     assert isinstance(second, NotFound)
-    assert number(world.database, world.org) == 2
+    assert number(world) == 2
 
 
 def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Callable[[str], str]) -> None:
@@ -174,7 +174,7 @@ def test_nobody_notices_that_the_server_was_restarted_while_nothing_was_asked(re
     end_every_connection(database)
     for count in range(1, 11):
         database.write(lambda tx: bump(tx, remote))
-        assert number(database, remote.org) == count
+        assert number(remote) == count
 
 
 def test_a_connection_that_is_alive_is_used_again(remote: World) -> None:
@@ -221,7 +221,7 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     assert kept.broken, "it leads to the same server"
     monkeypatch.undo()
     database.write(lambda tx: bump(tx, remote))
-    assert number(database, remote.org) == 1
+    assert number(replace(remote, database=database)) == 1
     database.close()
 
 
@@ -293,7 +293,7 @@ def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_tog
         outcomes = database.write_each([lambda tx: bump(tx, world)] * 8)
     assert begun == 1
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 8
-    assert number(database, world.org) == 0
+    assert number(world) == 0
     assert database.write_each([lambda tx: bump(tx, world)] * 8) == [None] * 8
     database.close()
 
@@ -316,11 +316,10 @@ def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.Monke
     assert tries == 1
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
-    database: Database, backend: str, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if backend == "sqlite":
-        pytest.skip("SQLite has no connection to be lost")
     monkeypatch.setattr(engine, "OUTCOME_TIMEOUT_S", 0.001)
     with database.writing() as tx:
         committed = tx.transaction_id()

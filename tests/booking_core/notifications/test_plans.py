@@ -1,6 +1,8 @@
 """The cost of the worker's statements depends on the due mails, not on all mails."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from support import databases, due
@@ -84,33 +86,25 @@ def cheap(plans: list[Plan]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "index"),
-    [(notifications.OWED, "ix_effects_due"), (notifications.DUE, "ix_mails_due")],
-    ids=["to write", "to send"],
+    ("work", "process", "index"),
+    [
+        pytest.param(notifications.OWED, notifications.write, "ix_effects_due", id="written"),
+        pytest.param(notifications.DUE, partial(notifications.claim, lease_s=60), "ix_mails_due", id="claimed"),
+    ],
 )
-def test_whether_anything_is_due_is_seen_in_the_index_of_what_is(busy_url: str, work: DueWork, index: str) -> None:
+def test_mails_that_are_due_are_found_by_the_index_of_due_rows_and_nothing_else_is_read(
+    busy_url: str, world: World, work: DueWork, process: Callable[..., Any], index: str
+) -> None:
+    owner = explained_owner(busy_url)
     with explaining(busy_url) as explained:
-        (plan,) = explained(lambda tx: due.organizations(tx, work))
-    cheap([plan])
-    assert index in plan.indexes
-
-
-def test_writing_looks_only_at_what_is_due(busy_url: str, world: World) -> None:
-    with explaining(busy_url) as explained:
-        owner = explained_owner(busy_url)
-        write = lambda tx, owner, keys: notifications.write(tx, world.installation, owner, keys)  # noqa: E731
-        plans = explained(lambda tx: due.process(tx, owner, notifications.OWED, write, 20))
-    cheap(plans)
-    assert "ix_effects_due" in plans[0].indexes
-
-
-def test_claiming_looks_only_at_what_is_due(busy_url: str, world: World) -> None:
-    with explaining(busy_url) as explained:
-        owner = explained_owner(busy_url)
-        claim = lambda tx, owner, ids: notifications.claim(tx, world.installation, owner, ids, lease_s=60)  # noqa: E731
-        plans = explained(lambda tx: due.process(tx, owner, notifications.DUE, claim, 32))
-    cheap(plans)
-    assert "ix_mails_due" in plans[0].indexes
+        of_all = explained(lambda tx: due.organizations(tx, work))
+        of_one = explained(
+            lambda tx: due.process(tx, owner, work, lambda tx, *keys: process(tx, world.installation, *keys), 20)
+        )
+    for plans in (of_all, of_one):
+        cheap(plans)
+        assert index in plans[0].indexes
+    assert len(of_all) == 1
 
 
 # What became of them ---------------------------------------------------------------------------------------------

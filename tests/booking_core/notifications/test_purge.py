@@ -1,16 +1,16 @@
 """A mail and its outbox row are deleted together after their retention, and no pending row is deleted."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 from support.mails import Mails
+from support.threads import together
 from support.world import FixedClock, make_world
 
 from booking_core import notifications
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.notifications import MailOutcome, MailResult
+from booking_core.notifications import MailOutcome
 
 
 @pytest.fixture
@@ -19,11 +19,6 @@ def mails(fresh_database_url: str) -> Iterator[Mails]:
     database = Database(fresh_database_url, clock=(clock := FixedClock()))
     yield Mails(make_world(database, clock))
     database.close()
-
-
-def settle(mails: Mails, outcome: MailOutcome) -> None:
-    tried = [MailResult(each, outcome) for each in mails.claim()]
-    mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
 def purge(mails: Mails, *, before: int, limit: int = 1000) -> int:
@@ -47,7 +42,7 @@ def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails
     mails.book()
     mails.write()
     clock.advance(1)
-    settle(mails, outcome)
+    mails.settle(outcome)
     assert purge(mails, before=clock()) == 0
     assert left(mails) == (2, 2)
     assert purge(mails, before=clock() + 1) == 2
@@ -61,7 +56,7 @@ def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: MailOutc
     if outcome is None:
         mails.claim()
     else:
-        settle(mails, outcome)
+        mails.settle(outcome)
     mails.book("another-key-of-a-test")
     before = mails.world.clock() * 2
     assert (purge(mails, before=before), purge_unmailed(mails, before=before)) == (0, 0)
@@ -83,7 +78,7 @@ def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
 def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
     mails.book(notify_staff=False)
     mails.write()
-    settle(mails, MailOutcome.REFUSED)
+    mails.settle(MailOutcome.REFUSED)
     (row,) = mails.world.rows(tables.mails)
     mails.world.database.write(lambda tx: notifications.retry(tx, [row["id"]]))
     before = mails.world.clock() * 2
@@ -95,18 +90,13 @@ def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
     for number in range(20):
         mails.book(f"a-key-of-a-test-{number}")
     mails.write()
-    settle(mails, MailOutcome.SENT)
-    before, removed = mails.world.clock() + 1, list[int]()
+    mails.settle(MailOutcome.SENT)
+    before = mails.world.clock() + 1
 
-    def work() -> None:
-        while size := purge(mails, before=before, limit=3):
-            removed.append(size)
+    def work() -> list[int]:
+        return list(iter(lambda: purge(mails, before=before, limit=3), 0))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    removed = [size for sizes in together(work, work, work) for size in sizes]
     while size := purge(mails, before=before):
         removed.append(size)
     assert sum(removed) == 40
@@ -117,6 +107,6 @@ def test_a_purge_takes_as_many_as_it_may_of_either_end(mails: Mails) -> None:
     for number, outcome in enumerate((MailOutcome.SENT, MailOutcome.REFUSED)):
         mails.book(f"a-key-of-a-test-{number}")
         mails.write()
-        settle(mails, outcome)
+        mails.settle(outcome)
     before = mails.world.clock() + 1
     assert [purge(mails, before=before, limit=3) for _ in range(3)] == [3, 1, 0]

@@ -14,7 +14,7 @@ from booking_core.base.clock import MINUTE
 from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
-from booking_core.notifications import Mail, MailOutcome, MailResult, MailStatus, rendering
+from booking_core.notifications import Mail, MailOutcome, MailStatus, rendering
 from booking_core.notifications.rules import SENT_WITHIN
 from booking_core.records.outbox import OutboxKind
 
@@ -49,17 +49,11 @@ def refusal(world: World, *names: str, anyway: bool = False) -> Conflict:
     return caught.value
 
 
-def settle(mails: Mails, outcome: MailOutcome, error: str | None = None) -> None:
-    """Everything that is due is tried."""
-    tried = [MailResult(each, outcome, error) for each in mails.claim()]
-    mails.world.database.write(lambda tx: notifications.record(tx, tried))
-
-
 def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
     """Queue a confirmation that the mail server refuses, and return its id."""
     booking = mails.book(key, **{"notify_staff": False} | over)
     mails.write()
-    settle(mails, MailOutcome.REFUSED, "550 no such user")
+    mails.settle(MailOutcome.REFUSED, "550 no such user")
     (row,) = [row for row in mails.world.rows(tables.mails) if row["booking_id"] == booking]
     return str(row["id"])
 
@@ -107,13 +101,13 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     world.clock.advance(MINUTE)
     mails.book("sent-key-of-a-test", notify_staff=False)
     mails.write()
-    settle(mails, MailOutcome.SENT)
+    mails.settle(MailOutcome.SENT)
     world.clock.advance(MINUTE)
     names["failed"] = failed(mails, "failed-key-of-a-test")
     world.clock.advance(MINUTE)
     mails.book("parked-key-of-a-test", notify_staff=False)
     mails.write()
-    settle(mails, MailOutcome.PARKED)
+    mails.settle(MailOutcome.PARKED)
     world.clock.advance(MINUTE)
     booking_id = mails.book("owed-key-of-a-test", notify_staff=False)
     found = shown(world)
@@ -177,7 +171,7 @@ def test_a_mail_that_failed_is_written_anew_and_sent(mails: Mails) -> None:
     assert world.examine() == []
     assert mails.write() == 1
     assert mails.read(CONFIRMATION)["Message-ID"] == before["Message-ID"]
-    settle(mails, MailOutcome.SENT)
+    mails.settle(MailOutcome.SENT)
     (mail,) = shown(world)
     assert (mail["status"], mail["attempt_count"]) == ("sent", 1)
     assert world.examine() == []
@@ -220,10 +214,10 @@ def test_what_did_not_fail_is_refused_with_the_reason(mails: Mails) -> None:
     mails.write()
     mail_id = mails.rows()[CONFIRMATION]["id"]
     assert (refusal(world, key).reason, str(refusal(world, key))) == ("mail_queued", f"The mail {mail_id} {queued}")
-    settle(mails, MailOutcome.PARKED)
+    mails.settle(MailOutcome.PARKED)
     assert str(refusal(world, mail_id)).endswith("is queued already, waits for a mail server (BOOKING_SMTP_URL).")
     due.unpark_mails(world.database)
-    settle(mails, MailOutcome.SENT)
+    mails.settle(MailOutcome.SENT)
     sent = refusal(world, mail_id, anyway=True)
     assert (sent.reason, str(sent)) == (
         "mail_sent",
@@ -238,7 +232,7 @@ def test_what_is_no_news_any_more_is_written_only_when_asked_for_anyway(mails: M
     world.clock.advance(SENT_WITHIN)
     retry(world, mail_id)
     mails.write()
-    settle(mails, MailOutcome.REFUSED)
+    mails.settle(MailOutcome.REFUSED)
     world.clock.advance(1)
     mail_id = shown(world)[0]["id"]
     refused = refusal(world, mail_id)
@@ -270,7 +264,7 @@ def test_a_cancellation_is_of_use_after_the_departure_too(mails: Mails) -> None:
     booking = mails.book(departure_id=departure, send_confirmation_email=False, notify_staff=False)
     Operations(world).cancel(booking)
     mails.write()
-    settle(mails, MailOutcome.REFUSED)
+    mails.settle(MailOutcome.REFUSED)
     world.clock.advance(HOUR)
     for mail in shown(world, "failed"):
         assert retry(world, mail["id"])
@@ -313,7 +307,7 @@ def test_however_many_are_owed_again_it_takes_as_many_statements(mails: Mails, s
         mails.world.database.write(lambda tx, keys=keys: notifications.retry_each(tx, keys))
         counts.append(len(statements))
         mails.write()
-        settle(mails, MailOutcome.SENT)
+        mails.settle(MailOutcome.SENT)
     assert counts == [6, 6]
 
 

@@ -1,6 +1,5 @@
 """Mails on their way: leased to one worker, tried again, and in the end sent or visibly failed."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from booking_core import notifications
 from booking_core.base.clock import END_OF_TIME
 from booking_core.base.context import Installation
 from booking_core.base.tokens import SecretKeys
-from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
+from booking_core.notifications import MailOutcome
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
 from booking_core.records.outbox import OutboxKind
 
@@ -27,11 +26,6 @@ def written(mails: Mails) -> Mails:
     mails.book(notify_staff=False)
     mails.write()
     return mails
-
-
-def record(mails: Mails, claimed: Sequence[ClaimedMail], outcome: MailOutcome, error: str | None = None) -> None:
-    tried = [MailResult(each, outcome, error) for each in claimed]
-    mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
 def row(mails: Mails) -> dict[str, Any]:
@@ -57,7 +51,7 @@ def test_what_is_leased_is_nobody_elses_until_the_lease_is_over(written: Mails) 
 
 
 def test_what_was_sent_is_sent_once_and_no_longer_kept(written: Mails) -> None:
-    record(written, written.claim(), MailOutcome.SENT)
+    written.settle(MailOutcome.SENT)
     sent = row(written)
     assert (sent["status"], sent["sent_at"], sent["message"]) == ("sent", written.world.clock(), "")
     assert (sent["next_attempt_at"], sent["lease_until"], sent["last_error"]) == (None, None, None)
@@ -71,13 +65,13 @@ def test_what_was_delayed_is_tried_again_until_the_table_of_waits_ends(written: 
     for attempts, wait in enumerate(SEND_RETRY_DELAYS, start=1):
         claimed = written.claim()
         ids |= {each.message for each in claimed}
-        record(written, claimed, MailOutcome.DELAYED, "451 later")
+        written.settle(MailOutcome.DELAYED, "451 later", claimed=claimed)
         assert (row(written)["status"], row(written)["attempt_count"]) == ("queued", attempts)
         assert (row(written)["next_attempt_at"], row(written)["last_error"]) == (clock() + wait, "451 later")
         clock.advance(wait - 1)
         assert written.claim() == []
         clock.advance(1)
-    record(written, written.claim(), MailOutcome.DELAYED, "451 later")
+    written.settle(MailOutcome.DELAYED, "451 later")
     assert (row(written)["status"], row(written)["next_attempt_at"]) == ("failed", None)
     assert len(ids) == 1
     assert sum(SEND_RETRY_DELAYS) < SENT_WITHIN
@@ -86,7 +80,7 @@ def test_what_was_delayed_is_tried_again_until_the_table_of_waits_ends(written: 
 
 
 def test_what_was_refused_is_not_tried_again_and_is_kept(written: Mails) -> None:
-    record(written, written.claim(), MailOutcome.REFUSED, "550 no such user")
+    written.settle(MailOutcome.REFUSED, "550 no such user")
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "550 no such user")
     written.world.clock.advance(1000 * HOUR)
     assert written.claim() == []
@@ -94,14 +88,14 @@ def test_what_was_refused_is_not_tried_again_and_is_kept(written: Mails) -> None
 
 
 def test_what_was_not_tried_counts_for_nothing(written: Mails) -> None:
-    record(written, written.claim(), MailOutcome.UNTRIED)
+    written.settle(MailOutcome.UNTRIED)
     assert row(written)["attempt_count"] == 0
     (again,) = written.claim()
     assert again.attempt_count == 1
 
 
 def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
-    record(written, written.claim(), MailOutcome.PARKED)
+    written.settle(MailOutcome.PARKED)
     parked = row(written)
     assert (parked["status"], parked["attempt_count"], parked["next_attempt_at"]) == ("queued", 0, END_OF_TIME)
     written.world.clock.advance(HOUR)
@@ -114,7 +108,7 @@ def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
 
 
 def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
-    record(written, written.claim(), MailOutcome.PARKED)
+    written.settle(MailOutcome.PARKED)
     written.world.clock.advance(SENT_WITHIN + 1)
     due.unpark_mails(written.world.database)
     assert written.claim() == []
@@ -134,9 +128,9 @@ def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
     written.world.clock.advance(LEASE_S * SECOND)
     now = written.claim()
     before = row(written)
-    record(written, late, MailOutcome.REFUSED, "550")
+    written.settle(MailOutcome.REFUSED, "550", claimed=late)
     assert row(written) == before
-    record(written, now, MailOutcome.SENT)
+    written.settle(MailOutcome.SENT, claimed=now)
     assert row(written)["status"] == "sent"
 
 
@@ -165,7 +159,7 @@ def test_claiming_and_recording_take_a_few_statements(mails: Mails, statements: 
     claimed = mails.claim()
     assert len(statements) == 4, "the organizations, their due mails, the lock and the leases"
     statements.clear()
-    record(mails, claimed, MailOutcome.SENT)
+    mails.settle(MailOutcome.SENT, claimed=claimed)
     assert len(statements) == 2
     assert {each["status"] for each in mails.rows().values()} == {"sent"}
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, select
 from support.world import FixedClock, World
 
 from booking_core import organizations
@@ -12,7 +11,6 @@ from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, Malformed, NotFound
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.db.statements import Statement
 from booking_core.models.organizations import Organization as WireOrganization
 
 
@@ -42,14 +40,8 @@ def test_a_new_organization_has_the_settings_of_the_schema(database: Database, c
 
 
 def test_a_new_organization_counts_from_zero(database: Database, clock: FixedClock) -> None:
-    made = create(database, clock)
-    counters = tables.counters
-    query = Statement(
-        select(counters.c.last_booking_number, counters.c.last_event_sequence).where(
-            counters.c.organization_id == bindparam("id")
-        )
-    )
-    assert database.read(lambda tx: tx.first(query, id=made.id)) == (0, 0)
+    (counters,) = World(database, clock, create(database, clock)).rows(tables.counters)
+    assert (counters["last_booking_number"], counters["last_event_sequence"]) == (0, 0)
 
 
 def test_a_slug_is_given_once(database: Database, clock: FixedClock) -> None:

@@ -68,15 +68,9 @@ def found_after(history: Any, sql: str) -> list[doctor.Finding]:
 @pytest.fixture(scope="module")
 def typed(unconstrained: Any) -> set[str]:
     """Return the texts of guests and staff in the history and in the corruptions, as they are compared."""
-    rows = [
-        *unconstrained.world.rows(tables.customers),
-        *unconstrained.world.rows(tables.bookings),
-    ]
-    found = {
-        row[name]
-        for row in rows
-        for name in row.keys() & {"email", "email_key", "name", "guest_email", "guest_name", "note"}
-    }
+    rows = [row for table in (tables.customers, tables.bookings) for row in unconstrained.world.rows(table)]
+    personal = ("email", "email_key", "name", "guest_email", "guest_name", "note")
+    found = {row[name] for row in rows for name in personal if name in row}
     return {text.casefold() for text in found if text} | {"one@example.com", "another@example.com"}
 
 

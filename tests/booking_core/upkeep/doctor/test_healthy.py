@@ -185,9 +185,8 @@ def test_examine_reports_its_progress(history: Any) -> None:
     assert steps == [(done, total) for done in range(1, total + 1)]
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_the_statement_timeout_is_restored(history: Any) -> None:
-    if history.world.database.is_sqlite:
-        pytest.skip("SQLite has no such limit")
     show = Statement(text("SELECT current_setting('statement_timeout')"))
 
     def work(tx: Tx) -> list[str]:

@@ -10,7 +10,7 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import bookings, payments, webhooks
+from booking_core import bookings, payments
 from booking_core.base.clock import SECOND
 from booking_core.base.tokens import SecretKeys
 from booking_core.bookings.storefront import HOLD_S_MAX
@@ -18,7 +18,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
-from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
 from booking_core.payments import rules as refund_rules
 from booking_core.records import parked
@@ -55,6 +54,18 @@ def findings_for_person(world: World, options: doctor.CheckOptions = EVERYTHING)
     return {each.invariant: each for each in found}
 
 
+def with_customers(world: World, count: int) -> tuple[Hooks, str]:
+    """Create customers, an hour apart, and an endpoint that gets their events."""
+    hooks = Hooks(world)
+    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
+    world.clock.advance(HOUR)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    for number in range(count):
+        Operations(world).book(departure, email=f"guest-{number}@example.com")
+        world.clock.advance(HOUR)
+    return hooks, endpoint
+
+
 def exhaust_attempts(world: World, hooks: Hooks) -> None:
     """Fail every queued delivery until it is dead."""
     for _ in range(6):
@@ -68,13 +79,7 @@ def test_work_for_a_person_is_reported_only_with_the_option(history: Any) -> Non
 
 
 def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
-    hooks, ops = Hooks(world), Operations(world)
-    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
-    world.clock.advance(HOUR)
-    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
-    for number in range(3):
-        ops.book(departure, email=f"guest-{number}@example.com")
-        world.clock.advance(HOUR)
+    hooks, endpoint = with_customers(world, 3)
     retried, *others = hooks.claim()
     hooks.succeed(retried)
     hooks.fail(*others)
@@ -91,15 +96,11 @@ def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
 
 
 def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(world: World) -> None:
-    hooks, ops = Hooks(world), Operations(world)
-    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
-    world.clock.advance(HOUR)
-    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
-    for number in range(2):
-        ops.book(departure, email=f"guest-{number}@example.com")
+    hooks, endpoint = with_customers(world, 2)
     exhaust_attempts(world, hooks)
     world.clock.advance(80 * HOUR)
-    ops.book(departure, email="late@example.com")
+    late = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    Operations(world).book(late, email="late@example.com")
     hooks.fail(*hooks.claim())
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     (found,) = findings_for_person(world).values()
@@ -110,14 +111,10 @@ def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(wor
 
 
 def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
-    hooks, ops = Hooks(world), Operations(world)
-    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
-    world.clock.advance(HOUR)
-    ops.book(world.departure(world.experience(), starts_at=world.clock() + 90 * DAY))
+    hooks, endpoint = with_customers(world, 1)
     exhaust_attempts(world, hooks)
     assert findings_for_person(world).keys() == {DEAD}
-    off = WebhookEndpointChange(status=WantedStatus.DISABLED)
-    world.database.write(lambda tx: webhooks.change(tx, world.caller(), endpoint, off, is_public=lambda _: True))
+    hooks.disable(endpoint)
     assert findings_for_person(world) == {}
 
 
