@@ -98,13 +98,15 @@ class Hooks:
     def database(self) -> Database:
         return self.world.database
 
-    def endpoint(self, *types: EventType, **columns: Any) -> str:
-        """Create an enabled endpoint, by default subscribed to redeemed gift cards."""
+    def endpoint(self, *types: EventType, events: int = 0, **columns: Any) -> str:
+        """Create an enabled endpoint, by default of redeemed gift cards, and publish that number of them."""
         now = self.world.clock()
         row = {"url": "https://receiver.example/hook", "status": "enabled", "enabled_at": now, "created_at": now}
         endpoint_id = self.world.insert(tables.webhook_endpoints, **(row | {"updated_at": now} | columns))
         follow(self.world, endpoint_id, *(types or (REDEEMED,)), status=columns.get("status", "enabled"))
         self.secret(endpoint_id)
+        if events:
+            self.publish(times=events)
         return endpoint_id
 
     def secret(self, endpoint_id: str, **columns: Any) -> str:

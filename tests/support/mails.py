@@ -44,6 +44,12 @@ class Mails:
     def write(self, limit: int = 100) -> int:
         return due.write_mails(self.world.database, self.world.installation, limit=limit, sender=SENDER)
 
+    def book_and_write(self, key: str = "a-key-of-a-test", **over: Any) -> str:
+        """Create a booking, and write its mails."""
+        booking_id = self.book(key, **over)
+        self.write()
+        return booking_id
+
     def effects(self) -> dict[str, dict[str, Any]]:
         """Return the outbox rows by kind."""
         return {row["kind"]: row for row in self.world.rows(tables.effects)}

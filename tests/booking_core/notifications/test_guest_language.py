@@ -1,6 +1,7 @@
 """Mails to guests in their language, with the organization's identity, and no text that bypasses the catalogues."""
 
 import json
+from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
@@ -37,7 +38,8 @@ def rich(mails: Mails) -> Mails:
     return mails
 
 
-def book(mails: Mails, **over: Any) -> str:
+def write_confirmation(mails: Mails, translations: Mapping[str, object] | None = None, **over: Any) -> str:
+    """Write the mails of a booking of an experience with every text, and return its id."""
     world = mails.world
     experience = world.experience(
         address="Simadalsvegen 9",
@@ -46,10 +48,12 @@ def book(mails: Mails, **over: Any) -> str:
         meeting_point="At the boathouse.\nParking is free.",
         what_to_bring=json.dumps(["A towel", "Water"]),
         terms="Children with an adult.",
+        translations=json.dumps(translations) if translations else None,
     )
     ops = Operations(world)
     booking = str(ops.check_out(world.departure(experience, starts_at=world.clock() + 5 * DAY), **over)["id"])
     ops.pay(booking, f"pi_{booking}")
+    mails.write()
     return booking
 
 
@@ -72,8 +76,7 @@ def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else
     mails: Mails, locale: str | None, own: str | None, subject: str, text: str
 ) -> None:
     mails.world.change(tables.organizations, mails.world.org, language=own)
-    book(mails, locale=locale)
-    mails.write()
+    write_confirmation(mails, locale=locale)
     read = mails.read(CONFIRMATION)
     assert words(read["Subject"]) == subject
     assert read["Content-Language"] == languages.choose(locale, own).partition("-")[0]
@@ -85,8 +88,7 @@ def test_a_guest_reads_the_language_of_the_booking_else_of_the_organization_else
 def test_the_identity_of_the_organization_is_in_text_and_html_and_answers_go_to_it(rich: Mails) -> None:
     world = rich.world
     world.change(tables.organizations, world.org, logo_url="https://fjord.example/logo.png")
-    book(rich)
-    rich.write()
+    write_confirmation(rich)
     for text in (rich.text(CONFIRMATION), rich.html(CONFIRMATION)):
         for known in ("hei@fjord.example", "+47 55 12 34 56", "https://fjord.example"):
             assert known in text
@@ -97,8 +99,7 @@ def test_the_identity_of_the_organization_is_in_text_and_html_and_answers_go_to_
 
 
 def test_the_place_the_things_to_bring_and_the_terms_are_in_text_and_html(rich: Mails) -> None:
-    book(rich)
-    rich.write()
+    write_confirmation(rich)
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
         for known in ("At the boathouse.", "Parking is free.", "A towel", "Children with an adult."):
             assert known in text
@@ -108,8 +109,7 @@ def test_the_place_the_things_to_bring_and_the_terms_are_in_text_and_html(rich: 
 
 
 def test_the_code_of_the_booking_is_a_picture_of_the_mail_itself(rich: Mails) -> None:
-    book(rich)
-    rich.write()
+    write_confirmation(rich)
     pictures = [part for part in rich.read(CONFIRMATION).walk() if part.get_content_type() == "image/png"]
     (picture,) = pictures
     assert f'src="cid:{picture["Content-ID"].strip("<>")}"' in rich.html(CONFIRMATION)
@@ -129,14 +129,8 @@ TEXTS = {
 }
 
 
-def translate(mails: Mails, booking: str) -> None:
-    experience = mails.world.row(tables.bookings, booking)["experience_id"]
-    mails.world.change(tables.experiences, experience, translations=json.dumps(TEXTS))
-
-
 def test_a_guest_reads_the_texts_of_the_experience_in_the_language_of_the_booking(rich: Mails) -> None:
-    translate(rich, book(rich, locale="de-AT", suits=1))
-    rich.write()
+    write_confirmation(rich, translations=TEXTS, locale="de-AT", suits=1)
     assert "Fjordkajak, 26. November 2026" in words(rich.read(CONFIRMATION)["Subject"])
     for text in (rich.text(CONFIRMATION), unescape(rich.html(CONFIRMATION))):
         for known in ("Am Bootshaus.", "Ein Handtuch", "Kinder nur mit Erwachsenen.", "Erwachsene", "Trockenanzug"):
@@ -150,8 +144,7 @@ def test_a_guest_reads_the_texts_of_the_experience_in_the_language_of_the_bookin
 
 def test_staff_reads_the_texts_of_the_experience_as_they_were_written(rich: Mails) -> None:
     rich.world.change(tables.organizations, rich.world.org, language="de")
-    translate(rich, book(rich, locale="de"))
-    rich.write()
+    write_confirmation(rich, translations=TEXTS, locale="de")
     staff = OutboxKind.STAFF_BOOKING_MAIL
     assert "Fjord kayak" in rich.read(staff)["Subject"]
     assert "Adult" in rich.text(staff)
@@ -172,8 +165,7 @@ def test_a_text_without_a_translation_is_in_the_organizations_language_else_as_i
     mails: Mails, locale: str | None, own: str | None, title: str, point: str
 ) -> None:
     mails.world.change(tables.organizations, mails.world.org, language=own)
-    translate(mails, book(mails, locale=locale))
-    mails.write()
+    write_confirmation(mails, translations=TEXTS, locale=locale)
     assert f"{title}, " in words(mails.read(CONFIRMATION)["Subject"])
     assert point in mails.text(CONFIRMATION)
 
@@ -225,8 +217,7 @@ def test_a_gift_card_that_was_deactivated_meanwhile_is_not_mailed(mails: Mails) 
 def test_no_text_to_guests_bypasses_the_catalogues(rich: Mails, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kind of mail, in each state of the booking, is rendered by translations that mark what passed through."""
     use_pseudo_locale(monkeypatch, rendering, summary)
-    booking, world = book(rich, suits=1, customer=guest(name="Ada Lovelace")), rich.world
-    rich.write()
+    booking, world = write_confirmation(rich, suits=1, customer=guest(name="Ada Lovelace")), rich.world
     later = world.departure(world.row(tables.bookings, booking)["experience_id"], starts_at=world.clock() + 6 * DAY)
     world.clock.advance(HOUR)
     Operations(world).reschedule(booking, later)

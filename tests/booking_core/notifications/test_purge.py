@@ -39,8 +39,7 @@ def left(mails: Mails) -> tuple[int, int]:
 @pytest.mark.parametrize("outcome", [MailOutcome.SENT, MailOutcome.REFUSED])
 def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails, outcome: MailOutcome) -> None:
     clock = mails.world.clock
-    mails.book()
-    mails.write()
+    mails.book_and_write()
     clock.advance(1)
     mails.settle(outcome)
     assert purge(mails, before=clock()) == 0
@@ -51,8 +50,7 @@ def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails
 
 @pytest.mark.parametrize("outcome", [MailOutcome.DELAYED, MailOutcome.PARKED, MailOutcome.UNTRIED, None])
 def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: MailOutcome | None) -> None:
-    mails.book()
-    mails.write()
+    mails.book_and_write()
     if outcome is None:
         mails.claim()
     else:
@@ -76,8 +74,7 @@ def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
 
 
 def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
-    mails.book(notify_staff=False)
-    mails.write()
+    mails.book_and_write(notify_staff=False)
     mails.settle(MailOutcome.REFUSED)
     (row,) = mails.world.rows(tables.mails)
     mails.world.database.write(lambda tx: notifications.retry(tx, [row["id"]]))
@@ -105,8 +102,7 @@ def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
 
 def test_a_purge_takes_as_many_as_it_may_of_either_end(mails: Mails) -> None:
     for number, outcome in enumerate((MailOutcome.SENT, MailOutcome.REFUSED)):
-        mails.book(f"a-key-of-a-test-{number}")
-        mails.write()
+        mails.book_and_write(f"a-key-of-a-test-{number}")
         mails.settle(outcome)
     before = mails.world.clock() + 1
     assert [purge(mails, before=before, limit=3) for _ in range(3)] == [3, 1, 0]

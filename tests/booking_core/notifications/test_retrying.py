@@ -19,7 +19,6 @@ from booking_core.notifications.rules import SENT_WITHIN
 from booking_core.records.outbox import OutboxKind
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
-STAFF = OutboxKind.STAFF_BOOKING_MAIL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
@@ -51,8 +50,7 @@ def refusal(world: World, *names: str, anyway: bool = False) -> Conflict:
 
 def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
     """Queue a confirmation that the mail server refuses, and return its id."""
-    booking = mails.book(key, **{"notify_staff": False} | over)
-    mails.write()
+    booking = mails.book_and_write(key, **{"notify_staff": False} | over)
     mails.settle(MailOutcome.REFUSED, "550 no such user")
     (row,) = [row for row in mails.world.rows(tables.mails) if row["booking_id"] == booking]
     return str(row["id"])
@@ -99,14 +97,12 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     world = mails.world
     names = {"unwritten": unwritten(mails, monkeypatch)}
     world.clock.advance(MINUTE)
-    mails.book("sent-key-of-a-test", notify_staff=False)
-    mails.write()
+    mails.book_and_write("sent-key-of-a-test", notify_staff=False)
     mails.settle(MailOutcome.SENT)
     world.clock.advance(MINUTE)
     names["failed"] = failed(mails, "failed-key-of-a-test")
     world.clock.advance(MINUTE)
-    mails.book("parked-key-of-a-test", notify_staff=False)
-    mails.write()
+    mails.book_and_write("parked-key-of-a-test", notify_staff=False)
     mails.settle(MailOutcome.PARKED)
     world.clock.advance(MINUTE)
     booking_id = mails.book("owed-key-of-a-test", notify_staff=False)

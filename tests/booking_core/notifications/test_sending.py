@@ -23,8 +23,7 @@ CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 @pytest.fixture
 def written(mails: Mails) -> Mails:
     """The mails with one to the guest, ready to be sent."""
-    mails.book(notify_staff=False)
-    mails.write()
+    mails.book_and_write(notify_staff=False)
     return mails
 
 
@@ -143,8 +142,7 @@ def test_a_mail_sealed_with_a_retired_key_has_failed_and_holds_up_no_other(writt
 
 def test_a_claim_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> None:
     for number in range(3):
-        mails.book(f"a-key-of-a-test-{number}", notify_staff=False)
-        mails.write()
+        mails.book_and_write(f"a-key-of-a-test-{number}", notify_staff=False)
         mails.world.clock.advance(1)
     assert [each.created_at for each in mails.claim(limit=2)] == [mails.world.clock() - 3, mails.world.clock() - 2]
     assert len(mails.claim(limit=2)) == 1

@@ -120,8 +120,7 @@ def test_every_kind_is_written_once_and_to_whom_it_is_meant_for(mails: Mails) ->
 
 
 def test_a_guest_hears_from_the_organization_and_can_answer_it(mails: Mails) -> None:
-    mails.book()
-    mails.write()
+    mails.book_and_write()
     guest, staff = mails.read(CONFIRMATION), mails.read(STAFF)
     assert [address.display_name for address in guest["From"].addresses] == ["Fjord Tours"]
     assert [address.addr_spec for address in guest["Reply-To"].addresses] == ["staff@example.com"]
@@ -224,14 +223,12 @@ def test_money_of_other_currencies_has_their_decimals(mails: Mails) -> None:
     world = mails.world
     tier = {"id": "adult", "name": "Adult", "price": {"amount_minor": 12345, "currency": "KWD"}, "seats_per_unit": 1}
     experience = world.experience(currency="KWD", price_tiers=json.dumps([tier]))
-    mails.book(departure_id=world.departure(experience))
-    mails.write()
+    mails.book_and_write(departure_id=world.departure(experience))
     assert "Total:      12.345 KWD\n" in mails.text(CONFIRMATION)
 
 
 def test_an_invoice_that_is_due_is_reported_to_staff(mails: Mails) -> None:
-    mails.book(payment="invoice")
-    mails.write()
+    mails.book_and_write(payment="invoice")
     assert "An invoice has to be sent." in mails.text(STAFF)
     assert "Payment:    By invoice" in mails.text(CONFIRMATION)
     assert "has to be sent" not in mails.text(CONFIRMATION)
@@ -260,8 +257,7 @@ def test_a_mail_about_a_booking_that_has_no_link_has_none(mails: Mails) -> None:
 
 
 def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> None:
-    mails.book()
-    mails.write()
+    mails.book_and_write()
     stored = json.dumps(mails.world.rows(tables.mails))
     assert "manage" not in stored
     assert "Lovelace" not in stored
@@ -269,8 +265,7 @@ def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> No
 
 
 def test_a_cancellation_takes_the_entry_out_of_the_calendar(mails: Mails) -> None:
-    booking = mails.book()
-    mails.write()
+    booking = mails.book_and_write()
     cancel(mails, booking)
     mails.write()
     (before,), (after,) = mails.calendar_entries(CONFIRMATION), mails.calendar_entries(CANCELLATION)
@@ -281,8 +276,7 @@ def test_a_cancellation_takes_the_entry_out_of_the_calendar(mails: Mails) -> Non
 
 
 def test_a_booking_that_was_moved_takes_its_entry_with_it(mails: Mails) -> None:
-    booking, world = mails.book(), mails.world
-    mails.write()
+    booking, world = mails.book_and_write(), mails.world
     row = world.row(tables.bookings, booking)
     later = world.departure(row["experience_id"], starts_at=world.clock() + 100 * HOUR)
     world.clock.advance(HOUR)
@@ -547,8 +541,7 @@ def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
 
 
 def test_the_subject_of_a_long_title_is_cut(mails: Mails) -> None:
-    mails.book(departure_id=mails.world.departure(mails.world.experience(title="kayak " * 60)))
-    mails.write()
+    mails.book_and_write(departure_id=mails.world.departure(mails.world.experience(title="kayak " * 60)))
     assert len(mails.read(CONFIRMATION)["Subject"]) <= 150
 
 

@@ -49,8 +49,7 @@ def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
 
 
 def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     claimed, now = hooks.one(lease_s=30), hooks.world.clock()
     row, (attempt,) = hooks.delivery(), hooks.attempts()
     assert (row["status"], row["attempt_count"], row["last_attempt_at"]) == ("queued", 0, now)
@@ -60,16 +59,14 @@ def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
 
 
 def test_what_is_leased_is_not_handed_out_again(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.publish(times=3)
+    hooks.endpoint(events=3)
     assert len(hooks.claim(free=2)) == 2
     assert len(hooks.claim()) == 1
     assert hooks.claim() == []
 
 
 def test_nothing_is_handed_out_before_it_is_due(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     hooks.fail(hooks.one())
     clock.advance(60 * SECOND - 1)
     assert hooks.claim() == []
@@ -98,8 +95,7 @@ def test_every_live_secret_signs_the_newest_first(hooks: Hooks, clock: FixedCloc
 
 
 def test_secrets_survive_the_rotation_of_the_key_that_seals_them(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     rotated = tokens.SecretKeys("a newer key", SECRET)
     hooks.world.installation = type(hooks.world.installation)(rotated)
     assert hooks.one().secrets == (hooks.secrets[endpoint],)
@@ -145,11 +141,10 @@ def test_whoever_was_served_least_recently_comes_first(hooks: Hooks, clock: Fixe
 
 
 def test_a_long_queue_hides_nobody(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=300)
+    hooks.endpoint(events=300)
     clock.advance(HOUR)
     late = hooks.endpoint()
-    hooks.publish(times=1)
+    hooks.publish()
     assert of(hooks.claim(free=10))[late] == 1
 
 
@@ -200,8 +195,7 @@ def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
 
 
 def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
-    hooks.endpoint(last_timed_out=True)
-    hooks.publish(times=9)
+    hooks.endpoint(events=9, last_timed_out=True)
     assert len(hooks.claim(free=4, slow_free=100)) == 4
 
 
@@ -293,8 +287,7 @@ def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: Fixe
 
 @pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
 def test_an_endpoint_that_is_off_gets_tests_only(hooks: Hooks, status: str) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish(times=2)
+    endpoint = hooks.endpoint(events=2)
     queue_rows(hooks.world)
     for row, trigger in zip(hooks.deliveries(), ("event", "test"), strict=True):
         hooks.world.change(tables.deliveries, row["id"], trigger=trigger)
@@ -327,8 +320,7 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_claim_waits_for_no_other_transaction(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish(times=3)
+    endpoint = hooks.endpoint(events=3)
     queue_rows(hooks.world)
     held = hooks.deliveries()[0]["id"]
     (event,) = hooks.publish()
@@ -385,8 +377,7 @@ def claimed_late(hooks: Hooks, queue_url: str, postgresql_only: None) -> LateCla
 def test_what_another_worker_took_since_a_claim_began_is_left_alone(
     hooks: Hooks, claimed_late: LateClaim, settle: Callable[[Hooks, ClaimedDelivery], None]
 ) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     assert claimed_late(lambda: settle(hooks, hooks.one())) == []
     assert len(hooks.attempts()) == 1
 
@@ -394,8 +385,7 @@ def test_what_another_worker_took_since_a_claim_began_is_left_alone(
 def test_a_claim_that_was_held_up_takes_nothing_in_a_pause_that_another_worker_began(
     hooks: Hooks, claimed_late: LateClaim
 ) -> None:
-    hooks.endpoint(max_per_second=10)
-    hooks.publish(times=2)
+    hooks.endpoint(events=2, max_per_second=10)
     queue_rows(hooks.world)
     hooks.publish(times=2)
     assert claimed_late(hooks.one) == []

@@ -71,8 +71,7 @@ def test_an_event_is_one_row_whatever_the_number_of_endpoints(hooks: Hooks, coun
 def test_an_organization_without_endpoints_is_never_marked(hooks: Hooks) -> None:
     hooks.publish()
     assert flags(hooks) == (False, False)
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     assert flags(hooks) == (True, True)
     hooks.succeed(*hooks.claim())
     hooks.disable(endpoint)
@@ -98,8 +97,7 @@ def test_the_mark_is_cleared_when_every_endpoint_was_served(hooks: Hooks) -> Non
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     hooks.succeed(*hooks.claim())
     cleared: list[int] = []
     hooks.commit_when_awaited(lambda tx: cleared.append(upkeep.clear_flags(tx, limit=100)), hooks.publish)
@@ -110,8 +108,7 @@ def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_the_mark_is_left_while_an_event_is_published(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     hooks.succeed(*hooks.claim())
     with hooks.database.writing() as tx:
         hooks.publish_in(tx)
@@ -318,8 +315,7 @@ def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 3)
-    endpoint = hooks.endpoint()
-    hooks.publish(times=8)
+    endpoint = hooks.endpoint(events=8)
     queue_rows(hooks.world)
     hooks.disable(endpoint)
     assert statuses(hooks, endpoint) == ["failed"] * 8
@@ -394,8 +390,7 @@ def test_a_walk_through_the_log_meets_rows_and_events_once_in_the_order_of_the_e
 
 
 def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish(times=3)
+    endpoint = hooks.endpoint(events=3)
     caller = hooks.world.caller()
     before = {row["id"]: row["event_id"] for row in hooks.deliveries()}
     for delivery_id in before:

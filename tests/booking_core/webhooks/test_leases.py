@@ -17,8 +17,7 @@ def count(hooks: Hooks) -> dict[str, int]:
 
 
 def test_what_is_claimed_for_an_endpoint_is_one_row_until_its_results_are_written(hooks: Hooks) -> None:
-    hooks.endpoint()
-    hooks.publish(times=3)
+    hooks.endpoint(events=3)
     first, *others = hooks.claim()
     assert count(hooks) == {"webhook_leases": 1, "deliveries": 0, "attempts": 0}
     hooks.succeed(first)
@@ -30,8 +29,7 @@ def test_what_is_claimed_for_an_endpoint_is_one_row_until_its_results_are_writte
 
 
 def test_the_log_shows_a_delivery_in_flight_by_its_id_and_by_that_of_its_attempt(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     with hooks.database.reading() as tx:
         by_id, by_attempt = (
@@ -44,8 +42,7 @@ def test_the_log_shows_a_delivery_in_flight_by_its_id_and_by_that_of_its_attempt
 
 
 def test_a_result_after_its_lease_is_written_into_the_attempt_alone(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=2)
+    hooks.endpoint(events=2)
     late, other = hooks.claim(lease_s=30)
     clock.advance(30 * SECOND)
     hooks.rescue()
@@ -73,8 +70,7 @@ def test_an_event_waits_for_those_about_its_resource_that_are_in_flight(hooks: H
 
 
 def test_an_endpoint_that_is_disabled_meanwhile_shows_what_is_in_flight_as_failed(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish(times=2)
+    endpoint = hooks.endpoint(events=2)
     good, bad = hooks.claim()
     hooks.world.change(
         tables.webhook_endpoints, endpoint, status="disabled", generation=1, given_up_at=hooks.world.clock()
@@ -87,8 +83,7 @@ def test_an_endpoint_that_is_disabled_meanwhile_shows_what_is_in_flight_as_faile
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=2)
+    hooks.endpoint(events=2)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     with hooks.rows_held("SELECT 1 FROM webhook_leases FOR UPDATE"):
@@ -97,8 +92,7 @@ def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(hooks:
 
 
 def test_a_lease_that_cannot_be_rescued_is_put_off_and_counts_as_lost(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     (lease,) = hooks.leases()
@@ -109,8 +103,7 @@ def test_a_lease_that_cannot_be_rescued_is_put_off_and_counts_as_lost(hooks: Hoo
 
 
 def test_events_in_flight_are_not_purged(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=2)
+    hooks.endpoint(events=2)
     hooks.succeed(hooks.claim(free=1)[0])
     hooks.claim(free=1)
     clock.advance(100 * 24 * HOUR)

@@ -42,16 +42,14 @@ def test_claims_of_any_limit_leave_no_second_too_full_and_use_it_well() -> None:
 
 @pytest.mark.parametrize("limit", [1, 15])
 def test_no_second_holds_more_than_the_limit(hooks: Hooks, clock: FixedClock, limit: int) -> None:
-    hooks.endpoint(max_per_second=limit)
-    hooks.publish(times=3 * limit)
+    hooks.endpoint(events=3 * limit, max_per_second=limit)
     instants = taken(hooks, clock, until=clock.at + 10 * SECOND)
     assert len(instants) == 3 * limit
     assert in_any_second(instants) <= limit
 
 
 def test_retries_and_queued_rows_wait_like_first_attempts(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint(max_per_second=1)
-    hooks.publish(times=2)
+    hooks.endpoint(events=2, max_per_second=1)
     queue_rows(hooks.world)
     hooks.publish()
     hooks.fail(hooks.one())
@@ -62,8 +60,7 @@ def test_retries_and_queued_rows_wait_like_first_attempts(hooks: Hooks, clock: F
 
 
 def test_what_waits_is_queued_and_known(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint(max_per_second=2)
-    hooks.publish(times=3)
+    hooks.endpoint(events=3, max_per_second=2)
     claimed = hooks.one()
     assert claimed.pause == 525_000
     assert {row["status"] for row in hooks.deliveries()} == {"queued"}
@@ -80,8 +77,7 @@ def test_an_endpoint_that_waits_takes_no_place_of_others(hooks: Hooks) -> None:
 
 
 def test_an_unlimited_endpoint_has_no_pause(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish(times=2)
+    endpoint = hooks.endpoint(events=2)
     assert hooks.claim(free=1)[0].pause == 0
     assert len(hooks.claim()) == 1
     assert hooks.cursor(endpoint)["next_send_at"] is None
@@ -102,8 +98,7 @@ def test_events_about_one_resource_do_not_wait_in_the_worker(hooks: Hooks, clock
 
 
 def test_a_limit_that_is_removed_holds_nothing_back(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint(max_per_second=1)
-    hooks.publish(times=30)
+    endpoint = hooks.endpoint(events=30, max_per_second=1)
     hooks.succeed(hooks.one())
     hooks.world.change(tables.webhook_endpoints, endpoint, max_per_second=None)
     clock.advance(1_050_000)
@@ -120,8 +115,7 @@ def test_a_claim_with_a_limit_costs_no_statement_more(hooks: Hooks, counted: lis
 
 
 def test_workers_at_one_instant_take_one_burst(hooks: Hooks) -> None:
-    hooks.endpoint(max_per_second=30)
-    hooks.publish(times=20)
+    hooks.endpoint(events=20, max_per_second=30)
     queue_rows(hooks.world)
     hooks.publish(times=20)
 

@@ -270,8 +270,7 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
 @pytest.mark.usefixtures("postgresql_only")
 def test_settling_first_attempts_reads_no_log_while_its_table_is_new(hooks: Hooks) -> None:
     """Without statistics the index of an endpoint's log looks as good to the planner as the primary key."""
-    hooks.endpoint()
-    hooks.publish(times=200)
+    hooks.endpoint(events=200)
     hooks.succeed(*hooks.claim(free=200, per_endpoint=200))
     hooks.publish()
     claimed = hooks.one()

@@ -39,8 +39,7 @@ def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: Fix
 def test_a_delivery_is_kept_to_the_last_instant_of_its_time_counted_from_its_end(
     hooks: Hooks, clock: FixedClock
 ) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     created_at = clock()
     clock.advance(HOUR)
     hooks.succeed(hooks.one())
@@ -48,8 +47,7 @@ def test_a_delivery_is_kept_to_the_last_instant_of_its_time_counted_from_its_end
 
 
 def test_what_is_queued_or_under_way_is_kept_however_old(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=3)
+    hooks.endpoint(events=3)
     hooks.claim(free=1)
     given_up = hooks.claim(free=1)[0]
     ended = {"status": "failed", "completed_at": clock(), "next_attempt_at": None}
@@ -102,8 +100,7 @@ def test_a_deleted_endpoint_goes_with_the_last_delivery_that_refers_to_it(hooks:
 
 
 def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     hooks.delete(endpoint)
     clock.advance(DAY)

@@ -13,8 +13,7 @@ SECOND = 1_000_000
 
 
 def test_a_lease_that_passed_is_queued_again_and_uses_up_no_attempt(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     lost = hooks.one(lease_s=30)
     clock.advance(30 * SECOND - 1)
     assert hooks.rescue() == 0
@@ -74,8 +73,7 @@ def test_what_brings_down_every_worker_is_dead_in_the_end_and_hurts_no_other(hoo
 
 
 def test_a_recorded_attempt_ends_the_row_of_lost_ones(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     for _ in range(2):
         hooks.one(lease_s=30)
         clock.advance(30 * SECOND)
@@ -85,8 +83,7 @@ def test_a_recorded_attempt_ends_the_row_of_lost_ones(hooks: Hooks, clock: Fixed
 
 
 def test_a_lost_attempt_that_somebody_asked_for_is_asked_for_still(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     hooks.fail_until_dead()
     at = {"next_attempt_at": clock(), "completed_at": None}
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], status="queued", max_attempts=7, **at)
@@ -98,8 +95,7 @@ def test_a_lost_attempt_that_somebody_asked_for_is_asked_for_still(hooks: Hooks,
 
 @pytest.mark.parametrize("status", ["failed", "succeeded"])
 def test_what_came_to_its_end_meanwhile_stays_there(hooks: Hooks, clock: FixedClock, status: str) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     queue_rows(hooks.world)
     hooks.one(lease_s=30)
     ended = {"status": status, "next_attempt_at": None, "completed_at": clock()}
@@ -112,8 +108,7 @@ def test_what_came_to_its_end_meanwhile_stays_there(hooks: Hooks, clock: FixedCl
 
 
 def test_an_attempt_that_comes_back_before_anybody_reclaims_it_still_counts(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     late = hooks.one(lease_s=30)
     clock.advance(60 * SECOND)
     hooks.fail(late, error=AttemptError.TIMEOUT)
@@ -123,8 +118,7 @@ def test_an_attempt_that_comes_back_before_anybody_reclaims_it_still_counts(hook
 
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_delivery_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=2)
+    hooks.endpoint(events=2)
     queue_rows(hooks.world)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
@@ -150,8 +144,7 @@ def test_leases_of_every_organization_are_reclaimed_together(
 
 
 def test_without_a_lost_lease_it_is_one_statement(hooks: Hooks, counted: list[str]) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     hooks.claim()
     counted.clear()
     assert hooks.rescue() == 0

@@ -25,8 +25,7 @@ DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
 
 
 def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint(consecutive_failures=4, warned_hours=24, last_timed_out=True)
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1, consecutive_failures=4, warned_hours=24, last_timed_out=True)
     claimed = hooks.one()
     clock.advance(SECOND)
     hooks.record(hooks.result(claimed, status=204, duration_ms=84, response_excerpt="fine"))
@@ -52,8 +51,7 @@ def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
 
 @pytest.mark.parametrize("error", list(AttemptError))
 def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, error: AttemptError) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     clock.advance(10 * SECOND)  # the wait counts from the failure
     hooks.fail(claimed, error=error)
@@ -88,8 +86,7 @@ def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, c
 
 
 def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish()
+    hooks.endpoint(events=1)
     for wait in (1, 2, 3, 4, 5):
         hooks.fail(hooks.one(), retry_delays_s=(1, 2, 3, 4, 5))
         assert hooks.delivery()["next_attempt_at"] == clock() + wait * SECOND
@@ -97,8 +94,7 @@ def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
 
 
 def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint()
-    hooks.publish(times=3)
+    hooks.endpoint(events=3)
     jitter = iter((0.0, 0.5, 1.0))
     hooks.fail(*hooks.claim(), jitter=lambda: next(jitter))
     waits = sorted(row["next_attempt_at"] - clock() for row in hooks.deliveries())
@@ -279,8 +275,7 @@ def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks
 
 
 def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint(consecutive_failures=3)
-    hooks.publish(times=2)
+    endpoint = hooks.endpoint(events=2, consecutive_failures=3)
     claimed, waiting = hooks.one(free=1), hooks.deliveries()
     hooks.disable(endpoint)
     assert {row["failure_reason"] for row in hooks.deliveries()} == {"endpoint_disabled"}
@@ -295,8 +290,7 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
 
 
 def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     hooks.disable(endpoint)
     hooks.fail(claimed)
@@ -307,8 +301,7 @@ def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
 
 
 def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint(consecutive_failures=50)
-    hooks.publish(times=2)
+    endpoint = hooks.endpoint(events=2, consecutive_failures=50)
     one, two = hooks.claim()
     hooks.delete(endpoint)
     clock.advance(100 * HOUR)
@@ -370,8 +363,7 @@ def test_tests_of_an_enabled_endpoint_count_like_any_delivery(hooks: Hooks) -> N
 
 
 def test_a_retry_is_one_more_attempt(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     hooks.fail_until_dead()
     dead = hooks.delivery()
     shown = hooks.retry(endpoint, dead["id"])
@@ -390,8 +382,7 @@ def test_a_retry_is_one_more_attempt(hooks: Hooks) -> None:
 
 
 def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     hooks.fail_until_dead()
     dead, refused = hooks.delivery()["id"], []
 
@@ -411,8 +402,7 @@ def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> Non
 
 
 def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hooks: Hooks, clock: FixedClock) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     stopped = hooks.one(lease_s=30)
     clock.advance(60 * SECOND)
     assert hooks.rescue() == 1
@@ -427,8 +417,7 @@ def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hook
 
 
 def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint()
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1)
     claimed = hooks.one()
     for _ in range(2):
         hooks.fail(claimed)
@@ -519,8 +508,7 @@ def test_nothing_to_settle_costs_nothing(hooks: Hooks, counted: list[str]) -> No
 
 
 def test_a_dead_delivery_is_logged_once_by_its_ids(hooks: Hooks, caplog: pytest.LogCaptureFixture) -> None:
-    endpoint = hooks.endpoint(url="https://user:secret@receiver.example/hook")
-    hooks.publish()
+    endpoint = hooks.endpoint(events=1, url="https://user:secret@receiver.example/hook")
     with caplog.at_level("WARNING", "booking.webhooks"):
         hooks.fail_until_dead()
     (delivery,) = hooks.rows()

@@ -244,6 +244,14 @@ def history(fresh_database_url: str) -> Iterator[History]:
 
 
 @pytest.fixture(scope="module")
+def consistent_world(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World]:
+    """The organization of the same history, for all tests of a module that only read it."""
+    world = make_history(new_database_url(backend)).world
+    yield world
+    world.database.close()
+
+
+@pytest.fixture(scope="module")
 def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Iterator[History]:
     """The same history in tables without constraints: tests can corrupt rows. A test rolls its changes back."""
     history = make_history(url := new_database_url(backend))

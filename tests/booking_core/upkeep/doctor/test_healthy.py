@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from support.databases import run
-from support.world import DAY, make_world
+from support.world import DAY, World, make_world
 
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
@@ -18,16 +18,16 @@ from booking_core.upkeep.doctor import checks
 EXACT = doctor.CheckOptions(skew_s=0)
 
 
-def found(history: Any, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
-    return history.world.database.read(lambda tx: doctor.examine(tx, options=options))  # type: ignore[no-any-return]
+def found(world: World, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
+    return world.database.read(lambda tx: doctor.examine(tx, options=options))
 
 
-def test_a_consistent_history_has_no_findings(history: Any) -> None:
-    statuses = Counter(row["status"] for row in history.world.rows(tables.deliveries))
+def test_a_consistent_history_has_no_findings(consistent_world: World) -> None:
+    statuses = Counter(row["status"] for row in consistent_world.rows(tables.deliveries))
     assert statuses.keys() == {"queued", "succeeded", "failed", "dead"}
-    assert {row["status"] for row in history.world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
-    assert found(history, EXACT) == []
-    assert history.world.examine() == []
+    assert {row["status"] for row in consistent_world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
+    assert found(consistent_world, EXACT) == []
+    assert consistent_world.examine() == []
 
 
 def test_an_empty_database_has_no_findings(fresh_database_url: str) -> None:
@@ -49,7 +49,7 @@ def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> 
         doctor.FindingKind.BROKEN,
         history.world.organization.slug,
     )
-    assert found(history) == [finding]
+    assert found(history.world) == [finding]
     assert other.examine() == []
 
 
@@ -94,13 +94,13 @@ def test_rows_purged_after_their_retention_are_no_finding(
 ) -> None:
     purge_all(history, fresh_database_url, keep_from=keep_from)
     history.customer()
-    assert found(history, EXACT) == []
+    assert found(history.world, EXACT) == []
 
 
 def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
     purge_all(history, fresh_database_url, keep_from=20)
-    assert found(history, doctor.CheckOptions(event_retention_days=100)) == []
-    assert {finding.invariant for finding in found(history, doctor.CheckOptions(event_retention_days=300))} == {
+    assert found(history.world, doctor.CheckOptions(event_retention_days=100)) == []
+    assert {finding.invariant for finding in found(history.world, doctor.CheckOptions(event_retention_days=300))} == {
         "no event is purged before its retention ends",
         "a booking has one event each for its creation, confirmation and cancellation",
         "a customer created by a booking has a customer.created event",
@@ -115,7 +115,7 @@ def test_a_missing_outbox_row_is_a_finding_within_its_retention(
     run(fresh_database_url, "DELETE FROM mails", "DELETE FROM effects")
     confirmed_at = max(row["cancelled_at"] or row["confirmed_at"] or 0 for row in history.world.rows(tables.bookings))
     history.world.clock.at = confirmed_at + days * DAY
-    invariants = {finding.invariant for finding in found(history, EXACT)}
+    invariants = {finding.invariant for finding in found(history.world, EXACT)}
     assert invariants == (
         {
             "a booking has outbox rows for the mails to its guest, unless they were suppressed",
@@ -131,8 +131,8 @@ def test_a_missing_outbox_row_is_a_finding_within_its_retention(
 
 def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
     history.world.clock.advance(40 * DAY)
-    assert found(history) == []
-    assert {finding.invariant for finding in found(history, doctor.CheckOptions(overdue_s=600))} == {
+    assert found(history.world) == []
+    assert {finding.invariant for finding in found(history.world, doctor.CheckOptions(overdue_s=600))} == {
         "a delivery is sent when it is due, and an expired lease is rescued",
         "a pending booking expires when its time to pay ends",
         "a refund is sent when it is due",
@@ -140,53 +140,55 @@ def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
     }
 
 
-def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(history: Any) -> None:
-    oldest = min(row["due_at"] for row in history.world.rows(tables.effects) if row["status"] == "queued")
-    waited_s = (history.world.clock() - oldest) // SECOND
-    assert found(history, doctor.CheckOptions(overdue_s=waited_s)) == []
-    assert found(history, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
+def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(consistent_world: World) -> None:
+    oldest = min(row["due_at"] for row in consistent_world.rows(tables.effects) if row["status"] == "queued")
+    waited_s = (consistent_world.clock() - oldest) // SECOND
+    assert found(consistent_world, doctor.CheckOptions(overdue_s=waited_s)) == []
+    assert found(consistent_world, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
 
 
 # Execution --------------------------------------------------------------------------------------------------
 
 
-def test_a_check_returns_at_most_findings_max(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def context_of(world: World) -> checks.CheckContext:
+    return checks.CheckContext(None, doctor.CheckOptions().parameters(world.clock()), {world.org: "fjord-tours"})
+
+
+def test_a_check_returns_at_most_findings_max(consistent_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "FINDINGS_MAX", 2)
     bounded = doctor.Check(invariant="bounded", query="SELECT b.organization_id, b.id, 'one' FROM bookings b WHERE [b]")
     page = "SELECT b.id, b.id, b.status FROM bookings b WHERE b.organization_id = :organization_id"
     scan = doctor.RowScan(invariant="scanned", query=page, key="b.id", validate=lambda row: str(row[0]))
-    context = checks.CheckContext(
-        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
-    )
+    context = context_of(consistent_world)
 
     def work(tx: Tx) -> list[int]:
         return [len(list(each.findings(tx, context))) for each in (bounded, scan)]
 
-    assert history.world.database.read(work) == [2, 2]
+    assert consistent_world.database.read(work) == [2, 2]
 
 
-def test_a_row_scan_reads_every_row_of_every_page(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_scan_reads_every_row_of_every_page(consistent_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PAGE", 2)
     seen: list[str] = []
     page = "SELECT e.sequence, e.id, e.type FROM events e WHERE e.organization_id = :organization_id"
     scan = doctor.RowScan(invariant="scanned", query=page, key="e.sequence", validate=lambda row: seen.append(row[0]))
-    context = checks.CheckContext(
-        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
-    )
-    assert history.world.database.read(lambda tx: list(scan.findings(tx, context))) == []
-    event = sorted(history.world.rows(tables.events), key=lambda row: row["sequence"])
+    context = context_of(consistent_world)
+    assert consistent_world.database.read(lambda tx: list(scan.findings(tx, context))) == []
+    event = sorted(consistent_world.rows(tables.events), key=lambda row: row["sequence"])
     assert seen == [row["type"] for row in event]
 
 
-def test_examine_reports_its_progress(history: Any) -> None:
+def test_examine_reports_its_progress(consistent_world: World) -> None:
     steps: list[tuple[int, int]] = []
-    history.world.database.read(lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total))))
+    consistent_world.database.read(
+        lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total)))
+    )
     total = sum(check.applies(doctor.CheckOptions()) for check in doctor.CHECKS)
     assert steps == [(done, total) for done in range(1, total + 1)]
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_the_statement_timeout_is_restored(history: Any) -> None:
+def test_the_statement_timeout_is_restored(consistent_world: World) -> None:
     show = Statement(text("SELECT current_setting('statement_timeout')"))
 
     def work(tx: Tx) -> list[str]:
@@ -194,5 +196,5 @@ def test_the_statement_timeout_is_restored(history: Any) -> None:
         doctor.examine(tx)
         return [before[0][0], tx.all(show)[0][0]]
 
-    before, after = history.world.database.read(work)
+    before, after = consistent_world.database.read(work)
     assert before == after == "7s"

@@ -73,9 +73,9 @@ def exhaust_attempts(world: World, hooks: Hooks) -> None:
         world.clock.advance(9 * HOUR)
 
 
-def test_work_for_a_person_is_reported_only_with_the_option(history: Any) -> None:
-    assert findings_for_person(history.world).keys() == {DEAD, DISABLED}
-    assert findings_for_person(history.world, replace(EVERYTHING, include_needs_person=False)) == {}
+def test_work_for_a_person_is_reported_only_with_the_option(consistent_world: World) -> None:
+    assert findings_for_person(consistent_world).keys() == {DEAD, DISABLED}
+    assert findings_for_person(consistent_world, replace(EVERYTHING, include_needs_person=False)) == {}
 
 
 def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
@@ -257,10 +257,10 @@ def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
 # Sealed values ---------------------------------------------------------------------------------------------------
 
 
-def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> None:
+def test_values_that_another_key_sealed_are_counted_by_kind(consistent_world: World) -> None:
     def lost(keys: SecretKeys | None) -> list[str]:
         options = doctor.CheckOptions(openers=None if keys is None else doctor.openers(keys))
-        found = history.world.database.read(lambda tx: doctor.examine(tx, options=options))
+        found = consistent_world.database.read(lambda tx: doctor.examine(tx, options=options))
         assert {each.invariant for each in found} <= {sealed_values.SealedValueScan.invariant}
         return [each.message for each in found]
 
@@ -276,7 +276,7 @@ def test_values_that_another_key_sealed_are_counted_by_kind(history: Any) -> Non
     ]
 
 
-def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
+def test_a_value_is_opened_with_the_ids_of_its_row(consistent_world: World) -> None:
     context: dict[str, set[tuple[str, ...]]] = {}
 
     def opener(kind: str) -> doctor.Opener:
@@ -284,14 +284,16 @@ def test_a_value_is_opened_with_the_ids_of_its_row(history: Any) -> None:
 
     assert {kind.name for kind in sealed_values.KINDS} - sealed_values.REMEDIES.keys() == {"link_key"}
     options = doctor.CheckOptions(openers={kind.name: opener(kind.name) for kind in sealed_values.KINDS})
-    assert history.world.database.read(lambda tx: doctor.examine(tx, options=options)) == []
-    org = history.world.org
+    assert consistent_world.database.read(lambda tx: doctor.examine(tx, options=options)) == []
+    org = consistent_world.org
     assert context == {
-        "webhook_secret": {(org, row["endpoint_id"], row["id"]) for row in history.world.rows(tables.webhook_secrets)},
-        "gift_card_code": {(org, row["id"]) for row in history.world.rows(tables.gift_cards)},
-        "stored_answer": {(org, row["key"]) for row in history.world.rows(tables.idempotency)},
+        "webhook_secret": {
+            (org, row["endpoint_id"], row["id"]) for row in consistent_world.rows(tables.webhook_secrets)
+        },
+        "gift_card_code": {(org, row["id"]) for row in consistent_world.rows(tables.gift_cards)},
+        "stored_answer": {(org, row["key"]) for row in consistent_world.rows(tables.idempotency)},
         "stripe_account": {(org,)},
-        "client_secret": {(org, row["booking_id"]) for row in history.world.rows(tables.payment_intents)},
+        "client_secret": {(org, row["booking_id"]) for row in consistent_world.rows(tables.payment_intents)},
     }
 
 
