@@ -30,6 +30,11 @@ def opened(mails: Mails, token: str, installation: Installation | None = None) -
     return mails.world.database.read(lambda tx: notifications.open_link(tx, installation, token))
 
 
+def check_not_found(mails: Mails, token: str, installation: Installation | None = None) -> None:
+    with pytest.raises(NotFound):
+        opened(mails, token, installation)
+
+
 def test_it_opens_the_booking_it_was_made_for(mails: Mails) -> None:
     booking = mails.book()
     view = opened(mails, token_of(mails, booking))
@@ -46,8 +51,7 @@ def test_it_ends_with_the_instant_it_expires_at(mails: Mails) -> None:
     mails.world.clock.at = mails.world.row(tables.bookings, booking)["manage_expires_at"] - 1
     assert opened(mails, token).has_begun
     mails.world.clock.advance(1)
-    with pytest.raises(NotFound):
-        opened(mails, token)
+    check_not_found(mails, token)
 
 
 def test_it_goes_on_when_a_catalogue_moves_the_departure(mails: Mails) -> None:
@@ -57,16 +61,14 @@ def test_it_goes_on_when_a_catalogue_moves_the_departure(mails: Mails) -> None:
     mails.world.clock.at = row["manage_expires_at"]
     assert not opened(mails, token).has_begun
     mails.world.clock.advance(DAY)
-    with pytest.raises(NotFound):
-        opened(mails, token)
+    check_not_found(mails, token)
 
 
 @pytest.mark.parametrize("column", ["manage_key_id", "manage_expires_at"])
 def test_a_booking_without_a_link_is_opened_by_none(mails: Mails, column: str) -> None:
     booking = mails.book()
     mails.world.change(tables.bookings, booking, **{column: None})
-    with pytest.raises(NotFound):
-        opened(mails, token_of(mails, booking))
+    check_not_found(mails, token_of(mails, booking))
 
 
 def mangled(token: str) -> list[str]:
@@ -84,20 +86,16 @@ def test_no_other_text_opens_anything_or_is_sent_to_the_database(mails: Mails, s
     token = token_of(mails, mails.book())
     statements.clear()
     for text in mangled(token):
-        with pytest.raises(NotFound):
-            opened(mails, text)
+        check_not_found(mails, text)
     assert statements == []
 
 
 def test_a_link_of_one_organization_opens_nothing_of_another(mails: Mails, new_world: Callable[..., World]) -> None:
-    crossed = token_of(Mails(new_world()), mails.book())
-    with pytest.raises(NotFound):
-        opened(mails, crossed)
+    check_not_found(mails, token_of(Mails(new_world()), mails.book()))
 
 
 def test_a_genuine_token_of_what_is_not_there_opens_nothing(mails: Mails) -> None:
-    with pytest.raises(NotFound):
-        opened(mails, token_of(mails, str(uuid.uuid4())))
+    check_not_found(mails, token_of(mails, str(uuid.uuid4())))
 
 
 def test_rotation_keeps_links_until_their_key_is_taken_out(mails: Mails) -> None:
@@ -105,16 +103,14 @@ def test_rotation_keeps_links_until_their_key_is_taken_out(mails: Mails) -> None
     token = token_of(mails, booking)
     rotated = Installation(SecretKeys("a newer secret key", SECRET))
     assert opened(mails, token, rotated).row.id == booking
-    with pytest.raises(NotFound):
-        opened(mails, token, Installation(SecretKeys("a newer secret key")))
+    check_not_found(mails, token, Installation(SecretKeys("a newer secret key")))
 
 
 def test_a_key_that_is_live_opens_only_what_its_own_links_lead_to(mails: Mails) -> None:
     """Both keys are live, but the row says that the older one made its link."""
     booking = mails.book()
     rotated = Installation(SecretKeys("a newer secret key", SECRET))
-    with pytest.raises(NotFound):
-        opened(mails, token_of(mails, booking, rotated), rotated)
+    check_not_found(mails, token_of(mails, booking, rotated), rotated)
 
 
 def test_what_was_opened_is_not_shown_with_its_secret(mails: Mails) -> None:

@@ -58,13 +58,6 @@ def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
     assert [attempt[name] for name in ("duration_ms", "response_status", "error")] == [None, None, None]
 
 
-def test_what_is_leased_is_not_handed_out_again(hooks: Hooks) -> None:
-    hooks.endpoint(events=3)
-    assert len(hooks.claim(free=2)) == 2
-    assert len(hooks.claim()) == 1
-    assert hooks.claim() == []
-
-
 def test_nothing_is_handed_out_before_it_is_due(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint(events=1)
     hooks.fail(hooks.one())

@@ -69,18 +69,6 @@ def test_an_event_waits_for_those_about_its_resource_that_are_in_flight(hooks: H
     assert hooks.one(worker=worker).number == 1
 
 
-def test_an_endpoint_that_is_disabled_meanwhile_shows_what_is_in_flight_as_failed(hooks: Hooks) -> None:
-    endpoint = hooks.endpoint(events=2)
-    good, bad = hooks.claim()
-    hooks.world.change(
-        tables.webhook_endpoints, endpoint, status="disabled", generation=1, given_up_at=hooks.world.clock()
-    )
-    assert {row["status"] for row in hooks.deliveries()} == {"failed"}
-    hooks.succeed(good)
-    hooks.fail(bad)
-    assert [row["status"] for row in hooks.rows()] == ["succeeded", "failed"]
-
-
 @pytest.mark.usefixtures("postgresql_only")
 def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint(events=2)

@@ -91,8 +91,7 @@ def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
     assert (found.invariant, found.subject) == (DEAD, endpoint)
     assert found.message == f"dead deliveries: 2, the newest is {newest}"
     assert found.organization == world.organization.slug
-    assert found.remedy is not None
-    assert f"booking webhooks recover {endpoint} --since 2026-11-21T14:00:00Z --status dead" in found.remedy
+    assert f"booking webhooks recover {endpoint} --since 2026-11-21T14:00:00Z --status dead" in str(found.remedy)
 
 
 def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(world: World) -> None:
@@ -106,8 +105,7 @@ def test_an_auto_disabled_endpoint_is_one_finding_with_its_missed_deliveries(wor
     (found,) = findings_for_person(world).values()
     assert (found.invariant, found.subject) == (DISABLED, endpoint)
     assert "deliveries that were not made: 3" in found.message
-    assert found.remedy is not None
-    assert f"booking webhooks enable {endpoint}" in found.remedy
+    assert f"booking webhooks enable {endpoint}" in str(found.remedy)
 
 
 def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
@@ -152,8 +150,7 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
     assert found.message.startswith("refunds that need a review: 3, together 2,670.00 NOK")
-    assert found.remedy is not None
-    assert f"booking refunds list --org {world.organization.slug} --status needs_review" in found.remedy
+    assert f"booking refunds list --org {world.organization.slug} --status needs_review" in str(found.remedy)
 
 
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
