@@ -98,14 +98,6 @@ def test_a_genuine_token_of_what_is_not_there_opens_nothing(mails: Mails) -> Non
     check_not_found(mails, token_of(mails, str(uuid.uuid4())))
 
 
-def test_rotation_keeps_links_until_their_key_is_taken_out(mails: Mails) -> None:
-    booking = mails.book()
-    token = token_of(mails, booking)
-    rotated = Installation(SecretKeys("a newer secret key", SECRET))
-    assert opened(mails, token, rotated).row.id == booking
-    check_not_found(mails, token, Installation(SecretKeys("a newer secret key")))
-
-
 def test_a_key_that_is_live_opens_only_what_its_own_links_lead_to(mails: Mails) -> None:
     """Both keys are live, but the row says that the older one made its link."""
     booking = mails.book()

@@ -38,15 +38,6 @@ def test_twenty_at_once_with_nine_there_make_exactly_ten(hooks: Hooks) -> None:
     assert len(hooks.world.rows(tables.webhook_endpoints)) == 10
 
 
-def test_a_secret_is_sealed_at_rest(hooks: Hooks) -> None:
-    secret = create(hooks)["secret"]
-    (row,) = hooks.world.rows(tables.webhook_secrets)
-    assert secret not in repr(hooks.world.rows(tables.webhook_secrets))
-    place = (hooks.world.org, row["endpoint_id"], row["id"])
-    opened = hooks.world.installation.secret_keys.open("webhook_secret", row["secret_sealed"], *place)
-    assert opened.decode() == secret
-
-
 def unsubscribe(hooks: Hooks, endpoint: str) -> None:
     hooks.change(endpoint, event_types=[ISSUED])
 

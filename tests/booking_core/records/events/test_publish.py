@@ -141,23 +141,16 @@ def test_numbering_and_writing_are_all_that_an_event_costs(world: World, stateme
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
-def test_each_endpoint_that_subscribed_gets_one_delivery(hooks: Hooks, new_world: Callable[..., World]) -> None:
-    other = Hooks(new_world())
-    other.endpoint(EventType.GIFT_CARD_REDEEMED)
-    one = hooks.endpoint(EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED)
-    two = hooks.endpoint(EventType.GIFT_CARD_REDEEMED)
-    hooks.endpoint(EventType.BOOKING_CREATED)
-    first, second = hooks.publish(tokens.new_id(), times=2)
+def test_a_delivery_that_no_worker_has_claimed_is_due_at_its_event(hooks: Hooks) -> None:
+    endpoint, now = hooks.endpoint(EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED), hooks.world.clock()
+    made = hooks.publish(tokens.new_id(), times=2)
     found = hooks.deliveries()
-    pairs = {(row["event_id"], row["endpoint_id"]) for row in found}
-    assert pairs == {(event, each) for event in (first, second) for each in (one, two)}
-    assert len(found) == 4
-    assert other.deliveries() == []
-    now = hooks.world.clock()
-    for row in found:
+    assert [row["event_id"] for row in found] == made
+    for sequence, row in enumerate(found, start=1):
         assert row == row | {
+            "endpoint_id": endpoint,
             "event_type": "gift_card.redeemed",
-            "event_sequence": 1 if row["event_id"] == first else 2,
+            "event_sequence": sequence,
             "status": "queued",
             "failure_reason": None,
             "trigger": "event",
@@ -168,27 +161,6 @@ def test_each_endpoint_that_subscribed_gets_one_delivery(hooks: Hooks, new_world
             "created_at": now,
             "updated_at": now,
         }
-
-
-@pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
-def test_an_endpoint_that_is_off_gets_a_failed_delivery_to_recover_later(hooks: Hooks, status: str) -> None:
-    hooks.endpoint(EventType.GIFT_CARD_REDEEMED, status=status)
-    hooks.publish()
-    (row,) = hooks.deliveries()
-    assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
-    assert (row["next_attempt_at"], row["completed_at"]) == (None, hooks.world.clock())
-
-
-def test_a_deleted_endpoint_gets_nothing(hooks: Hooks) -> None:
-    hooks.delete(hooks.endpoint(EventType.GIFT_CARD_REDEEMED))
-    hooks.publish()
-    assert hooks.deliveries() == []
-
-
-def test_an_endpoint_is_never_sent_events_about_itself(hooks: Hooks) -> None:
-    failing, watching = (hooks.endpoint(EventType.WEBHOOK_AUTO_DISABLED) for _ in range(2))
-    hooks.publish(failing, kind=EventType.WEBHOOK_AUTO_DISABLED)
-    assert [row["endpoint_id"] for row in hooks.deliveries()] == [watching]
 
 
 def test_a_ping_reaches_no_subscriber(hooks: Hooks) -> None:
