@@ -14,6 +14,7 @@ from support.rows import ids
 from support.world import DAY, NOON, FixedClock, make_world
 
 from booking_core import webhooks
+from booking_core.base.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
@@ -65,22 +66,16 @@ def event(organization_id: str, row_id: str, sequence: int) -> dict[str, Any]:
     return own | about | {"occurrence": 0, "created_at": NOON}
 
 
-@pytest.fixture(scope="module")
-def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
-    """An organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
-    url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
-    database = Database(url, clock=clock)
-    hooks = Hooks(make_world(database, clock))
-    first = hooks.endpoint()
-    settings = {name: getattr(hooks.world.organization, name) for name in hooks.world.organization.__slots__}
-    others = [(next(made), next(made)) for _ in range(ORGANIZATIONS)]
-    every, at = [(hooks.world.org, first), *others], dict.fromkeys(("enabled_at", "created_at", "updated_at"), NOON)
+def fill_organizations(url: str, template: Organization, others: list[tuple[str, str]]) -> None:
+    """Insert organizations and an endpoint of each, by their ids."""
 
     def fill_each(table: Table, *ids: str, **columns: object) -> None:
-        """Insert a row of each other organization, with the id of its endpoint in the named columns."""
+        """Insert a row of each organization, with the id of its endpoint in the named columns."""
         databases.fill(url, table, ({"organization_id": o} | dict.fromkeys(ids, e) | columns for o, e in others))
 
+    settings = {name: getattr(template, name) for name in template.__slots__}
     databases.fill(url, tables.organizations, (settings | {"id": o, "slug": o} for o, _ in others))
+    at = dict.fromkeys(("enabled_at", "created_at", "updated_at"), NOON)
     fill_each(tables.webhook_endpoints, "id", url="https://x.org", status="enabled", **at)
     fill_each(tables.webhook_subscriptions, "endpoint_id", event_type="gift_card.redeemed", from_sequence=0)
     fill_each(tables.webhook_cursors, "endpoint_id", served_sequence=SERVED)
@@ -90,7 +85,18 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
     fill_each(tables.webhook_secrets, "endpoint_id", "id", secret_sealed="x", created_at=1)
     lease = {"lease_until": NOON, "claimed_at": NOON, "first_sequence": 1, "last_sequence": 1, "attempts": "[]"}
     fill_each(tables.webhook_leases, "endpoint_id", "id", "token", generation=0, **lease)
-    log = []
+
+
+@pytest.fixture(scope="module")
+def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
+    """An organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
+    url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
+    database = Database(url, clock=clock)
+    hooks = Hooks(make_world(database, clock))
+    first = hooks.endpoint()
+    others = [(next(made), next(made)) for _ in range(ORGANIZATIONS)]
+    fill_organizations(url, hooks.world.organization, others)
+    every, log = [(hooks.world.org, first), *others], []
     for organization_id, endpoint_id in every:
         done = DONE if endpoint_id != first else MUCH
         log += [delivery(organization_id, endpoint_id, next(made), next(sequences)) for _ in range(done)]
@@ -140,7 +146,7 @@ def without_our_own(shown: str) -> str:
 KEYS = ("organization_id", "endpoint_id", "id")
 
 
-def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
+def test_no_statement_of_deliveries_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.rows()[-1]
     wanted = as_json([{name: some[name] for name in KEYS}])
     own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
@@ -168,17 +174,11 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, upkeep._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
         check(tx, upkeep.GIVEN_UP, each=10, limit=100)
         check(tx, log._STRETCHES, **own)
-        numbers = {"organization_id": own["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
-        check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
-
-
-def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
-    some = crowd.rows()[-1]
-    own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
-    with crowd.database.writing() as tx:
         check(tx, store.GET_DELIVERY, **own, id=some["id"])
         check(tx, log._EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
         check(tx, store.LOCK_DELIVERY, **own, id=some["id"])
+        numbers = {"organization_id": own["organization_id"], "last_booking_number": 1, "last_event_sequence": 2}
+        check(tx, _LOCK_SEQUENCES, wanted=as_json([numbers]))
 
 
 WRITTEN = [claiming.LEASE, claiming.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH, queue.KEEP]

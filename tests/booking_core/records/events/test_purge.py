@@ -1,5 +1,6 @@
 """Old events are deleted, in order; events that an endpoint waits for stay."""
 
+from support.hooks import Hooks, queue_rows
 from support.world import DAY, World
 
 from booking_core.base import tokens
@@ -8,8 +9,8 @@ from booking_core.models.events import EventType
 from booking_core.records import events
 
 
-def insert_event(world: World, sequence: int, created_at: int) -> str:
-    return world.insert(
+def insert_event(world: World, sequence: int, created_at: int) -> None:
+    world.insert(
         tables.events,
         sequence=sequence,
         type=EventType.CUSTOMER_UPDATED,
@@ -61,22 +62,13 @@ def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) ->
 
 
 def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: World) -> None:
-    now = world.clock()
-    endpoint = world.insert(
-        tables.webhook_endpoints, url="https://x.example", status="enabled", enabled_at=0, created_at=0, updated_at=0
-    )
-    ids = [insert_event(world, sequence, now - 95 * DAY) for sequence in range(1, 5)]
-    world.insert(
-        tables.deliveries,
-        endpoint_id=endpoint,
-        event_id=ids[1],
-        event_type="customer.updated",
-        event_sequence=2,
-        status="queued",
-        trigger="event",
-        max_attempts=6,
-        created_at=now,
-        updated_at=now,
-    )
+    hooks, ended = Hooks(world), {"status": "succeeded", "next_attempt_at": None, "completed_at": world.clock()}
+    world.clock.advance(-95 * DAY)
+    hooks.endpoint(events=4)
+    queue_rows(world)
+    world.clock.advance(95 * DAY)
+    for row in hooks.rows():
+        if row["event_sequence"] != 2:
+            world.change(tables.deliveries, row["id"], **ended)
     assert purge(world) == 1
     assert sequences(world) == [2, 3, 4]
