@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from html.parser import HTMLParser
+from html import unescape
 from typing import Any
 
 import pytest
@@ -42,6 +42,8 @@ FAILING = OutboxKind.STAFF_WEBHOOK_FAILING_MAIL
 DISABLED = OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL
 
 LINK = re.compile(r"http://127\.0\.0\.1:8000/manage/[A-Za-z0-9_-]{64}")
+TAG = re.compile(r"<(\w+)")
+LOADED = re.compile(r"""\b(?:src|srcset|background)\s*=\s*["']?([^"'>\s]+)""")
 TYPED = [
     "Ada\u2028Bcc: eve@evil.example",
     "Ada\r\nBcc: eve@evil.example",
@@ -82,22 +84,8 @@ def enqueue_all(mails: Mails, booking_id: str, **over: object) -> None:
         mails.enqueue(kind, subject, **(payload(mails.world) | over))
 
 
-class Page(HTMLParser):
-    """The elements and the text of a piece of HTML."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.loaded: list[str] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loaded += [str(value) for name, value in attrs if name in ("src", "background", "srcset")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+def text_of(html: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", html))
 
 
 # Every kind ------------------------------------------------------------------------------------------------------
@@ -178,15 +166,15 @@ def test_each_mail_says_the_same_in_plain_text_and_in_html(mails: Mails) -> None
     for kind, (subject, said) in SAYS.items():
         assert mails.read(kind)["Subject"] == subject
         plain = " ".join(mails.text(kind).split())
-        page = Page(mails.html(kind))
-        html = " ".join(page.text.split())
+        tags, html = TAG.findall(mails.html(kind)), " ".join(text_of(mails.html(kind)).split())
         for text in said + (about_booking if kind in BOOKING_KINDS else []):
             assert text in plain, kind
             assert text.replace("Booking: ", "Booking ").replace("Source: ", "Source ") in html, kind
-        assert [each for each in page.loaded if not each.startswith("cid:")] == [], "nothing is loaded from elsewhere"
-        assert page.tags.count("img") == len(page.loaded), kind
-        assert not set(page.tags) & {"script", "link", "style", "iframe", "form"}, kind
-        assert "h1" in page.tags, kind
+        loaded = LOADED.findall(mails.html(kind))
+        assert [each for each in loaded if not each.startswith("cid:")] == [], "nothing is loaded from elsewhere"
+        assert tags.count("img") == len(loaded), kind
+        assert not set(tags) & {"script", "link", "style", "iframe", "form"}, kind
+        assert "h1" in tags, kind
 
 
 @pytest.mark.parametrize(
@@ -330,10 +318,10 @@ def test_a_cancellation_says_why(mails: Mails, reason: CancelReason, to_guest: s
     cancel(mails, mails.book(), reason, note="<b>storm</b>")
     mails.write()
     assert to_guest in mails.text(CANCELLATION)
-    assert to_guest in Page(mails.html(CANCELLATION)).text
+    assert to_guest in text_of(mails.html(CANCELLATION))
     assert to_staff in mails.text(STAFF_CANCELLATION)
     assert "Reason given: <b>storm</b>" in mails.text(STAFF_CANCELLATION)
-    assert "Reason given: <b>storm</b>" in Page(mails.html(STAFF_CANCELLATION)).text
+    assert "Reason given: <b>storm</b>" in text_of(mails.html(STAFF_CANCELLATION))
     assert "storm" not in mails.text(CANCELLATION)
 
 
@@ -424,10 +412,10 @@ def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str
     columns, to_guest, to_staff = REFUNDS[state]
     cancel_with_refund(mails, paid_by_card(mails), columns)
     mails.write()
-    for text in (mails.text(CANCELLATION), Page(mails.html(CANCELLATION)).text):
+    for text in (mails.text(CANCELLATION), text_of(mails.html(CANCELLATION))):
         assert to_guest in " ".join(text.split())
         assert "did not accept" not in text
-    for text in (mails.text(STAFF_CANCELLATION), Page(mails.html(STAFF_CANCELLATION)).text):
+    for text in (mails.text(STAFF_CANCELLATION), text_of(mails.html(STAFF_CANCELLATION))):
         assert to_staff in " ".join(text.split())
 
 
@@ -452,7 +440,7 @@ def test_staff_reads_the_true_reason_why_a_refund_waits(
     mails.enqueue(kind, booking, amount_minor=89000, currency="NOK", reason=columns.get("last_error") or "no_gateway")
     mails.write()
     assert mails.read(kind)["Subject"].startswith(f"{subject}: Fjord kayak")
-    for text in (mails.text(kind), Page(mails.html(kind)).text):
+    for text in (mails.text(kind), text_of(mails.html(kind))):
         assert to_staff in " ".join(text.split())
         is_waiting = columns["status"] in ("needs_review", "failed")
         assert (f"booking refunds settle {refund_id}" in " ".join(text.split())) == is_waiting
@@ -533,9 +521,9 @@ def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
     for kind in MAIL_KINDS:
         read = mails.read(kind)
         assert "Bcc" not in read
-        page, text = Page(mails.html(kind)), mails.text(kind)
-        assert not set(page.tags) & {"script", "b"}
-        assert kept in " ".join(page.text.split())
+        html, text = mails.html(kind), mails.text(kind)
+        assert not set(TAG.findall(html)) & {"script", "b"}
+        assert kept in " ".join(text_of(html).split())
         assert kept in " ".join(text.split())
         assert not [line for line in text.split("\n") if line.startswith("Bcc")]
 
