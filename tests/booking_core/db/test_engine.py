@@ -207,17 +207,16 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     with database._readers.connection() as kept:
         pass
     monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
-    ran = 0
+    runs: list[Tx] = []
 
     def work(tx: Tx) -> None:
-        nonlocal ran
-        ran += 1
+        runs.append(tx)
         bump(tx, remote)
         tx.all(sleep)
 
     with pytest.raises(Unavailable) as raised:
         database.write(work)
-    assert (ran, raised.value.for_all) == (1, True)
+    assert (len(runs), raised.value.for_all) == (1, True)
     assert kept.broken, "it leads to the same server"
     monkeypatch.undo()
     database.write(lambda tx: bump(tx, remote))
@@ -280,18 +279,11 @@ def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_tog
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
     database = Database(new_database_url("sqlite"), clock=clock)
-    world, begun = make_world(database, clock), 0
-    begin = sqlite.SqliteConnection.begin
-
-    def counted(connection: sqlite.SqliteConnection) -> None:
-        nonlocal begun
-        begun += 1
-        begin(connection)
-
-    monkeypatch.setattr(sqlite.SqliteConnection, "begin", counted)
+    world, begun, begin = make_world(database, clock), list[object](), sqlite.SqliteConnection.begin
+    monkeypatch.setattr(sqlite.SqliteConnection, "begin", lambda each: begun.append(each) or begin(each))
     with databases.numbers_held(str(database.url), world.org):
         outcomes = database.write_each([lambda tx: bump(tx, world)] * 8)
-    assert begun == 1
+    assert len(begun) == 1
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 8
     assert number(world) == 0
     assert database.write_each([lambda tx: bump(tx, world)] * 8) == [None] * 8
@@ -301,19 +293,12 @@ def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_tog
 def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    database, tries = Database(f"postgresql://nobody@127.0.0.1:{port}/nothing"), 0
-    connect = psycopg.connect
-
-    def counted(*given: object, **named: object) -> object:
-        nonlocal tries
-        tries += 1
-        return connect(*given, **named)  # type: ignore[call-overload]
-
-    monkeypatch.setattr(psycopg, "connect", counted)
+    database, tries, connect = Database(f"postgresql://nobody@127.0.0.1:{port}/nothing"), [], psycopg.connect
+    monkeypatch.setattr(psycopg, "connect", lambda *given, **named: tries.append(given) or connect(*given, **named))
     with pytest.raises(Unavailable) as raised:
         database.write(lambda tx: None)
     assert raised.value.for_all
-    assert tries == 1
+    assert len(tries) == 1
 
 
 @pytest.mark.usefixtures("postgresql_only")

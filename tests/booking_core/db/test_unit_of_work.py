@@ -48,23 +48,19 @@ def entries(world: World) -> list[str]:
 
 
 def test_collected_rows_are_sent_at_the_commit_together(world: World, statements: list[str]) -> None:
-    def work(tx: Tx) -> int:
+    with world.database.writing() as tx:
         note(tx, world, "one")
         note(tx, world, "two")
         bump(tx, world)
-        return len(statements)
-
-    assert world.database.write(work) == 0
+        assert statements == []
     assert len(statements) == (2 if world.database.is_sqlite else 1)
     assert (entries(world), counters(world)) == (["one", "two"], (1, 0))
 
 
 def test_a_read_sees_the_rows_collected_before_it(world: World) -> None:
-    def work(tx: Tx) -> list[str]:
+    with world.database.writing() as tx:
         note(tx, world, "one")
-        return [row[0] for row in tx.all(_ENTRIES, o=world.org)]
-
-    assert world.database.write(work) == ["one"]
+        assert [row[0] for row in tx.all(_ENTRIES, o=world.org)] == ["one"]
 
 
 def test_a_statement_without_autoflush_leaves_the_rows_collected(world: World, statements: list[str]) -> None:

@@ -47,11 +47,9 @@ class History:
         if kind.startswith("booking."):
             shown = orjson.dumps(self.shown(resource_id))
         event = NewEvent(kind, resource_id, shown, extra or {})
-
-        def work(tx: Tx) -> None:
-            events.publish(tx, self.world.organization, [event], at=self.world.clock())
-
-        self.world.database.write(work)
+        self.world.database.write(
+            lambda tx: events.publish(tx, self.world.organization, [event], at=self.world.clock())
+        )
 
     def shown(self, booking_id: str) -> dict[str, Any]:
         """Return the booking as its events show it."""

@@ -10,7 +10,7 @@ from support.world import DAY, World, make_world
 
 from booking_core.base.clock import SECOND
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.upkeep import doctor
 from booking_core.upkeep.doctor import checks
@@ -160,11 +160,8 @@ def test_a_check_returns_at_most_findings_max(consistent_world: World, monkeypat
     page = "SELECT b.id, b.id, b.status FROM bookings b WHERE b.organization_id = :organization_id"
     scan = doctor.RowScan(invariant="scanned", query=page, key="b.id", validate=lambda row: str(row[0]))
     context = context_of(consistent_world)
-
-    def work(tx: Tx) -> list[int]:
-        return [len(list(each.findings(tx, context))) for each in (bounded, scan)]
-
-    assert consistent_world.database.read(work) == [2, 2]
+    with consistent_world.database.reading() as tx:
+        assert [len(list(each.findings(tx, context))) for each in (bounded, scan)] == [2, 2]
 
 
 def test_a_row_scan_reads_every_row_of_every_page(consistent_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,11 +187,7 @@ def test_examine_reports_its_progress(consistent_world: World) -> None:
 @pytest.mark.usefixtures("postgresql_only")
 def test_the_statement_timeout_is_restored(consistent_world: World) -> None:
     show = Statement(text("SELECT current_setting('statement_timeout')"))
-
-    def work(tx: Tx) -> list[str]:
+    with consistent_world.database.reading() as tx:
         before = tx.all(show)
         doctor.examine(tx)
-        return [before[0][0], tx.all(show)[0][0]]
-
-    before, after = consistent_world.database.read(work)
-    assert before == after == "7s"
+        assert tx.all(show) == before == [("7s",)]
