@@ -252,9 +252,9 @@ def test_of_several_hosts_the_one_that_answers_is_taken_and_tried_first_then(
         monkeypatch.setattr(postgres, "connect", lambda url, server=None: tried.append(server) or connect(url, server))
         for _ in range(2):
             driver.open().close()
-        driver.note_frozen()
-        driver.open().close()
-        assert [bool(server) for server in tried] == [False, True, False]
+    driver.note_frozen()
+    driver.open().close()
+    assert [bool(server) for server in tried] == [False, True, False]
 
 
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:

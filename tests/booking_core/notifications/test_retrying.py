@@ -11,10 +11,9 @@ from support.world import DAY, HOUR, World, make_world
 
 from booking_core import notifications
 from booking_core.base.clock import MINUTE
-from booking_core.base.context import Organization
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
-from booking_core.notifications import Mail, MailOutcome, MailStatus, rendering
+from booking_core.notifications import MailOutcome, MailStatus, rendering
 from booking_core.notifications.rules import SENT_WITHIN
 from booking_core.records.outbox import OutboxKind
 
@@ -22,15 +21,10 @@ CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
-def find(
-    world: World, status: str | None = None, *, limit: int = 100, own: bool = True
-) -> list[tuple[Mail, Organization]]:
+def shown(world: World, status: str | None = None, *, limit: int = 100, own: bool = True) -> list[dict[str, Any]]:
     wanted, organization = MailStatus(status) if status else None, world.organization if own else None
-    return world.database.read(lambda tx: notifications.find(tx, organization, status=wanted, limit=limit))
-
-
-def shown(world: World, status: str | None = None, **options: Any) -> list[dict[str, Any]]:
-    return [notifications.present(*each) for each in find(world, status, **options)]
+    found = world.database.read(lambda tx: notifications.find(tx, organization, status=wanted, limit=limit))
+    return [notifications.present(*each) for each in found]
 
 
 def get(world: World, name: str) -> dict[str, Any]:
