@@ -86,7 +86,7 @@ def claim(
     for queued, at in found:
         is_aged = queued.clock_offset is None  # the clock of a sandbox leaps over the days between
         error, message = _fault(installation, queued, at if is_aged else queued.created_at)
-        _lease(tx, queued, token, at + lease_s * SECOND)
+        _lease(tx, queued, token, at, lease_s)
         attempt_count = queued.attempt_count + 1
         opened = queued._asdict() | {"message": message, "attempt_count": attempt_count, "lease_token": token}
         claimed.append((ClaimedMail(**opened), error))
@@ -108,7 +108,13 @@ def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str
         return "secret_key_retired", b""
 
 
-def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
+def _lease(tx: Tx, queued: QueuedMail, token: str, at: int, lease_s: int) -> None:
+    """Lease a mail for one attempt, at least for the delay after its earlier attempts.
+
+    A worker that dies in short intervals, for any reason, would otherwise use up all attempts in ten minutes.
+    """
+    delay = rules.retry_delay(SEND_RETRY_DELAYS, queued.attempt_count) if queued.attempt_count else 0
+    until = at + max(lease_s * SECOND, delay or 0)
     tx.update(
         store.LEASE,
         organization_id=queued.organization_id,
