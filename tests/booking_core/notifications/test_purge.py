@@ -1,24 +1,12 @@
 """A mail and its outbox row are deleted together after their retention, and no pending row is deleted."""
 
-from collections.abc import Iterator
-
 import pytest
 from support.mails import Mails
 from support.threads import together
-from support.world import FixedClock, make_world
 
 from booking_core import notifications
 from booking_core.db import tables
-from booking_core.db.engine import Database
 from booking_core.notifications import MailOutcome
-
-
-@pytest.fixture
-def mails(fresh_database_url: str) -> Iterator[Mails]:
-    """In a separate database: old rows of all organizations are deleted together."""
-    database = Database(fresh_database_url, clock=(clock := FixedClock()))
-    yield Mails(make_world(database, clock))
-    database.close()
 
 
 def purge(mails: Mails, *, before: int, limit: int = 1000) -> int:

@@ -276,9 +276,9 @@ def test_an_event_that_is_published_meanwhile_leaves_nothing_queued(hooks: Hooks
 
 def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(hooks: Hooks) -> None:
     endpoint = hooks.endpoint(events=2, consecutive_failures=3)
-    claimed, waiting = hooks.one(free=1), hooks.deliveries()
+    claimed = hooks.one(free=1)
     hooks.disable(endpoint)
-    assert {row["failure_reason"] for row in hooks.deliveries()} == {"endpoint_disabled"}
+    assert [row["failure_reason"] for row in hooks.deliveries()] == ["endpoint_disabled"] * 2
     hooks.succeed(claimed)
     row = hooks.world.row(tables.deliveries, claimed.delivery_id)
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 1)
@@ -286,7 +286,6 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
     assert (other["status"], other["failure_reason"]) == ("failed", "endpoint_disabled")
     seen = hooks.row(endpoint)
     assert (seen["status"], seen["consecutive_failures"]) == ("disabled", 0)
-    assert len(waiting) == 2
 
 
 def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
@@ -345,8 +344,7 @@ def test_tests_of_an_endpoint_that_is_off_count_for_nothing(hooks: Hooks, clock:
     assert {(row["status"], row["failure_reason"]) for row in hooks.deliveries()} == {("dead", "attempts_exhausted")}
     hooks.ping(endpoint)
     hooks.succeed(hooks.one())
-    after = hooks.row(endpoint)
-    assert after == before
+    assert hooks.row(endpoint) == before
     assert set(hooks.event_types()) == {"ping"}
     assert hooks.world.rows(tables.effects) == []
 
