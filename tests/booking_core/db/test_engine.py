@@ -71,14 +71,10 @@ def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
 
 def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> None:
     """Also by the last statement, which is otherwise sent with the COMMIT."""
-    departure = world.departure(world.experience(), seats=1)
+    take = Update("take", tables.departures, adds=("seats_taken",))
+    taken = {"id": world.departure(world.experience(), seats=1), "seats_taken": 2}
     with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
-        world.database.dry_run(lambda tx: take(tx, world, departure, 2))
-
-
-def take(tx: Tx, world: World, departure_id: str, seats: int) -> None:
-    update = Update("take", tables.departures, adds=("seats_taken",))
-    tx.update(update, organization_id=world.org, id=departure_id, seats_taken=seats)
+        world.database.dry_run(lambda tx: tx.update(take, organization_id=world.org, **taken))
 
 
 def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:

@@ -83,10 +83,9 @@ def test_a_recorded_attempt_ends_the_row_of_lost_ones(hooks: Hooks, clock: Fixed
 
 
 def test_a_lost_attempt_that_somebody_asked_for_is_asked_for_still(hooks: Hooks, clock: FixedClock) -> None:
-    hooks.endpoint(events=1)
+    endpoint = hooks.endpoint(events=1)
     hooks.fail_until_dead()
-    at = {"next_attempt_at": clock(), "completed_at": None}
-    hooks.world.change(tables.deliveries, hooks.delivery()["id"], status="queued", max_attempts=7, **at)
+    hooks.retry(endpoint, hooks.delivery()["id"])
     assert hooks.one(lease_s=30).trigger == "manual"
     clock.advance(30 * SECOND)
     hooks.rescue()

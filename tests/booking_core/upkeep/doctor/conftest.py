@@ -10,15 +10,15 @@ import pytest
 from support.creating import create, created
 from support.databases import unbind
 from support.hooks import Hooks, queue_rows
+from support.operations import Operations
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core import bookings
 from booking_core.base import gift_codes, tokens
 from booking_core.base.clock import MINUTE
-from booking_core.base.context import Actor
 from booking_core.bookings import checkouts
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
 from booking_core.payments import stripe_accounts
@@ -180,7 +180,7 @@ class History:
             updated_at=now,
         )
         account = {"api_key": "sk_test_of_doctor", "webhook_secret": "whsec_of_doctor", "publishable_key": None}
-        act(world, lambda tx, actor: stripe_accounts.configure(tx, actor, **account))
+        Operations(world).act(lambda tx, actor: stripe_accounts.configure(tx, actor, **account))
 
     def mailed(self, booking_id: str) -> None:
         """Insert a mail about the booking that was sent."""
@@ -195,7 +195,7 @@ class History:
     def recorded(self, booking_id: str, amount_minor: int) -> str:
         """Record a payment by staff, and return its id."""
         amount = {"amount_minor": amount_minor, "method": "cash"}
-        act(self.world, lambda tx, actor: bookings.record_payment(tx, actor, booking_id, **amount))
+        Operations(self.world).act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, **amount))
         found = [row for row in self.world.rows(tables.payment_records) if row["amount_minor"] == amount_minor]
         return str(found[0]["id"])
 
@@ -260,12 +260,6 @@ def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Itera
     history.world.database.close()
 
 
-def act(world: World, verb: Callable[[Tx, Actor], Any]) -> None:
-    """Call a function of the core for the organization in a separate transaction."""
-    actor = Actor(installation=world.installation, organization=world.organization, at=world.clock())
-    world.database.write(lambda tx: verb(tx, actor))
-
-
 def make_history(url: str) -> History:
     database = Database(url, clock=(clock := FixedClock()))
     world = make_world(database, clock)
@@ -296,10 +290,10 @@ def _api_bookings(history: History) -> None:
     for booking_id, amount in ((first["id"], first["total_minor"]), (third["id"], 1_000), (third["id"], 500)):
         history.recorded(booking_id, amount)
     void = history.recorded(third["id"], 200)
-    act(world, lambda tx, actor: bookings.void_payment(tx, actor, void))
+    Operations(world).act(lambda tx, actor: bookings.void_payment(tx, actor, void))
     history.cancelled(first["id"], "api")
     returned = {"amount_minor": first["total_minor"], "note": "Cash"}
-    act(world, lambda tx, actor: bookings.record_refund(tx, actor, first["id"], **returned))
+    Operations(world).act(lambda tx, actor: bookings.record_refund(tx, actor, first["id"], **returned))
 
 
 def _card_bookings(history: History) -> None:
