@@ -137,6 +137,8 @@ def test_without_an_account_cards_are_refused_and_nothing_is_written(api: Api, d
     with nothing_changes(api.world, leaving_out={"idempotency"}):
         refused = api.post("/checkouts", checkout_body(departure, gift_card_code=code))
     assert conflict_reason(refused) == "card_payments_not_configured"
+    _, whole = Operations(api.world).issue(TOTAL)
+    assert create(api, departure, gift_card_code=whole)["booking"]["status"] == "confirmed"
 
 
 def test_a_repeated_request_is_answered_also_when_the_account_was_removed(
