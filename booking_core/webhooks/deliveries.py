@@ -104,7 +104,8 @@ def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list
 
 def _by_event(tx: Tx, caller: Caller, endpoint: EndpointRow, event_id: str, query: _Query) -> list[log.Placed]:
     """Return the delivery of an event, if it has the wanted status and type."""
-    row = _get(tx, caller.organization.id, endpoint, rules.delivery_id(event_id, endpoint.id))
+    delivery_id = rules.delivery_id(event_id, endpoint.id)
+    row = _get(tx, caller.organization.id, endpoint, delivery_id, event_id=event_id)
     return [(0, row)] if row is not None and query.has(row) else []
 
 

@@ -227,10 +227,22 @@ def fill(hooks: Hooks, count: int) -> None:
     )
 
 
-def test_a_redelivery_reads_no_other_event_of_the_same_instant(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, caller, read, all_rows = hooks.endpoint(), hooks.world.caller(), Counter(), Tx.all
+def redeliver(tx: Tx, hooks: Hooks, endpoint: str, event_id: str) -> None:
+    webhooks.redeliver(tx, hooks.world.caller(), endpoint, DeliveryRedeliver(event_id=event_id))
+
+
+def find(tx: Tx, hooks: Hooks, endpoint: str, event_id: str) -> None:
+    page = webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint, event_id=event_id)
+    assert [each["event_id"] for each in page["data"]] == [event_id]
+
+
+@pytest.mark.parametrize("act", [redeliver, find])
+def test_the_delivery_of_an_event_is_found_without_the_other_events_of_its_instant(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, act: Callable[[Tx, Hooks, str, str], None]
+) -> None:
+    endpoint, read, all_rows = hooks.endpoint(), Counter(), Tx.all
     fill(hooks, 100)
-    request = DeliveryRedeliver(event_id=hooks.world.rows(tables.events)[50]["id"])
+    event_id = hooks.world.rows(tables.events)[50]["id"]
 
     def counted(tx: Tx, *args: Any, **parameters: Any) -> list[Any]:
         found = all_rows(tx, *args, **parameters)
@@ -238,7 +250,7 @@ def test_a_redelivery_reads_no_other_event_of_the_same_instant(hooks: Hooks, mon
         return found
 
     monkeypatch.setattr(Tx, "all", counted)
-    hooks.database.write(lambda tx: webhooks.redeliver(tx, caller, endpoint, request))
+    hooks.database.write(lambda tx: act(tx, hooks, endpoint, event_id))
     assert 0 < read["rows"] < 10
 
 
