@@ -97,8 +97,8 @@ def _recipient_of_gift_card(gift_card: GiftCardDetails | None) -> str | NoMailRe
 
 
 def retry_delay(delays: tuple[int, ...], attempts: int) -> int | None:
-    """Return the delay after so many failed attempts; None after the last."""
-    return delays[attempts - 1] if attempts <= len(delays) else None
+    """Return the delay after so many failed attempts, 0 before the first; None after the last."""
+    return (0, *delays)[attempts] if attempts <= len(delays) else None
 
 
 # For an operator -------------------------------------------------------------------------------------------------

@@ -113,8 +113,7 @@ def _lease(tx: Tx, queued: QueuedMail, token: str, at: int, lease_s: int) -> Non
 
     A worker that dies in short intervals, for any reason, would otherwise use up all attempts in ten minutes.
     """
-    delay = rules.retry_delay(SEND_RETRY_DELAYS, queued.attempt_count) if queued.attempt_count else 0
-    until = at + max(lease_s * SECOND, delay or 0)
+    until = at + max(lease_s * SECOND, rules.retry_delay(SEND_RETRY_DELAYS, queued.attempt_count) or 0)
     tx.update(
         store.LEASE,
         organization_id=queued.organization_id,
