@@ -25,6 +25,7 @@ from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
 from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.deliveries import STARTED_AT_ONCE
 from booking_server.worker.jobs.periodic import Job
 from booking_server.worker.notifier import listen, open_notifier
 from booking_server.worker.process import Worker, running
@@ -216,6 +217,25 @@ def test_an_attempt_is_dated_after_the_end_of_the_one_that_it_follows(
     asyncio.run(work())
     first, second = sorted(alone.rows(tables.attempts), key=lambda row: row["id"])
     assert second["started_at"] >= first["started_at"] + 500_000
+
+
+def test_an_attempt_that_is_settled_during_a_start_is_known_to_the_claim_beside_it(alone: World) -> None:
+    """That claim may have begun before, and name it as the attempt that comes first."""
+    hooks, receiver = Hooks(alone), Receiver(alone)
+    hooks.endpoint(url=receiver.url)
+    hooks.publish(times=STARTED_AT_ONCE + 1)
+    crew = worker(alone, receiver)._deliveries
+    first, *others = hooks.claim()
+
+    async def work() -> None:
+        await crew._start([first])
+        asyncio.get_running_loop().call_soon(lambda: crew._queue._settled.append(first))
+        await crew._start(others)
+        assert first.delivery_id in crew._running
+        await crew._start([])
+        assert first.delivery_id not in crew._running
+
+    asyncio.run(work())
 
 
 def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> None:
