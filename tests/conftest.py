@@ -182,6 +182,13 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def postgresql_only(backend: str) -> None:
+    """Skips the test on SQLite: it is about locks of other transactions, lost connections or kept plans."""
+    if backend == "sqlite":
+        pytest.skip("SQLite has one writer and no server, and plans each statement once")
+
+
 @pytest.fixture(scope="session")
 def cells_settings(new_database_url: Callable[[str], str]) -> Settings:
     """Four cells in schemas of one database, and one in another database."""

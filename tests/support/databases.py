@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, LiteralString
+from typing import Any
 
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
@@ -110,22 +110,24 @@ def unbind(url: str, tables: Sequence[str]) -> None:
 
 def departure_held(url: str, departure_id: str) -> AbstractContextManager[None]:
     """Hold the lock that a booking of the departure needs: its row on PostgreSQL, the only writer on SQLite."""
-    return _held(url, "SELECT id FROM departures WHERE id = %s FOR UPDATE", departure_id)
+    return rows_held(url, "SELECT id FROM departures WHERE id = %s FOR UPDATE", departure_id)
 
 
 def numbers_held(url: str, organization_id: str) -> AbstractContextManager[None]:
     """Hold the organization's booking numbers and event sequences, or on SQLite the only writer."""
-    return _held(url, "SELECT 1 FROM counters WHERE organization_id = %s FOR UPDATE", organization_id)
+    return rows_held(url, "SELECT 1 FROM counters WHERE organization_id = %s FOR UPDATE", organization_id)
 
 
 @contextmanager
-def _held(url: str, locking: LiteralString, parameter: str) -> Iterator[None]:
+def rows_held(url: str, locking: str, *parameters: object) -> Iterator[None]:
+    """Hold the locks of a statement such as `SELECT ... FOR UPDATE` in another transaction, or on SQLite the only
+    writer."""
     with connect(url) as connection:
         if is_sqlite(url):
             connection.execute("BEGIN IMMEDIATE")
         else:
             connection.autocommit = False
-            connection.execute(locking, (parameter,))
+            connection.execute(locking, parameters)
         try:
             yield
         finally:

@@ -1,8 +1,7 @@
 """Webhooks of an organization, and delivery attempts with results that the test chooses."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +20,6 @@ from booking_core.records import events
 from booking_core.records.events import NewEvent
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, queue, recovering, store
 from booking_core.webhooks.queue import Lease
-from support import databases
 from support.receivers import wait_until
 from support.world import World
 from webhook_verify import generate_secret
@@ -207,16 +205,6 @@ class Hooks:
     def wait_for_a_lock(self) -> None:
         """Wait until a transaction of this PostgreSQL database waits for a lock."""
         wait_until(lambda: self.database.read(lambda tx: tx.first(_WAITING)), "a transaction waits for a lock")
-
-    @contextmanager
-    def rows_held(self, *locking: str) -> Iterator[None]:
-        """Hold the locks of statements in another transaction of PostgreSQL: `rows_held("SELECT ... FOR UPDATE")`."""
-        with databases.connect(self.database.url.render_as_string(hide_password=False)) as connection:
-            connection.autocommit = False
-            for statement in locking:
-                connection.execute(statement)
-            yield
-            connection.rollback()
 
     def commit_when_awaited(self, work: Callable[[Tx], object], waiting: Callable[[], object]) -> None:
         """Run a transaction of PostgreSQL, which ends when a function in a thread waits for its locks."""

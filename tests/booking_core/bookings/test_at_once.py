@@ -128,9 +128,8 @@ def test_a_payment_and_the_sweep_that_meet_have_one_winner(ops: Operations, two:
     assert ops.taken(two[0]) == 0
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_sweep_passes_over_a_booking_that_is_being_paid(ops: Operations, two: tuple[str, str]) -> None:
-    if ops.world.database.is_sqlite:
-        pytest.skip("on SQLite the one writer is the lock")
     booking = ops.check_out(two[0])["id"]
     ops.world.clock.advance(30 * MINUTE)
     with ops.world.database.writing() as tx:

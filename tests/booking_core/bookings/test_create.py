@@ -156,12 +156,11 @@ def test_a_reuse_in_a_batch_does_not_hide_the_replay_behind_it(world: World, dep
     assert replayed == Answer(201, first.body, replayed=True)
 
 
+@pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("is_booked", [False, True], ids=["before its departure is locked", "after it"])
 def test_a_request_whose_key_is_in_use_is_refused_without_waiting_for_its_departure_and_its_neighbour_is_not(
     world: World, departure: str, new_world: Callable[..., World], is_booked: bool
 ) -> None:
-    if world.database.is_sqlite:
-        pytest.skip("on SQLite the one writer is the lock")
     neighbour, free_departure = world, departure
     if is_booked:
         neighbour = new_world()

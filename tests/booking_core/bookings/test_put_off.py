@@ -26,10 +26,8 @@ LONG_S, SHORT_S = 60.0, 0.05
 
 
 @pytest.fixture
-def other(new_world: Callable[..., World], world: World) -> World:
+def other(new_world: Callable[..., World], postgresql_only: None) -> World:
     """A second organization; another transaction has locked rows of it."""
-    if world.database.is_sqlite:
-        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
     return new_world()
 
 

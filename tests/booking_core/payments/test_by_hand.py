@@ -188,9 +188,8 @@ def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -
     assert sorted(claimed + settled) == sorted(made)
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff: Staff) -> None:
-    if till.world.database.is_sqlite:
-        pytest.skip("SQLite has one writer")
     booking_id = till.with_refund()
     refused: list[str] = []
     with till.world.database.writing() as tx:

@@ -64,9 +64,8 @@ def test_two_workers_share_what_is_due(till: Till) -> None:
     assert sorted(one + other) == sorted(made)
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> None:
-    if till.world.database.is_sqlite:
-        pytest.skip("SQLite has one writer")
     till.with_refund()
     till.world.clock.advance(SECOND)
     second = till.with_refund()

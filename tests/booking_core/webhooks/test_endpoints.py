@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import databases
 from support.hooks import ISSUED, REDEEMED, Hooks
 from support.threads import together
 
@@ -58,9 +59,9 @@ def test_an_event_published_during_a_change_comes_before_it(hooks: Hooks, act: A
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
+def test_a_booking_does_not_wait_for_a_change(hooks: Hooks, queue_url: str) -> None:
     """Publishing an event refers to endpoints; a lock on one must not stop it."""
     endpoint = hooks.endpoint()
-    with hooks.rows_held(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE"):
+    with databases.rows_held(queue_url, "SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", endpoint):
         hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1

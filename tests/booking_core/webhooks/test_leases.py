@@ -1,6 +1,7 @@
 """First attempts in flight are one row for each endpoint, and become separate rows with their results."""
 
 import pytest
+from support import databases
 from support.hooks import CARD, Hooks
 from support.world import HOUR, FixedClock
 
@@ -70,11 +71,13 @@ def test_an_event_waits_for_those_about_its_resource_that_are_in_flight(hooks: H
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_lease_that_another_transaction_holds_is_left_for_the_next_time(
+    hooks: Hooks, queue_url: str, clock: FixedClock
+) -> None:
     hooks.endpoint(events=2)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
-    with hooks.rows_held("SELECT 1 FROM webhook_leases FOR UPDATE"):
+    with databases.rows_held(queue_url, "SELECT 1 FROM webhook_leases FOR UPDATE"):
         assert hooks.rescue() == 0
     assert hooks.rescue() == 2
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from support import databases
 from support.hooks import Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
@@ -116,13 +117,15 @@ def test_an_attempt_that_comes_back_before_anybody_reclaims_it_still_counts(hook
 
 
 @pytest.mark.usefixtures("postgresql_only")
-def test_a_delivery_that_another_transaction_holds_is_left_for_the_next_time(hooks: Hooks, clock: FixedClock) -> None:
+def test_a_delivery_that_another_transaction_holds_is_left_for_the_next_time(
+    hooks: Hooks, queue_url: str, clock: FixedClock
+) -> None:
     hooks.endpoint(events=2)
     queue_rows(hooks.world)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     held = hooks.deliveries()[0]["id"]
-    with hooks.rows_held(f"SELECT 1 FROM deliveries WHERE id = '{held}' FOR UPDATE"):
+    with databases.rows_held(queue_url, "SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", held):
         assert hooks.rescue() == 1
     assert hooks.rescue() == 1
 

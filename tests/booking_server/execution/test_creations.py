@@ -3,13 +3,12 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from support.creating import create
-from support.databases import connect, departure_held, numbers_held
+from support.databases import connect, departure_held, numbers_held, rows_held
 from support.lanes import Client, running, statuses, until, url_of
 from support.world import World
 
@@ -44,25 +43,7 @@ def elsewhere(neighbour: World) -> str:
     return neighbour.departure(neighbour.experience(), seats=99)
 
 
-@pytest.fixture
-def no_sqlite(world: World) -> None:
-    if world.database.is_sqlite:
-        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
-
-
-@contextmanager
-def held(world: World, rows: str, value: object) -> Iterator[None]:
-    """Lock rows in one transaction, as an import does."""
-    with connect(url_of(world)) as connection:
-        connection.autocommit = False
-        connection.execute(f"SELECT 1 FROM {rows} FOR UPDATE", [value])
-        try:
-            yield
-        finally:
-            connection.execute("ROLLBACK")
-
-
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
     world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +53,7 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
     async def scenario() -> None:
         async with running(world) as service:
             hostile, quiet = Client(service, world), Client(service, neighbour)
-            with held(world, "departures WHERE id = ANY(%s::uuid[])", locked):
+            with rows_held(url_of(world), "SELECT 1 FROM departures WHERE id = ANY(%s::uuid[]) FOR UPDATE", locked):
                 waiting = [hostile.book(locked[n % 4], f"waiting-{n:03}") for n in range(40)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
                 same_shop = await hostile.book(departure, "same-shop-01")
@@ -87,7 +68,7 @@ def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
     assert world.examine() == neighbour.examine() == []
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wait(
     world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +79,7 @@ def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wai
         async with running(world) as service:
             hostile, quiet = Client(service, world), Client(service, neighbour)
             assert statuses([await hostile.book(departure, "customer-01")]) == [201]
-            with held(world, "customers WHERE organization_id = %s", world.org):
+            with rows_held(url_of(world), "SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", world.org):
                 waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
                 answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
                 assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
@@ -108,7 +89,7 @@ def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wai
     assert world.examine() == neighbour.examine() == []
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
     world: World, neighbour: World, departure: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +118,7 @@ def test_a_booking_beside_a_rush_waits_for_none_of_its_batches(
     assert world.examine() == neighbour.examine() == []
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("holding", [departure_held, numbers_held], ids=["departure", "numbers"])
 def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
     world: World, departure: str, monkeypatch: pytest.MonkeyPatch, holding: Any
@@ -161,7 +142,7 @@ def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
     assert world.examine() == []
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
     world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +296,7 @@ def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
     assert len(world.rows(tables.bookings)) == 1
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(
     world: World, neighbour: World, departure: str, elsewhere: str
 ) -> None:

@@ -22,16 +22,10 @@ from booking_server.execution.service import WRITE_BATCH, PaymentCalls
 PLACES = 3
 
 
-@pytest.fixture
-def no_sqlite(world: World) -> None:
-    if world.database.is_sqlite:
-        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
-
-
 # Writes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_locked_row_holds_no_write_of_another_organization(
     world: World, new_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +53,7 @@ def test_a_locked_row_holds_no_write_of_another_organization(
     assert threads.most == 2
 
 
-@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_write_that_waits_too_long_for_a_lock_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "LOCK_TIMEOUT_MS", 50)
     departure, database = world.departure(world.experience()), Database(url_of(world), clock=world.clock)

@@ -411,11 +411,10 @@ def test_an_unknown_outcome_of_a_cancellation_is_reported(guest: Guest, monkeypa
     assert "Your booking may be cancelled by now" in text_of(response)
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_change_during_the_cancellation_is_shown_first(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Staff moves the booking to a departure without a refund, just before the page locks it."""
     world, open_link = guest.api.world, notifications.open_link
-    if world.database.is_sqlite:
-        pytest.skip("SQLite has one writer")
     guest.pay_by_card()
     soon = world.departure(world.experience(), starts_at=world.clock() + HOUR)
     ops, left = Operations(world), [soon]

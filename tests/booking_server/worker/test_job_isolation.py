@@ -350,30 +350,26 @@ def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
     assert neighbours.left(case, neighbours.large) == []
 
 
+@pytest.mark.usefixtures("postgresql_only")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
-    if databases.is_sqlite(neighbours.url):
-        pytest.skip("SQLite has one writer")
     case = SWEEPS[name]
     neighbours.fill(case, 20)
     locked = neighbours.left(case, neighbours.large)[0]
     sweep = sweeps_of(jobs_of(neighbours))[name]
-    with databases.connect(neighbours.url) as connection:
-        connection.autocommit = False
-        connection.execute(f"SELECT 1 FROM {case.table} WHERE {case.key} = '{locked}' FOR UPDATE")
+    locking = f"SELECT 1 FROM {case.table} WHERE {case.key} = %s FOR UPDATE"
+    with databases.rows_held(neighbours.url, locking, locked):
         for _ in range(2):
             turn(sweep, batches=40)
         assert neighbours.left(case, neighbours.small) == []
         assert neighbours.left(case, neighbours.large) == [locked]
-        connection.rollback()
     turn(sweep)
     assert neighbours.left(case, neighbours.large) == []
     assert neighbours.parked() == []
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours) -> None:
-    if databases.is_sqlite(neighbours.url):
-        pytest.skip("SQLite has one writer")
     case = SWEEPS["abandon_checkouts"]
     neighbours.fill(case, 3)
     (departure,) = {row["departure_id"] for row in neighbours.large.rows(tables.bookings)}

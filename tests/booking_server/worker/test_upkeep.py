@@ -80,15 +80,12 @@ def test_deliveries_go_on_while_a_step_of_the_upkeep_waits(alone: World, monkeyp
     asyncio.run(work())
 
 
+@pytest.mark.usefixtures("postgresql_only")
 def test_a_locked_endpoint_is_left_for_the_next_turn(alone: World, caplog: pytest.LogCaptureFixture) -> None:
-    if databases.is_sqlite(str(alone.database.url)):
-        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
     hooks, job = recovering(alone), UpkeepJob(alone.database)
-    with databases.connect(str(alone.database.url)) as connection, caplog.at_level(logging.INFO):
-        connection.autocommit = False
-        connection.execute("SELECT 1 FROM webhook_endpoints FOR UPDATE")
+    locking = "SELECT 1 FROM webhook_endpoints FOR UPDATE"
+    with databases.rows_held(str(alone.database.url), locking), caplog.at_level(logging.INFO):
         run(job)
-        connection.rollback()
     assert caplog.records == []
     assert hooks.rows() == []
     alone.clock.advance(HOUR)
