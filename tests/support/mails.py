@@ -42,7 +42,7 @@ class Mails:
             outbox.enqueue(tx, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
 
     def write(self, limit: int = 100) -> int:
-        return due.write_mails(self.world.database, self.world.installation, limit=limit, sender=SENDER)
+        return due.write_mails(self.world, limit=limit, sender=SENDER)
 
     def book_and_write(self, key: str = "a-key-of-a-test", **over: Any) -> str:
         """Create a booking, and write its mails."""
@@ -72,7 +72,7 @@ class Mails:
         return _parsed(sealed)
 
     def claim(self, **options: Any) -> list[ClaimedMail]:
-        return due.claim_mails(self.world.database, self.world.installation, **options)
+        return due.claim_mails(self.world, **options)
 
     def settle(
         self, outcome: MailOutcome, error: str | None = None, *, claimed: list[ClaimedMail] | None = None

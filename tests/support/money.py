@@ -1,43 +1,26 @@
 """Card bookings, gift cards and refunds of an organization; each function runs in its own transaction."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import null, update
 
 from booking_core import bookings, payments
 from booking_core.base import tokens
 from booking_core.base.context import Actor
 from booking_core.db import tables
-from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.engine import Tx
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, gift_cards
 from booking_core.payments.gift_cards import GiftCardIssue, Redeemed
 from booking_core.records import events
 from support import due, rows
-from support.world import DAY, FixedClock, World, make_world
+from support.world import DAY, World
 
 T = TypeVar("T")
 
 LEASE_S = 30
 TOTAL = 89_000
-
-
-_NOTHING_IS_DUE = Statement(update(tables.refunds).values(next_attempt_at=null()))
-
-
-@contextmanager
-def till_of(database: Database, clock: FixedClock) -> Iterator["Till"]:
-    """Make a `Till` in a database that only tests of refunds share.
-
-    A claim takes the due refunds of every organization, so at the end no refund is left due for the next test.
-    """
-    yield Till(make_world(database, clock))
-    database.observer = None
-    database.write(lambda tx: tx.run(_NOTHING_IS_DUE))
 
 
 @dataclass
@@ -129,8 +112,8 @@ class Till:
     # The worker --------------------------------------------------------------------------------------------------
 
     def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[ClaimedRefund]:
-        """Claim the due refunds of every organization in the database."""
-        return due.claim_refunds(self.world.database, limit=limit, lease_s=lease_s)
+        """Claim the due refunds of the organization."""
+        return due.claim_refunds(self.world, limit=limit, lease_s=lease_s)
 
     def one(self) -> ClaimedRefund:
         (claimed,) = self.claim()

@@ -77,7 +77,7 @@ def everything_happens(ops: Operations, api: Api) -> None:
     ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
     ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
     ops.cancel(paid, CancelReason.ADMIN)
-    refunds = [RefundResult(each, RefundOutcome.REFUNDED, "re_1") for each in due.claim_refunds(world.database)]
+    refunds = [RefundResult(each, RefundOutcome.REFUNDED, "re_1") for each in due.claim_refunds(world)]
     world.database.write(lambda tx: bookings.settle_refunds(tx, refunds))
     ops.cancel(by_source[BookingSource.AI]["id"], CancelReason.AGENT)
     api.cancel(by_source[BookingSource.API]["id"])

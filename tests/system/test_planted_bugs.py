@@ -78,7 +78,7 @@ def scenario(world: World) -> None:
 
 
 def settle_refunds(world: World) -> None:
-    claimed = due.claim_refunds(world.database)
+    claimed = due.claim_refunds(world)
     answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
     world.database.write(lambda tx: bookings.settle_refunds(tx, answers))
 

@@ -26,7 +26,7 @@ def waiting(ops: Operations, departure: str, intent: str | None = "pi_1") -> str
     """Return the id of a cancelled booking whose refund waits for the staff, since there is no gateway."""
     booking_id = ops.pay(ops.check_out(departure)["id"], intent)["id"]
     ops.cancel(booking_id)
-    assert due.refer_refunds(ops.world.database) == 1
+    assert due.refer_refunds(ops.world) == 1
     return booking_id
 
 

@@ -1,5 +1,6 @@
 """An operator sees the result of every mail, and has failed mails written again."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -7,12 +8,13 @@ from support import due
 from support.mails import Mails
 from support.operations import Operations
 from support.refusals import nothing_changes
-from support.world import DAY, HOUR, World, make_world
+from support.world import DAY, HOUR, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.base.clock import MINUTE
 from booking_core.base.errors import Conflict, NotFound
 from booking_core.db import tables
+from booking_core.db.engine import Database
 from booking_core.notifications import MailOutcome, MailStatus, rendering
 from booking_core.notifications.rules import SENT_WITHIN
 from booking_core.records.outbox import OutboxKind
@@ -115,19 +117,19 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     assert {mail.name for mail, _ in both} == set(names.values())
 
 
-def test_mails_of_all_organizations_are_found_together(mails: Mails) -> None:
-    world = mails.world
-    other = Mails(make_world(world.database, world.clock))
-    mine = failed(mails)
-    world.clock.advance(MINUTE)
-    theirs = failed(other)
-    world.clock.advance(MINUTE)
-    other.book("owed-key-of-a-test", notify_staff=False)
-    assert [mail["id"] for mail in shown(world, own=False)][1:] == [theirs, mine]
-    assert [mail["id"] for mail in shown(world, "failed", own=False)] == [theirs, mine]
-    assert [mail["organization"] for mail in shown(world, "queued", own=False)] == [other.world.organization.slug]
-    assert [mail["id"] for mail in shown(world)] == [mine]
-    assert get(world, theirs)["organization"] == other.world.organization.slug
+def test_mails_of_all_organizations_are_found_together(fresh_database_url: str, clock: FixedClock) -> None:
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        world, other = (make_world(database, clock) for _ in range(2))
+        mine = failed(Mails(world))
+        clock.advance(MINUTE)
+        theirs = failed(Mails(other))
+        clock.advance(MINUTE)
+        Mails(other).book("owed-key-of-a-test", notify_staff=False)
+        assert [mail["id"] for mail in shown(world, own=False)][1:] == [theirs, mine]
+        assert [mail["id"] for mail in shown(world, "failed", own=False)] == [theirs, mine]
+        assert [mail["organization"] for mail in shown(world, "queued", own=False)] == [other.organization.slug]
+        assert [mail["id"] for mail in shown(world)] == [mine]
+        assert get(world, theirs)["organization"] == other.organization.slug
 
 
 def test_of_what_was_not_to_be_written_it_is_reported_why(mails: Mails) -> None:
@@ -206,7 +208,7 @@ def test_what_did_not_fail_is_refused_with_the_reason(mails: Mails) -> None:
     assert (refusal(world, key).reason, str(refusal(world, key))) == ("mail_queued", f"The mail {mail_id} {queued}")
     mails.settle(MailOutcome.PARKED)
     assert str(refusal(world, mail_id)).endswith("is queued already, waits for a mail server (BOOKING_SMTP_URL).")
-    due.unpark_mails(world.database)
+    due.unpark_mails(world)
     mails.settle(MailOutcome.SENT)
     sent = refusal(world, mail_id, anyway=True)
     assert (sent.reason, str(sent)) == (

@@ -1,5 +1,6 @@
 """Mails on their way: leased to one worker, tried again, and in the end sent or visibly failed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,16 +101,16 @@ def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
     written.world.clock.advance(HOUR)
     assert written.claim() == []
     assert written.world.examine() == []
-    assert due.unpark_mails(written.world.database) == 1
+    assert due.unpark_mails(written.world) == 1
     (claimed,) = written.claim()
     assert claimed.attempt_count == 1
-    assert due.unpark_mails(written.world.database) == 0
+    assert due.unpark_mails(written.world) == 0
 
 
 def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
     written.settle(MailOutcome.PARKED)
     written.world.clock.advance(SENT_WITHIN + 1)
-    due.unpark_mails(written.world.database)
+    due.unpark_mails(written.world)
     assert written.claim() == []
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "too_old")
 
@@ -136,9 +137,8 @@ def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
 
 
 def test_a_mail_sealed_with_a_retired_key_has_failed_and_holds_up_no_other(written: Mails) -> None:
-    other = Installation(SecretKeys("another secret key"))
-    database = written.world.database
-    assert due.claim_mails(database, other, limit=10, lease_s=LEASE_S) == []
+    other = replace(written.world, installation=Installation(SecretKeys("another secret key")))
+    assert due.claim_mails(other, limit=10, lease_s=LEASE_S) == []
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "secret_key_retired")
 
 
@@ -167,15 +167,15 @@ def test_claiming_and_recording_take_a_few_statements(mails: Mails, statements: 
 def test_the_organizations_with_due_mails_are_found_by_reads(mails: Mails) -> None:
     database = mails.world.database
 
-    def waiting() -> tuple[list[str], list[str]]:
+    def waiting() -> tuple[bool, bool]:
         works = (notifications.OWED, notifications.DUE)
-        owed, ready = (database.read(lambda tx, work=work: due.organizations(tx, work)) for work in works)
+        owed, ready = (database.read(lambda tx, work=work: due.is_due(tx, mails.world, work)) for work in works)
         return owed, ready
 
-    assert waiting() == ([], [])
+    assert waiting() == (False, False)
     mails.book()
-    assert waiting() == ([mails.world.org], [])
+    assert waiting() == (True, False)
     mails.write()
-    assert waiting() == ([], [mails.world.org])
+    assert waiting() == (False, True)
     mails.claim()
-    assert waiting() == ([], [])
+    assert waiting() == (False, False)

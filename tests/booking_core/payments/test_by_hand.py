@@ -43,7 +43,7 @@ class Staff:
 
     def refer(self) -> None:
         """Hand due refunds to staff, since there is no gateway."""
-        assert due.refer_refunds(self.till.world.database)
+        assert due.refer_refunds(self.till.world)
 
     def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
         with pytest.raises(BookingError) as refused:

@@ -227,7 +227,7 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
     made = [till.with_refund() for _ in range(3)]
-    refer = lambda: due.refer_refunds(till.world.database, limit=2)  # noqa: E731
+    refer = lambda: due.refer_refunds(till.world, limit=2)  # noqa: E731
     assert [refer(), refer(), refer()] == [2, 1, 0]
     for booking_id in made:
         row = till.refund(booking_id)

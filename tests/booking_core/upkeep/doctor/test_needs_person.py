@@ -145,7 +145,7 @@ def test_rows_that_a_job_cannot_process_are_reported_until_they_are_no_longer_du
 def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     cancelled(world, 3)
     assert findings_for_person(world) == {}
-    assert due.refer_refunds(world.database) == 3
+    assert due.refer_refunds(world) == 3
     (found,) = findings_for_person(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
@@ -155,7 +155,7 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
 
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
-    claimed = due.claim_refunds(world.database)
+    claimed = due.claim_refunds(world)
     refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
     world.database.write(lambda tx: bookings.settle_refunds(tx, refused))
     (found,) = findings_for_person(world).values()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from support import due
-from support.money import TOTAL, Till, till_of
+from support import databases, due
+from support.money import TOTAL, Till
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import HOUR, FixedClock, World, make_world
 
@@ -34,8 +34,14 @@ def module_database(
 
 @pytest.fixture
 def till(module_database: Database, clock: FixedClock) -> Iterator[Till]:
-    with till_of(module_database, clock) as made:
-        yield made
+    """An organization in a database of this module: the job sends the due refunds of every organization.
+
+    At the end no refund is left due for the next test.
+    """
+    yield Till(make_world(module_database, clock))
+    module_database.observer = None
+    url = module_database.url.render_as_string(hide_password=False)
+    databases.run(url, "UPDATE refunds SET next_attempt_at = NULL")
 
 
 @dataclass
@@ -173,7 +179,7 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
     job = RefundJob(till.world.database, gateway, lease_s=0)
 
     async def turn() -> None:
-        (claimed,) = await asyncio.to_thread(due.claim_refunds, till.world.database, lease_s=0)
+        (claimed,) = await asyncio.to_thread(due.claim_refunds, till.world, lease_s=0)
         till.world.clock.advance(25 * HOUR)
         answered = await job.carry_out([claimed])
         assert (answered.outcome, answered.reason) == (RefundOutcome.UNKNOWN, "lease_lost")

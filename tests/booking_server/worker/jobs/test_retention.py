@@ -338,7 +338,7 @@ def test_a_waiting_mail_is_kept_with_its_outbox_row(world: World) -> None:
     assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
     assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
     assert world.examine() == []
-    due.unpark_mails(world.database)
+    due.unpark_mails(world)
     mails.claim()
     assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
     world.clock.advance(30 * DAY)
@@ -390,7 +390,7 @@ def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: Wo
     (key,) = world.rows(tables.api_keys)
 
     def warn() -> int:
-        return due.warn_of_keys(world.database)
+        return due.warn_of_keys(world)
 
     assert warn() == 1
     mails.write()
