@@ -276,7 +276,7 @@ def test_a_filter_that_few_match_does_not_search_among_all(filled: Filled, name:
 
 @pytest.mark.parametrize("order", list(Order))
 def test_the_bookings_of_a_customer_are_read_by_their_timeline(filled: Filled, order: Order) -> None:
-    """Only 20 of 100,000 bookings: a page shows all of them."""
+    """Only 20 of 40,000 bookings: a page shows all of them."""
     (customer_id,), (address,) = (stored(filled, "customers", column=column) for column in ("id", "email"))
     for filters in ({"customer_id": customer_id}, {"email": address.upper()}):
         plan = page_plan(filled, order, filters)
