@@ -6,7 +6,6 @@ a separate database uses `fresh_database_url`. With BOOKING_TEST_CELL the tests 
 cell, one of five. BOOKING_TEST_CELLS_URL names an empty database of another server for the cells.
 """
 
-import contextlib
 import gc
 import logging
 import math
@@ -14,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -301,35 +299,15 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Iterator[None]:
     """Collect without the garbage collector: each process makes fifteen thousand tests, and frees none of them."""
     gc.disable()
     try:
-        _import_own_share_first(session)
         return (yield)
     finally:
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.enable()
-
-
-def _import_own_share_first(session: pytest.Session) -> None:
-    """Import the test modules, beginning with this process's share of them.
-
-    Most of the time of a collection is to rewrite assertions. A process stores the modules that it has rewritten, and
-    the others load them.
-    """
-    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
-    if not worker or sys.dont_write_bytecode or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return
-    ignored = [Path(one).resolve() for one in session.config.getoption("ignore") or ()]
-    found = sorted(Path(__file__).parent.rglob("test_*.py"))
-    modules = [path for path in found if not any(path.is_relative_to(one) for one in ignored)]
-    start = len(modules) * int(worker["workerid"].removeprefix("gw")) // int(worker["workercount"])
-    for path in modules[start:] + modules[:start]:
-        # The collection imports again what failed here: a module may need the markers of its folder's conftest.
-        with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
-            _ = pytest.Module.from_parent(session, path=path).obj
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the backend
