@@ -132,9 +132,8 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(sql)  # type: ignore[call-overload]
 
-    with psycopg.connect(
-        postgres_server
-    ) as connection:  # half the time of a copy through the log; before 15 the only way
+    with psycopg.connect(postgres_server) as connection:
+        # Half the time of a copy through the log; before version 15 it is the only way, and has no name.
         copying = " STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
 
     def postgres_name(name: str) -> str:

@@ -24,15 +24,16 @@ def process(tx: Tx, organization_id: str, work: DueWork, act: Process, limit: in
 
 def process_own(world: World, work: DueWork, act: Process, limit: int = 100) -> Processed[Any]:
     """Process the first due rows of the test's organization, if the job would find the organization."""
-    if not world.database.read(lambda tx: is_due(tx, world, work)):
+    if not is_due(world, work):
         return Processed()
     return world.database.write(lambda tx: process(tx, world.org, work, act, limit))
 
 
-def is_due(tx: Tx, world: World, work: DueWork) -> bool:
+def is_due(world: World, work: DueWork) -> bool:
     """Return whether the job finds due rows of the test's organization."""
     before = str(UUID(int=UUID(world.org).int - 1))
-    return [(owner.id, owner.is_due) for owner in work.organizations(tx, after=before, limit=1)] == [(world.org, True)]
+    owners = world.database.read(lambda tx: work.organizations(tx, after=before, limit=1))
+    return [(owner.id, owner.is_due) for owner in owners] == [(world.org, True)]
 
 
 def organizations(tx: Tx, work: DueWork) -> list[str]:

@@ -195,17 +195,17 @@ def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Til
     assert till.staff_mails() == {}
 
 
-def test_answers_of_every_kind_are_settled_together(till: Till, statements_run: list[str]) -> None:
+def test_answers_of_every_kind_are_settled_together(till: Till, statements: list[str]) -> None:
     made = [till.with_refund(amount) for amount in (100, 200, 300, 400, 500)]
     claimed = {each.booking_id: each for each in till.claim()}
     answers = [
         RefundResult(claimed[booking_id], outcome, "re_1", "said")
         for booking_id, outcome in zip(made, RefundOutcome, strict=True)
     ]
-    statements_run.clear()
+    statements.clear()
     assert till.settle(*answers) == 5
     # Locked; settled, the organization and the booking of the event, the counters, written.
-    assert len(statements_run) == 6 or till.world.database.is_sqlite
+    assert len(statements) == 6 or till.world.database.is_sqlite
     by_outcome = dict(zip(RefundOutcome, (till.refund(booking_id)["status"] for booking_id in made), strict=True))
     assert by_outcome == {
         RefundOutcome.REFUNDED: "succeeded",
