@@ -36,7 +36,7 @@ help: ## list the targets
 TEST_PROCESSES ?= 4
 # The table of isolation compares latencies, so it runs after the others and by itself: here the rows whose defects were
 # found once, all of it with `make isolation` or `pytest tests/isolation`.
-ISOLATION ?= rare-filter or locked-departure or stuck-checkouts or delete-endpoint or unrecordable-attempt or redelivery
+ISOLATION ?= rare-filter or locked-departure or delete-endpoint or unrecordable-attempt or redelivery
 test: install ## run all tests, on SQLite and PostgreSQL
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal --ignore tests/isolation
 	$(BIN)/python -m pytest tests/isolation -k "$(ISOLATION)"

@@ -57,7 +57,8 @@ def _logging_is_left_as_it_was() -> Iterator[None]:
     yield
     for one, (handlers, level, propagate, disabled) in zip(loggers, before, strict=True):
         one.handlers[:] = handlers
-        one.setLevel(level)
+        if one.level != level:  # setting it empties the caches of all loggers
+            one.setLevel(level)
         one.propagate, one.disabled = propagate, disabled
 
 

@@ -1,6 +1,7 @@
 """Fixtures for the SDK against the service and against respx; helpers are in `sdk_support`."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,13 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     proxies = [write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper)]
     for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET", *proxies):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> None:
+    """Leave the objects of earlier modules out of garbage collections: each would search all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -34,6 +34,8 @@ from booking_sdk import (
 )
 from booking_sdk.testing import make_booking
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 BOOKING = json.dumps(make_booking().to_json()).encode()
 
 

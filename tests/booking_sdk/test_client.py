@@ -32,6 +32,8 @@ from booking_sdk._sync import client as sync_client
 from booking_sdk._transport_failures import failure_of
 from booking_sdk.testing import make_booking
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 CLIENTS = [BookingClient, AsyncBookingClient]
 BOOKING = make_booking().to_json()
 ME = f"{URL}/api/v1/me"

@@ -69,12 +69,15 @@ def text_v6(value: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
 
 
+DENIED_NUMBERS, ALLOWED_NUMBERS = ([(number(a), number(z)) for a, z in each] for each in (DENIED_V4, ALLOWED_V6))
+
+
 def expected_v4(value: int) -> bool:
-    return not any(number(first) <= value <= number(last) for first, last in DENIED_V4)
+    return not any(first <= value <= last for first, last in DENIED_NUMBERS)
 
 
 def expected_v6(value: int) -> bool:
-    return any(number(first) <= value <= number(last) for first, last in ALLOWED_V6)
+    return any(first <= value <= last for first, last in ALLOWED_NUMBERS)
 
 
 def is_public(text: str) -> bool:

@@ -148,7 +148,7 @@ def test_a_booking_is_created_with_the_key_that_was_entered_and_an_idempotency_k
     }
     browser.fill(f"{CREATE} textarea.body-param__text", json.dumps(body))
     response = browser.execute(CREATE)
-    take_picture(browser.driver, "reference_executed")
+    fits_in_both_color_schemes(browser, "reference_executed")
     (booking,) = world.rows(tables.bookings)
     assert response.startswith("Code Details\n201\n")
     assert booking["id"] in response
@@ -156,40 +156,46 @@ def test_a_booking_is_created_with_the_key_that_was_entered_and_an_idempotency_k
     assert browser.driver.execute_script(stored) == [0, 0, ""]  # the key is forgotten when the page is left
 
 
-@pytest.mark.parametrize("fragment", ["#/Gift%20cards/list_gift_cards", "#guide-errors"])
-def test_an_address_with_a_fragment_shows_that_part(browser: Browser, fragment: str) -> None:
-    browser.open(f"/docs{fragment}")
-    part = "#guide-errors" if "guide" in fragment else ".opblock.is-open"
-    assert browser.find(part)
-    position = f"document.querySelector('{part}').getBoundingClientRect().top"
-    WebDriverWait(browser.driver, WAIT_S).until(
-        lambda driver: driver.execute_script(f"return Math.abs({position}) < 100")
-    )
-
-
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("path", ["/", "/docs#/Bookings/create_booking"], ids=["index", "operation"])
-def test_the_pages_fit_every_window_and_follow_the_color_scheme(
-    browser: Browser, size: tuple[int, int], path: str
-) -> None:
+def test_the_index_fits_every_window_and_follows_the_color_scheme(browser: Browser, size: tuple[int, int]) -> None:
     show(browser.driver, size)
-    set_color_scheme(browser.driver, "dark")
-    browser.open(path)
-    for scheme in ("dark", "light"):  # an open page follows the chosen scheme
-        set_color_scheme(browser.driver, scheme)
-        assert fits(browser.driver)
-        background = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert (int(background.split("(")[1].split(",")[0]) < 64) == (scheme == "dark")
-        take_picture(browser.driver, f"{len(path)}_{size[0]}_{scheme}")
+    browser.open("/")
+    fits_in_both_color_schemes(browser, f"index_{size[0]}")
 
 
-def test_the_contents_of_a_phone_open_and_close(browser: Browser) -> None:
+def test_an_address_of_a_guide_shows_it_on_a_desktop(browser: Browser) -> None:
+    browser.open("/docs#guide-errors")
+    wait_until_shown(browser, "#guide-errors")
+    fits_in_both_color_schemes(browser, "guide_desktop")
+
+
+def test_an_address_of_an_operation_shows_it_on_a_phone_and_the_contents_open_and_close(browser: Browser) -> None:
     show(browser.driver, PHONE)
-    browser.open("/docs")
+    browser.open("/docs#/Gift%20cards/list_gift_cards")
+    wait_until_shown(browser, ".opblock.is-open")
+    fits_in_both_color_schemes(browser, "operation_phone")
     link = browser.all("#contents a[href='#/Me/get_me']")[0]
     assert not link.is_displayed()
     browser.click("#contents summary")
     assert link.is_displayed()
     browser.click("#contents a[href='#/Me/get_me']")
-    assert browser.find(".opblock.is-open")
+    assert browser.find("#operations-Me-get_me.is-open")
     assert not link.is_displayed()
+
+
+def wait_until_shown(browser: Browser, part: str) -> None:
+    """Wait until a part of the page is at the top of the window."""
+    position = f"document.querySelector('{part}')?.getBoundingClientRect().top"
+    WebDriverWait(browser.driver, WAIT_S).until(
+        lambda driver: driver.execute_script(f"return Math.abs({position}) < 100")
+    )
+
+
+def fits_in_both_color_schemes(browser: Browser, picture: str) -> None:
+    """Check an open page, which follows the chosen color scheme."""
+    for scheme in ("dark", "light"):
+        set_color_scheme(browser.driver, scheme)
+        assert fits(browser.driver)
+        background = browser.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (int(background.split("(")[1].split(",")[0]) < 64) == (scheme == "dark")
+        take_picture(browser.driver, f"{picture}_{scheme}")

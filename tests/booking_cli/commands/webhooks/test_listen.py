@@ -40,6 +40,8 @@ from booking_sdk.response import Response
 from booking_server.worker.deliveries import signed_headers
 from webhook_verify import Verifier, generate_secret
 
+on_one_database = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+"""For what the listener does with the pages that it has read: the feed of either database is in two tests below."""
 AWKWARD = {
     "name": 'på "brygga" \\ /',
     "note": "a\tb\r\nc\x1b\x7f\u2028\u00e9\U0001f6a3",
@@ -197,6 +199,7 @@ def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booki
 # Restarts --------------------------------------------------------------------------------------------------------
 
 
+@on_one_database
 def test_every_event_arrives_through_every_kind_of_restart(
     fresh_database_url: str,
     environment: Environment,
@@ -249,6 +252,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
         assert listener.end(signal.SIGINT) == 130
 
 
+@on_one_database
 def test_the_next_one_goes_on_where_the_last_one_stopped(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -270,6 +274,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     assert not set(before) & set(application.ids)
 
 
+@on_one_database
 def test_since_goes_back_and_never_leaves_out_what_was_missed(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -285,6 +290,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     assert len(application.receipts) == 7
 
 
+@on_one_database
 def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
     listener.start("--event", "booking.*")
     hooks.publish()
@@ -296,6 +302,7 @@ def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Applic
     assert application.ids == [*wanted, *later]
 
 
+@on_one_database
 def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -311,6 +318,7 @@ def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
 # Receivers that refuse, and that are down ------------------------------------------------------------------------
 
 
+@on_one_database
 def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -324,6 +332,7 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
     assert reported == [(refused, "retrying", 500), (refused, "given_up", 400), (taken, "accepted", 200)]
 
 
+@on_one_database
 def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Listener) -> None:
     application.answers = [500]
     listener.start("--attempts", "1")
@@ -484,6 +493,7 @@ def revoke_key(hooks: Hooks) -> None:
     hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
 
 
+@on_one_database
 def test_a_key_that_is_revoked_meanwhile_ends_it(hooks: Hooks, application: Application, listener: Listener) -> None:
     listener.start("--json")
     revoke_key(hooks)
@@ -491,6 +501,7 @@ def test_a_key_that_is_revoked_meanwhile_ends_it(hooks: Hooks, application: Appl
     assert json.loads(listener.err)["error"]["code"] == "api_key_revoked"
 
 
+@on_one_database
 def test_what_cannot_begin_has_the_exit_code_of_its_kind(
     booking: Booking, hooks: Hooks, environment: Environment
 ) -> None:
@@ -504,6 +515,7 @@ def test_what_cannot_begin_has_the_exit_code_of_its_kind(
     assert booking(*argv).code == 3
 
 
+@on_one_database
 def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
     booking: Booking, hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -521,6 +533,7 @@ def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
     assert listener.end(signal.SIGINT) == 130
 
 
+@on_one_database
 def test_a_second_listener_for_the_same_receiver_is_refused(
     booking: Booking, hooks: Hooks, application: Application, listener: Listener
 ) -> None:
@@ -533,6 +546,7 @@ def test_a_second_listener_for_the_same_receiver_is_refused(
     assert listener.end(signal.SIGINT) == 130
 
 
+@on_one_database
 def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
     hooks: Hooks, application: Application, listener: Listener, process: Process
 ) -> None:
@@ -606,6 +620,7 @@ def test_a_receiver_and_a_service_cannot_move_the_cursor(screen: Callable[..., A
     assert max(len(line) for line in text.split("\r")[-1:]) < 60
 
 
+@on_one_database
 def test_on_a_real_terminal_it_says_what_it_does(hooks: Hooks, application: Application, terminal: OnTerminal) -> None:
     event_ids = hooks.publish()
     revoking = threading.Thread(target=lambda: (application.wait_for_events(event_ids), revoke_key(hooks)))
@@ -622,6 +637,7 @@ def test_on_a_real_terminal_it_says_what_it_does(hooks: Hooks, application: Appl
 # The developer's view ----------------------------------------------------------------------------------------------
 
 
+@on_one_database
 def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
     booking: Booking, hooks: Hooks, application: Application, process: Process
 ) -> None:
