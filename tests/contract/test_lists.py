@@ -18,7 +18,9 @@ from support.resources import LISTINGS, Listing
 from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core import bookings
+from booking_core.base import cursors
 from booking_core.base.context import Caller, Installation
+from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed
 from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import tables
@@ -231,7 +233,7 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
     ties = TIES_AT if order is Order.ASC else ROWS - TIES_AT - TIED
     behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS
     for begin in (0, ties - 50, ROWS - 100):
-        start, seen = cursor_behind(find, order, expected[begin - 1]) if begin else None, []
+        start, seen = cursor_behind(long, order, expected[begin - 1]) if begin else None, []
         pages = TIED + 100 if begin == ties - 50 else 200
         for number, page in enumerate(islice(walk(find, order, 1, start), pages)):
             assert len(page) == 1
@@ -244,16 +246,13 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
         assert len(found) >= min(pages - 100, ROWS - begin)
 
 
-def cursor_behind(find: FindPage, order: Order, row_id: str) -> str | None:
+def cursor_behind(long: Long, order: Order, row_id: str) -> str:
     """Return the cursor after the row."""
-    start = None
-    while True:
-        page = find(PageRequest(100, order, start))
-        place = [booking["id"] for booking in page["data"]]
-        if row_id not in place:
-            start = page["next_cursor"]
-            continue
-        return find(PageRequest(place.index(row_id) + 1, order, start))["next_cursor"]
+    caller = long.world.caller()
+    created_at = long.world.row(tables.bookings, row_id)["created_at"]
+    return cursors.encode_row(
+        caller.secret_keys, Binding(caller.organization.id, "bookings", order), created_at, row_id
+    )
 
 
 # Filters whose rows lie scattered along the list are carried out in one of two ways, by how many rows pass them.

@@ -149,7 +149,12 @@ def rows(folder: Path, query: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [("follow",), ("receive",), ("follow", "receive")], ids="+".join)
+@pytest.mark.parametrize(
+    ("backend", "names"),
+    [("sqlite", ("follow",)), ("sqlite", ("receive",)), ("postgresql", ("follow", "receive"))],
+    ids=["follow", "receive", "follow+receive"],
+    indirect=["backend"],
+)
 def test_the_mirror_is_exact_whoever_is_killed_while_guests_book_and_cancel(
     stage: Stage, names: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ from support.world import SECRET, FixedClock, make_world
 
 from booking_core.base.settings import Settings
 from booking_core.db.engine import Database
+from booking_core.upkeep import doctor
 from booking_server.app import create_app
 
 CHECKS = [
@@ -85,7 +86,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def databases_of_module(new_database_url: Callable[[str], str], databases: Any) -> Iterator[dict[str, Database]]:
-    """A database of this module's own of either kind. Of each test the doctor examines its two organizations."""
+    """A database of this module's own of either kind, with an organization for each test. The doctor examines both."""
     with ExitStack() as opened:
         made: dict[str, Database] = {}
         for backend in ("sqlite", "postgresql"):
@@ -93,6 +94,7 @@ def databases_of_module(new_database_url: Callable[[str], str], databases: Any) 
             opened.callback(made[backend].close)
         databases.new()
         yield made
+        assert [finding for database in made.values() for finding in database.read(doctor.examine)] == []
 
 
 @pytest.fixture(scope="module")
@@ -122,15 +124,14 @@ class Side:
 
 
 @pytest.fixture
-def sides(databases_of_module: Mapping[str, Database], clients: Mapping[str, TestClient]) -> Iterator[list[Side]]:
+def sides(databases_of_module: Mapping[str, Database], clients: Mapping[str, TestClient]) -> list[Side]:
     made: list[Side] = []
     for backend, client in clients.items():
         api = Api(client, make_world(databases_of_module[backend], FixedClock()))
         ids = _ids(api)
         known = _pairs(made[0].ids if made else ids, ids)
         made.append(Side(backend, api, ids, _requests_only(client.app, known)))
-    yield made
-    assert [finding for side in made for finding in side.api.world.examine()] == []
+    return made
 
 
 def _pairs(first: Mapping[str, list[str]], own: Mapping[str, list[str]]) -> dict[bytes, bytes]:
