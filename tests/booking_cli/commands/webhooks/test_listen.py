@@ -41,7 +41,7 @@ from booking_server.worker.deliveries import signed_headers
 from webhook_verify import Verifier, generate_secret
 
 on_one_database = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-"""For what the listener does with the pages that it has read: the feed of either database is in two tests below."""
+"""For the listener's handling of pages that it has read. Two tests read the feed of either database."""
 AWKWARD = {
     "name": 'på "brygga" \\ /',
     "note": "a\tb\r\nc\x1b\x7f\u2028\u00e9\U0001f6a3",
