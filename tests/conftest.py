@@ -26,6 +26,7 @@ from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api import Api
 from support.cells import installation_of, served_as_cell, settings_of_cells
+from support.client import WholeResponses
 from support.operations import Operations
 from support.ordering import slow_first
 from support.world import NOON, SECRET, FixedClock, World, make_world
@@ -40,7 +41,7 @@ BACKENDS = ("sqlite", "postgresql")
 CELL = os.environ.get("BOOKING_TEST_CELL")
 """The cell for the tests of the API on PostgreSQL: first, c2, c3, c4, db."""
 _STARTS = 3
-_GC_THRESHOLDS = 20_000, 20, 20
+_GC_THRESHOLDS = 100_000, 20, 20
 """Thresholds of the garbage collector: the interpreter's defaults take a twentieth of the run."""
 _MEMORY_WANTED = 4 * 2**30
 """The free memory that is needed to keep databases there: several times the size of the largest run."""
@@ -255,7 +256,7 @@ def session_app(
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
     # The application writes nothing in the background, since tests count the statements on this database.
     app = create_app(settings, database=session_database, flush_s=math.inf)
-    with TestClient(app, raise_server_exceptions=False) as running:
+    with WholeResponses(app) as running:
         yield running
 
 

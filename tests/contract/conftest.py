@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from support import checkouts
 from support.api import Api
+from support.client import WholeResponses
 from support.stripe_ledger import Ledger, stripe
 from support.world import SECRET, FixedClock, World
 
@@ -67,7 +68,7 @@ def run_app(shared_database_url: str, session_clock: FixedClock) -> Callable[...
         own = {"secret_key": SECRET, "secret_key_check": "warn", "rate_limit": None}
         chosen: dict[str, Any] = {"database_url": shared_database_url, **own, **settings}
         database = Database(shared_database_url, clock=session_clock)
-        with TestClient(create_app(Settings(**chosen), database=database), raise_server_exceptions=False) as running:
+        with WholeResponses(create_app(Settings(**chosen), database=database)) as running:
             yield running
 
     return run

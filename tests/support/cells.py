@@ -16,6 +16,7 @@ from booking_core.db.engine import Database
 from booking_core.upkeep import cells
 from booking_core.upkeep.cells import Cell
 from booking_server.cells import create_app
+from support.client import WholeResponses
 from support.world import SECRET, FixedClock, World, make_world
 
 SCHEMAS = ("c2", "c3", "c4")
@@ -68,7 +69,7 @@ def served_as_cell(settings: Settings, name: str, database: Database) -> Iterato
     def opened(own_url: str) -> Database:
         return database if own_url == url else Database(own_url)
 
-    with patch("booking_server.cells.app.Database", opened), TestClient(app, raise_server_exceptions=False) as client:
+    with patch("booking_server.cells.app.Database", opened), WholeResponses(app) as client:
         app.state = app.slots[name].opened.app.state  # type: ignore[attr-defined, union-attr]
         yield client
 

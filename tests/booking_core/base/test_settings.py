@@ -46,7 +46,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("WEBHOOK_WAITS", "a,b,c,d,e"),
         ("WEBHOOK_WAITS", "60,300,1800,7200,9999999999999"),
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
-        ("WEBHOOK_CA_FILE", __file__),
+        pytest.param("WEBHOOK_CA_FILE", __file__, id="WEBHOOK_CA_FILE-no certificate"),
         ("WEBHOOK_DEADLINE", "0"),
         ("WEBHOOK_DEADLINE", "nan"),
         ("WEBHOOK_DISABLE_AFTER", "-1"),
