@@ -69,7 +69,7 @@ def served_as_cell(settings: Settings, name: str, database: Database) -> Iterato
     def opened(own_url: str) -> Database:
         return database if own_url == url else Database(own_url)
 
-    with patch("booking_server.cells.app.Database", opened), WholeResponses(app) as client:
+    with patch("booking_server.app.Database", opened), WholeResponses(app) as client:
         app.state = app.slots[name].opened.app.state  # type: ignore[attr-defined, union-attr]
         yield client
 

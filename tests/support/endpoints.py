@@ -9,7 +9,7 @@ import orjson
 from booking_core.models.scopes import Scope
 
 DOCUMENT: dict[str, Any] = orjson.loads(Path(__file__).parents[2].joinpath("openapi.json").read_bytes())
-"""The committed document; `test_openapi.py` compares it with the one that is served."""
+"""The committed document; `test_openapi.py` compares it with the served document."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from booking_core.db import migrate, revisions
 
 ROOT = Path(__file__).parents[2]
 _REVISIONS = "booking_core/db/migrations/versions"
-_FOLDERS = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "tests", "pyproject.toml")
+_FOLDERS = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "tests")
+_FILES = ("openapi.json", "pyproject.toml")
 
 # The previous release ------------------------------------------------------------------------------------------------
 
@@ -55,9 +56,11 @@ def previous_release(folder: Path) -> PreviousRelease:
     previous release.
     """
     if tag := _git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"):
-        files = subprocess.run(["git", "archive", tag, *_FOLDERS], cwd=ROOT, capture_output=True, check=True).stdout
+        files = subprocess.run(
+            ["git", "archive", tag, *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True
+        ).stdout
     else:
-        files = subprocess.run(["tar", "-c", *_FOLDERS], cwd=ROOT, capture_output=True, check=True).stdout
+        files = subprocess.run(["tar", "-c", *_FOLDERS, *_FILES], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=files, check=True)
     known = {path.name.partition("_")[0] for path in (folder / _REVISIONS).glob("[0-9]*.py")}
     stopping = [script.revision for script in _since(known) if not getattr(script.module, "is_additive", False)]
