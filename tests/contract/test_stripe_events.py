@@ -33,7 +33,7 @@ class Shop:
     """A booking with a payment at Stripe, and the events about it."""
 
     def __init__(self, api: Api, ledger: Ledger, departure_id: str, *, is_paid: bool) -> None:
-        self.api, self.webhooks = api, Webhooks(ledger, api.world.org)
+        self.api, self.webhooks = api, Webhooks(ledger, api.world.org, cell=api.world.installation.cell)
         response = api.post("/checkouts", checkout_body(departure_id))
         assert response.status_code == 201, response.text
         self.booking_id = response.json()["id"]
