@@ -20,7 +20,6 @@ from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 from booking_core import bookings
 from booking_core.base import cursors
 from booking_core.base.context import Caller, Installation
-from booking_core.base.cursors import Binding
 from booking_core.base.errors import Malformed
 from booking_core.base.tokens import SecretKeys, new_id
 from booking_core.db import tables
@@ -248,11 +247,9 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
 
 def cursor_behind(long: Long, order: Order, row_id: str) -> str:
     """Return the cursor after the row."""
-    caller = long.world.caller()
     created_at = long.world.row(tables.bookings, row_id)["created_at"]
-    return cursors.encode_row(
-        caller.secret_keys, Binding(caller.organization.id, "bookings", order), created_at, row_id
-    )
+    binding = cursors.Binding(long.world.org, "bookings", order)
+    return cursors.encode_row(long.world.caller().secret_keys, binding, created_at, row_id)
 
 
 # Filters whose rows lie scattered along the list are carried out in one of two ways, by how many rows pass them.

@@ -25,7 +25,7 @@ class WholeResponses(TestClient):
     ) -> httpx2.Response:
         if stream or follow_redirects is not False or self.portal is None:
             return super().send(request, stream=stream, follow_redirects=follow_redirects, **arguments)
-        request.read()
+        request.read()  # a body that the test yields in pieces cannot be awaited
         return self.portal.call(self._receive, request)
 
     async def _receive(self, request: httpx2.Request) -> httpx2.Response:

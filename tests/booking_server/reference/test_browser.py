@@ -112,6 +112,7 @@ def browser(driver: Any, origin: str) -> Iterator[Browser]:
     """Yield a browser, then check that its console is empty and that it requested nothing from another host."""
     opened = Browser(driver, origin)
     show(driver, DESKTOP)
+    set_color_scheme(driver, "dark")
     driver.get_log("browser"), opened.requested()
     yield opened
     assert driver.get_log("browser") == []  # violations of the Content-Security-Policy are among its lines
@@ -173,26 +174,27 @@ def test_an_address_of_an_operation_shows_it_on_a_phone_and_the_contents_open_an
     show(browser.driver, PHONE)
     browser.open("/docs#/Gift%20cards/list_gift_cards")
     wait_until_shown(browser, ".opblock.is-open")
-    fits_in_both_color_schemes(browser, "operation_phone")
-    link = browser.all("#contents a[href='#/Me/get_me']")[0]
+    link = browser.all("#contents a[href='#/Bookings/create_booking']")[0]
     assert not link.is_displayed()
     browser.click("#contents summary")
     assert link.is_displayed()
-    browser.click("#contents a[href='#/Me/get_me']")
-    assert browser.find("#operations-Me-get_me.is-open")
+    browser.click("#contents a[href='#/Bookings/create_booking']")
+    assert browser.find(f"{CREATE}.is-open")
     assert not link.is_displayed()
+    fits_in_both_color_schemes(browser, "operation_phone")
 
 
 def wait_until_shown(browser: Browser, part: str) -> None:
     """Wait until a part of the page is at the top of the window."""
-    position = f"document.querySelector('{part}')?.getBoundingClientRect().top"
+    assert browser.find(part)
+    position = f"document.querySelector('{part}').getBoundingClientRect().top"
     WebDriverWait(browser.driver, WAIT_S).until(
         lambda driver: driver.execute_script(f"return Math.abs({position}) < 100")
     )
 
 
 def fits_in_both_color_schemes(browser: Browser, picture: str) -> None:
-    """Check an open page, which follows the chosen color scheme."""
+    """Check a page that was opened dark, and follows the chosen color scheme."""
     for scheme in ("dark", "light"):
         set_color_scheme(browser.driver, scheme)
         assert fits(browser.driver)
