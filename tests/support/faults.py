@@ -81,7 +81,10 @@ def raising(url: str, sqlstate: str) -> None:
 
 
 def read_only(url: str, value: str) -> None:
-    """Switch read-only mode on or off for new connections, and close the present ones."""
+    """Switch read-only mode on or off for new connections, and close the present ones.
+
+    Waits until they are closed: a request whose read is interrupted answers 503.
+    """
     name = make_url(url).database
     databases.run(
         url,
@@ -90,6 +93,6 @@ def read_only(url: str, value: str) -> None:
     )
     databases.run(
         url,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )

@@ -131,7 +131,7 @@ def test_a_database_that_goes_away_takes_its_own_cell_with_it_and_comes_back(
     with psycopg.connect(postgres_server, autocommit=True) as server:
         server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")  # type: ignore[call-overload]
         try:
-            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
             departure = worlds["c2"].departure(worlds["c2"].experience())
             assert [theirs.get(path).status_code for path in ("/me", "/bookings")] == [503, 503]
             assert theirs.book(departure).status_code == 503
