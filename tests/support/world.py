@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -40,6 +41,11 @@ class FixedClock:
         self.at += micros
 
 
+@cache
+def _rows_of(table: Any) -> Statement:
+    return Statement(select(table).where(table.c.organization_id == bindparam("o")))
+
+
 @dataclass
 class World:
     """An organization, and methods to insert its rows."""
@@ -73,9 +79,8 @@ class World:
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
         """Return the organization's rows of a table."""
-        query = Statement(select(table).where(table.c.organization_id == bindparam("o")))
         names = [column.name for column in table.c]
-        found = self.database.read(lambda tx: tx.all(query, o=self.org))
+        found = self.database.read(lambda tx: tx.all(_rows_of(table), o=self.org))
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def row(self, table: Any, row_id: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache, cached_property
 from typing import Any
 
 from sqlalchemy import text
@@ -225,14 +226,16 @@ class Check(BaseCheck):
             owners = [context.organization_id]
         else:
             bounds = rf"\1.organization_id NOT IN ({_AHEAD})" if ahead else "true"
-            yield from tx.all(self._bounded_by(bounds), **context.parameters)
-        of_one = self._bounded_by(r"\1.organization_id = :organization_id")
+            yield from tx.all(_bounded(self.query, bounds), **context.parameters)
+        of_one = _bounded(self.query, r"\1.organization_id = :organization_id")
         for owner in owners:
             yield from tx.all(of_one, **ahead.get(owner, context.parameters), organization_id=owner)
 
-    def _bounded_by(self, condition: str) -> Statement:
-        bounded = f"SELECT * FROM ({self.query}) found LIMIT {FINDINGS_MAX}"  # noqa: S608 - made of constants
-        return Statement(text(_ALIAS.sub(condition, bounded)))
+
+@cache
+def _bounded(query: str, condition: str) -> Statement:
+    bounded = f"SELECT * FROM ({query}) found LIMIT {FINDINGS_MAX}"  # noqa: S608 - made of constants
+    return Statement(text(_ALIAS.sub(condition, bounded)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,10 +263,13 @@ class RowScan(BaseCheck):
                     left -= 1
                     yield self.finding(context, organization_id, str(subject), message)
 
+    @cached_property
+    def _page(self) -> Statement:
+        return Statement(text(f"{self.query} AND {self.key} > :after ORDER BY {self.key} LIMIT {PAGE}"))
+
     def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
-        page = Statement(text(f"{self.query} AND {self.key} > :after ORDER BY {self.key} LIMIT {PAGE}"))
         after: Any = 0 if self.key.endswith("sequence") else _FIRST_ID
-        while rows := tx.all(page, **parameters, organization_id=organization_id, after=after):
+        while rows := tx.all(self._page, **parameters, organization_id=organization_id, after=after):
             yield from (row[1:] for row in rows)
             after = rows[-1][0]
 

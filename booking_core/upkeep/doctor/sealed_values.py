@@ -5,7 +5,7 @@ The functions that open them are passed in (`CheckOptions.openers`); the doctor 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from sqlalchemy import bindparam, select, true
@@ -85,14 +85,17 @@ class SealedValueScan(BaseCheck):
         message = f"it is damaged: others of the {self.sealed.plural} open, or its secret key is live"
         return replace(self.finding(context, organization_id, closed.key, message), remedy=remedy)
 
-    def _rows(self, tx: Tx, organization_id: str, at: int) -> Iterator[Row]:
+    @cached_property
+    def _scan(self) -> Scan:
         table, is_used = self.sealed.table, true() if self.sealed.in_use is None else self.sealed.in_use
         columns = (table.c[name] for name in (self.sealed.key[-1], *self.sealed.row, self.sealed.column))
         owner = table.c.organization_id == bindparam("organization_id", type_=Id)
-        scan = Scan(select(*columns).where(owner, is_used))
+        return Scan(select(*columns).where(owner, is_used))
+
+    def _rows(self, tx: Tx, organization_id: str, at: int) -> Iterator[Row]:
         after: tuple[Any, ...] | None = ()
         while after is not None:
-            page, after = scan.page(tx, after, PAGE, organization_id=organization_id, at=at)
+            page, after = self._scan.page(tx, after, PAGE, organization_id=organization_id, at=at)
             yield from page
 
 

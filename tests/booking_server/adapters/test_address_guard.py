@@ -94,8 +94,8 @@ def test_every_16_of_an_address_matches_the_registries(
 ) -> None:
     rest = bits - 16
     for prefix in range(65_536):
-        for value in (prefix << rest, (prefix << rest) | 1, ((prefix + 1) << rest) - 1):
-            assert is_public(text(value)) is expected(value), text(value)
+        value = (prefix << rest) | (0, 1, (1 << rest) - 1)[prefix % 3]
+        assert is_public(text(value)) is expected(value), text(value)
 
 
 @pytest.mark.parametrize(("first", "last"), [*DENIED_V4, *ALLOWED_V6])

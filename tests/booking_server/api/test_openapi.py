@@ -35,6 +35,7 @@ from booking_server.api.openapi.data import CHANGELOG_PAGE
 from booking_server.app import create_app, describe
 
 
+@cache
 def rendered() -> bytes:
     return document.rendered(describe().openapi())
 

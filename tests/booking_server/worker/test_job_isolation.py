@@ -544,12 +544,12 @@ def affordable(plans: Sequence[Plan], url: str) -> None:
     """Check that no statement reads the backlog."""
     assert plans
     for plan in plans:
-        assert plan.cost < (2_000 if databases.is_sqlite(url) else 200), str(plan)
+        assert plan.cost < (2_000 if databases.is_sqlite(url) else 100), str(plan)
 
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(neighbours: Neighbours, name: str) -> None:
-    neighbours.fill(SWEEPS[name], 10_000)
+    neighbours.fill(SWEEPS[name], 5_000)
     databases.analyze(neighbours.url)
     work = sweeps_of(jobs_of(neighbours))[name]._work
     with explaining(neighbours.url) as explained:
@@ -559,7 +559,7 @@ def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(nei
 
 @pytest.mark.parametrize("name", PURGES)
 def test_a_purge_costs_nothing_for_the_rows_of_another_organization(neighbours: Neighbours, name: str) -> None:
-    neighbours.fill(PURGES[name], 10_000)
+    neighbours.fill(PURGES[name], 5_000)
     databases.analyze(neighbours.url)
     job = retention(neighbours)
     job.at, kinds = NOON, [kind for kind in job.kinds if kind.name == name]
