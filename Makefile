@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The processes of a run, and the next run, find the modules that one of them has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run dev messages browser nginx caddy pgbouncer prometheus test test-pythons test-cells check check-types check-style check-imports check-public-types bench isolation openapi sync-client resource docs format lock release clean
 

@@ -311,11 +311,39 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the backend
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
-    if processes > 1:
-        items[:] = slow_first(items, processes)
+class _Rotated(pytest.Dir):
+    """A folder that each process of a run lists from another place on.
+
+    Rewriting the assertions of a module takes longer than all else of its collection. A process finds the modules that
+    another one has rewritten, unless all rewrite the same module at once.
+    """
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        found = list(super().collect())
+        first = len(found) * _process(self.config) // _processes(self.config)
+        return found[first:] + found[:first]
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return None if (path / "__init__.py").exists() else _Rotated.from_parent(parent, path=path)
+
+
+def _processes(config: pytest.Config) -> int:
+    return int(getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def _process(config: pytest.Config) -> int:
+    return int(getattr(config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    processes = _processes(config)
+    if processes == 1:
+        return (yield)
+    items.sort(key=lambda item: item.path.parts)  # the same order in every process
+    yield  # pytest groups the tests by the backend
+    items[:] = slow_first(items, processes)
 
 
 def pytest_configure(config: Any) -> None:
