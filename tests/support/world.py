@@ -46,6 +46,11 @@ def _rows_of(table: Any) -> Statement:
     return Statement(select(table).where(table.c.organization_id == bindparam("o")))
 
 
+@cache
+def _row_of(table: Any) -> Statement:
+    return Statement(select(table).where(table.c.organization_id == bindparam("o"), table.c.id == bindparam("id")))
+
+
 @dataclass
 class World:
     """An organization, and methods to insert its rows."""
@@ -79,14 +84,13 @@ class World:
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
         """Return the organization's rows of a table."""
-        names = [column.name for column in table.c]
         found = self.database.read(lambda tx: tx.all(_rows_of(table), o=self.org))
-        return [dict(zip(names, row, strict=True)) for row in found]
+        return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
 
     def row(self, table: Any, row_id: str) -> dict[str, Any]:
         """Return a row by its id."""
-        (found,) = [row for row in self.rows(table) if row["id"] == row_id]
-        return found
+        (found,) = self.database.read(lambda tx: tx.all(_row_of(table), o=self.org, id=row_id))
+        return dict(zip(table.c.keys(), found, strict=True))
 
     def change(self, table: Any, row_id: str, **values: Any) -> None:
         """Change one row, or the organization itself."""

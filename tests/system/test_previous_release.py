@@ -13,7 +13,7 @@ from support.releases import COLUMN, INDEX, TABLE, newer_release, previous_relea
 from booking_core.db import migrate, revisions
 
 SUITE = ("tests/contract/test_bookings.py", "tests/contract/test_webhooks.py", "tests/contract/test_lists.py")
-CHOSEN = "postgresql and (not test_lists or events) and not 50_000 and not pages_of_one"
+CHOSEN = "postgresql and (not test_lists or events) and not 20_000 and not pages_of_one"
 """The contract of bookings, webhooks and the feed, without the tests of many rows. SQLite has one process, which
 upgrades its file before it serves it."""
 PLUGIN = '''

@@ -24,7 +24,7 @@ from booking_core.webhooks import recovering, upkeep
 
 SECOND = 1_000_000
 WORKER = "00000000-0000-7000-8000-0000000000aa"
-MANY = 50_000
+MANY = 10_000
 
 
 def flags(hooks: Hooks) -> tuple[bool, bool]:
