@@ -93,17 +93,15 @@ class Server:
             self.process.stdout.close()
 
 
-_taken: list[socket.socket] = []
-
-
 def free_port() -> int:
     """Return a free port, reserved while this process lives."""
     # Bound but not listening: a server can bind this port, and the system gives it to nobody else.
     taken = socket.socket()
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     taken.bind((_HOST, 0))
-    _taken.append(taken)
-    return int(taken.getsockname()[1])
+    port = int(taken.getsockname()[1])
+    taken.detach()  # open until the end of the process
+    return port
 
 
 class Service:

@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import text
-from starlette.testclient import TestClient
 from support import databases
 from support.api import Api
 from support.cells import create
+from support.client import WholeResponses
 from support.pooler import pgbouncer
 from support.world import SECRET, FixedClock, make_world
 
@@ -63,7 +63,7 @@ def served(url: str, clock: FixedClock) -> Iterator[Api]:
     database = Database(url, clock=clock)
     world = make_world(database, clock)
     settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
-    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
+    with WholeResponses(create_app(settings, database=database)) as running:
         yield Api(running, world)
 
 
@@ -150,7 +150,7 @@ def cells_behind_one_pool(direct: str, pooled: str, clock: FixedClock) -> Iterat
             database = stack.enter_context(closing(Database(url, clock=clock)))
             world = make_world(database, clock)
             own = replace(cell.settings, cells=(), rate_limit=None)
-            running = TestClient(create_app(own, database=database), raise_server_exceptions=False)
+            running = WholeResponses(create_app(own, database=database))
             found[cell.name] = Api(stack.enter_context(running), world)
         yield found
 

@@ -14,9 +14,9 @@ from unittest.mock import AsyncMock
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
-from starlette.testclient import TestClient
 from support import databases, faults, forking
 from support.api import Api
+from support.client import WholeResponses
 from support.faults import Breaking
 from support.refusals import refused
 from support.serving import environment
@@ -71,7 +71,7 @@ def served(url: str) -> Iterator[Api]:
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
     with closing(Database(url, clock=clock)) as beside:
         world = make_world(beside, clock)
-        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
+        with WholeResponses(create_app(settings, database=database)) as client:
             yield Api(client, world)
 
 
@@ -132,7 +132,7 @@ def test_a_file_that_was_opened_while_its_disk_took_no_writes_is_opened_anew(
         application = create_app(settings, database=database)
         faults.drop_idle_connections(database)  # a file that is open for writing would keep the disk as it is
         faults.remount(folder, "ro")
-        with TestClient(application, raise_server_exceptions=False) as client:
+        with WholeResponses(application) as client:
             api = Api(client, world, key)
             refused(api.book(departure, key="booked-once"), 503, "service_unavailable")
             faults.remount(folder, "rw")

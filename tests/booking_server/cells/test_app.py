@@ -11,6 +11,7 @@ from sqlalchemy.engine import make_url
 from starlette.testclient import TestClient
 from support.api import Api, error_of
 from support.cells import OWN_DATABASE, settings_of_cells, world_in
+from support.client import WholeResponses
 from support.world import FixedClock, World
 
 from booking_core.base import tokens
@@ -33,7 +34,7 @@ def settings(new_database_url: Callable[[str], str]) -> Settings:
 
 @pytest.fixture(scope="module")
 def client(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(create_app(settings), raise_server_exceptions=False) as running:
+    with WholeResponses(create_app(settings)) as running:
         yield running
 
 

@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 from support import databases
 from support.api import Api
+from support.client import WholeResponses
 from support.guests import Guests
 from support.world import SECRET, FixedClock, make_world
 
@@ -24,7 +25,7 @@ def guests_url(backend: str, new_database_url: Callable[[str], str]) -> str:
 def guests_app(guests_url: str, session_clock: FixedClock) -> Iterator[tuple[TestClient, Database]]:
     database = Database(guests_url, clock=session_clock)
     settings = Settings(database_url=guests_url, secret_key=SECRET, rate_limit=None)
-    with TestClient(create_app(settings, database=database, flush_s=math.inf)) as client:
+    with WholeResponses(create_app(settings, database=database, flush_s=math.inf)) as client:
         yield client, database
     database.close()
 
