@@ -345,7 +345,7 @@ def test_interruption_of_an_unrelated_exception_is_none() -> None:
 # Connections
 
 AT_ONCE = 130
-CANCELLATIONS = 1_040
+CANCELLATIONS = 520
 """Eight times the number of concurrent calls: each point where a call waits is met sixteen times."""
 
 
