@@ -50,7 +50,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the tree, with its cache of mypy."""
     target = tmp_path_factory.mktemp("recipe") / "tree"
     ignored = shutil.ignore_patterns(
-        "__pycache__", ".git", ".venv*", "build", "dist", ".demo", ".hypothesis", ".pytest_cache", ".ruff_cache"
+        ".git", ".venv*", "build", "dist", ".demo", ".hypothesis", ".pytest_cache", ".ruff_cache"
     )
     shutil.copytree(ROOT, target, ignore=ignored)
     return target
