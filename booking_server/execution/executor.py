@@ -466,6 +466,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
 
     def _settle(self, jobs: Sequence[QueuedJob], results: Sequence[Any]) -> None:
         """Resolve the futures of a batch, and hand jobs over."""
+        if all(isinstance(result, Exception) and is_outage(result) for result in results):
+            # Before the answers: a client that asks again at once is not refused without a try.
+            self._refuse(self._drained(), results[0])
         resolve([each.future for each in jobs], results)
         handed_over = [
             job._replace(place=result.place)
@@ -474,8 +477,6 @@ class BatchExecutor(Generic[JobT, ResultT]):
         ]
         if handed_over:
             self._overflow.take_over(handed_over)
-        if all(isinstance(result, Exception) and is_outage(result) for result in results):
-            self._refuse(self._drained(), results[0])
 
     def _drained(self) -> list[QueuedJob]:
         """Take all waiting jobs after a batch that found the database unavailable: each further batch would wait as

@@ -378,6 +378,27 @@ def test_jobs_that_waited_behind_an_outage_are_refused_with_it() -> None:
     assert (done, handler.batches) == (9, [[0], [9]])
 
 
+def test_a_job_that_follows_the_answer_of_an_outage_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = Handler(lambda jobs: [job or Unavailable(for_all=True) for job in jobs])
+    resolve, has_followed = executor.resolve, threading.Event()
+
+    def resolve_and_wait(futures: Sequence[Any], results: Sequence[Any]) -> None:
+        """Let the client submit its next job before the thread continues."""
+        resolve(futures, results)
+        assert not futures or has_followed.wait(timeout=30)
+
+    async def scenario() -> int:
+        with open_executor(handler) as opened:
+            with pytest.raises(Unavailable):
+                await opened.submit(0)
+            following = opened.submit(9)
+            has_followed.set()
+            return await following
+
+    monkeypatch.setattr(executor, "resolve", resolve_and_wait)
+    assert asyncio.run(scenario()) == 9
+
+
 class Rush:
     """Load on an executor in simulated time: batches take a fixed time and a little for each job, and clients of ten
     owners arrive meanwhile at a multiple of the capacity."""
