@@ -9,7 +9,6 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -97,13 +96,8 @@ class SmtpMailer:
     ) -> None:
         self._server = server
         self._sender = sender
-        self._given_tls = tls
+        self._tls = tls or ssl.create_default_context()
         self._mail_s = mail_s
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        # Not before the first mail: to read the system's authorities takes tens of milliseconds.
-        return self._given_tls or ssl.create_default_context()
 
     async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
         """Send mails one after the other over one connection.
