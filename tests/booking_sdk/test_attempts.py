@@ -346,7 +346,7 @@ def test_interruption_of_an_unrelated_exception_is_none() -> None:
 
 AT_ONCE = 130
 CANCELLATIONS = 520
-"""Eight times the number of concurrent calls: each point where a call waits is met sixteen times."""
+"""Four times the number of concurrent calls: each point where a call waits is met eight times."""
 
 
 class Answering(asyncio.Protocol):
