@@ -92,7 +92,7 @@ async def _send_notifications(database: Database, requested: asyncio.Event, reco
     while True:
         await requested.wait()
         try:
-            async with await _connect(database.url) as connection:
+            async with _connect(database.url) as connection:
                 while True:
                     await requested.wait()
                     requested.clear()
@@ -110,7 +110,7 @@ async def _receive_notifications(url: URL, on_notification: Callable[[], None], 
 
     while True:
         try:
-            async with await _connect(url) as connection:
+            async with _connect(url) as connection:
                 if await _is_pooled(connection):
                     log.warning(_POOLED)
                     return
@@ -134,7 +134,10 @@ def _channel(url: URL) -> str:
     return f"{CHANNEL}_{schema}" if schema else CHANNEL
 
 
-async def _connect(url: URL) -> Any:
+@contextlib.asynccontextmanager
+async def _connect(url: URL) -> AsyncIterator[Any]:
+    """Yield a connection, and only close it at the end: psycopg's own block commits first, and a task that is cancelled
+    while it commits would leave the connection open."""
     import psycopg
 
     options: dict[str, Any] = database_urls.parameters(url) | {
@@ -143,4 +146,8 @@ async def _connect(url: URL) -> Any:
         "keepalives_idle": _KEEPALIVES_IDLE_S,
     }
     # A pooler may lose prepared statements.
-    return await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **options)
+    connection = await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
