@@ -165,19 +165,16 @@ class DeliveryLoop:
     def _start_one(self, claimed: ClaimedDelivery) -> None:
         """Start an attempt, after the earlier attempt about the same resource (decision W13)."""
         before = self._running.get(claimed.after) if claimed.after else None
-        task = asyncio.create_task(self._attempt(claimed, before, asyncio.get_running_loop().time()))
+        task = asyncio.create_task(self._attempt(claimed, before))
         self._running[claimed.delivery_id] = _Running(claimed.attempt_id, task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _attempt(self, claimed: ClaimedDelivery, before: _Running | None, since: float) -> int | None:
+    async def _attempt(self, claimed: ClaimedDelivery, before: _Running | None) -> int | None:
         """Make an attempt and return when it ended; None without a result.
 
         An attempt that follows another is made and dated after the other's end. If the other has no result, its lease
         expires.
-
-        Args:
-            since: the loop's time of the claim.
         """
         if not claimed.after:
             return await self._send(claimed, claimed.at)
@@ -185,8 +182,7 @@ class DeliveryLoop:
         if ended_at is None:
             self._queue.abandon(claimed)
             return None
-        elapsed_us = int((asyncio.get_running_loop().time() - since) * SECOND)
-        return await self._send(claimed, max(claimed.at + elapsed_us, ended_at))
+        return await self._send(claimed, max(claimed.at, ended_at))
 
     async def _send(self, claimed: ClaimedDelivery, at: int) -> int | None:
         """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""
