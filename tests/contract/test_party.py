@@ -215,6 +215,14 @@ def test_what_staff_recorded_is_refunded_by_hand(api: Api, ops: Operations, depa
     assert api.world.examine() == []
 
 
+def test_a_part_that_staff_recorded_is_all_that_a_smaller_party_owes(api: Api, ops: Operations, departure: str) -> None:
+    made = ops.book(departure, 3, payment=PaymentMode.PAY_ON_SITE)
+    ops.act(lambda tx, actor: bookings.record_payment(tx, actor, made["id"], amount_minor=2 * ADULT))
+    fewer = changed(api, made["id"], party(2))
+    assert money(fewer) == {"settlement": "less_due", "price_difference": -ADULT}
+    assert fewer["booking"]["payment"]["status"] == "paid"
+
+
 def test_what_was_paid_elsewhere_is_settled_there(api: Api, departure: str) -> None:
     made = api.book(departure, count=1, payment="external_paid").json()
     assert money(changed(api, made["id"], party(2))) == {"settlement": "elsewhere", "price_difference": ADULT}
