@@ -180,7 +180,7 @@ def _subscribe(tx: Tx, organization_id: str, before: EndpointRow, row: EndpointR
     if removed:
         following.unsubscribe(tx, organization_id, row.id, removed, last)
     following.subscribe(tx, organization_id, row.id, added, last)
-    if EndpointStatus.ENABLED in (before.status, row.status) and before.status == row.status:
+    if before.status == row.status == EndpointStatus.ENABLED:
         return
     if removed:
         following.no_longer_miss(tx, organization_id, row.id, removed, last)

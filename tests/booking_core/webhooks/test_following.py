@@ -186,6 +186,21 @@ def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hook
     assert hooks.world.examine() == []
 
 
+def test_a_disabled_endpoint_misses_the_types_that_it_subscribes_to_at_the_time(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint(ISSUED)
+    hooks.disable(endpoint)
+    (before,) = hooks.publish(kind=ISSUED)
+    hooks.publish(kind=REDEEMED)
+    hooks.change(endpoint, event_types=[REDEEMED])
+    hooks.publish(kind=ISSUED)
+    (after,) = hooks.publish(kind=REDEEMED)
+    hooks.enable(endpoint)
+    assert {row["event_id"]: row["status"] for row in hooks.deliveries(endpoint)} == {before: "failed", after: "failed"}
+    assert recover(hooks, endpoint) == {"matched": 2}
+    keep_up(hooks)
+    assert [each.event_id for each in hooks.claim()] == [before, after]
+
+
 def test_an_attempt_in_flight_since_before_its_endpoint_was_disabled_is_redelivered_once_it_is_over(
     hooks: Hooks,
 ) -> None:
