@@ -201,6 +201,7 @@ def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
     assert statuses == {"cancelled": cancelled, "confirmed": 8 - cancelled}
     row = ops.world.row(tables.departures, departure)
     assert (row["status"], row["cancelling"]) == ("cancelled", "agent")
+    assert staff("departures", "show", departure).json["is_being_cancelled"] is True
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
     assert ops.world.examine() == []
     if completed_by == "a worker":
@@ -208,6 +209,7 @@ def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
     else:
         again = staff("departures", "cancel", departure, "--yes").json  # with the reason that was given first
         assert (len(again["data"]), again["departure"]["bookings"]["cancelled"]) == (8 - cancelled, 8)
+        assert again["departure"]["is_being_cancelled"] is False
     check_all_cancelled_once(ops.world, departure, made, "agent")
 
 
