@@ -75,6 +75,27 @@ def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> Non
         assert [each.booking_id for each in till.claim()] == [second]
 
 
+def test_a_claim_names_the_sum_that_was_returned_elsewhere(till: Till) -> None:
+    """Of the payment itself, of refunds that staff settled, and of refunds from the gateway's dashboard."""
+    booking_id = till.with_refund()
+    row = {str(name): value for name, value in till.refund(booking_id).items() if name != "organization_id"}
+    row |= {"amount_minor": 100, "status": "succeeded", "next_attempt_at": None}
+    others = (
+        {"status": "settled", "settled_minor": 7},
+        {"last_error": "refunded_elsewhere"},
+        {},
+        {"status": "settled", "settled_minor": 2_000, "booking_id": till.paid()},
+    )
+    for number, other in enumerate(others, 1):
+        till.world.insert(tables.refunds, **row | {"id": tokens.new_id(), "number": number} | other)
+    assert till.one().elsewhere_minor == 7 + 100
+    own = {"booking_id": booking_id, "status": "succeeded", "amount_minor": TOTAL, "currency": "NOK"}
+    dates = {"created_at": NOON, "updated_at": NOON}
+    till.world.insert(tables.payment_intents, **own, **dates, returned_minor=3)
+    till.world.clock.advance(LEASE_S * SECOND)
+    assert till.one().elsewhere_minor == 3 + 7 + 100
+
+
 # Settling --------------------------------------------------------------------------------------------------------
 
 
