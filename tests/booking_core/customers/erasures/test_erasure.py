@@ -152,6 +152,24 @@ def test_a_guests_link_ends_and_a_later_booking_of_the_address_makes_another_cus
     assert filled.world.examine() == []
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_the_address_of_an_earlier_booking_is_removed_unless_another_customer_has_it(
+    guests: Guests, is_taken: bool
+) -> None:
+    guests.book("booked")
+    customer_id = guests.customer_id()
+    guests.ops.issue(500, recipient_name=ADA["name"], recipient_email=ADA["email"])
+    guests.ops.update_customer(customer_id, email="ada@canarynew.example")
+    if is_taken:
+        guests.api.book(guests.departure, customer=ADA)
+    guests.world.clock.advance(10 * DAY)
+    guests.request(customer_id)
+    guests.erase()
+    (card,) = guests.world.rows(tables.gift_cards)
+    contact = (ADA["name"], ADA["email"]) if is_taken else (None, None)
+    assert (card["recipient_name"], card["recipient_email"]) == contact
+
+
 def test_an_anonymized_customer_cannot_be_updated(guests: Guests) -> None:
     guests.post("customer", "/customers", ADA)
     customer_id = guests.customer_id()
