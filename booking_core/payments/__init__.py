@@ -7,7 +7,6 @@ transaction is open, and settles the result. Staff records payments without a ga
 
 from booking_core.models.sandbox import SandboxCard
 from booking_core.payments.by_hand import (
-    Elsewhere,
     Recorded,
     record,
     record_elsewhere,

@@ -5,7 +5,6 @@ never both act on one refund.
 """
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from booking_core.base import tokens
@@ -292,26 +291,15 @@ _OPEN = frozenset({RefundStatus.REQUESTED, RefundStatus.SENDING})
 _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 
 
-class Elsewhere(StrEnum):
-    """The result of comparing the refunds of a payment at the gateway with those that are known here."""
-
-    KNOWN = "known"
-    """Nothing was refunded that is not known."""
-    RECORDED = "recorded"
-    """It was recorded with the payment alone."""
-    SETTLED = "settled"
-    """It was the refund that waited for a person, which is closed by it."""
-    TOO_EARLY = "too_early"
-    """The payment is not received here, or a refund of this service is being sent: compare again later."""
-
-
 class Recorded(NamedTuple):
     """The refunds at the gateway that were recorded."""
 
-    result: Elsewhere
     amount_minor: int = 0
     """The amount that was recorded with the payment alone."""
     returned: tuple[Returned, ...] = ()
+    """The refunds that waited for a person and are closed by it, then the amount alone."""
+    is_early: bool = False
+    """The payment is not received here, or a refund of this service is being sent: compare again later."""
 
 
 def record_elsewhere(
@@ -329,21 +317,21 @@ def record_elsewhere(
     payment = store.lock(tx, actor, booking_id)
     booking = store.lock_booking(tx, actor, booking_id)
     if payment is None or booking is None or booking.payment_source != PaymentSource.STRIPE:
-        return Recorded(Elsewhere.KNOWN)
+        return Recorded()
     has_refunds = payment.has_refund or payment.released_minor
     found = store.lock_refunds_of_booking(tx, actor, booking_id) if has_refunds else []
     if payment.status in _AWAITED or any(each.status in _OPEN for each in found):
-        return Recorded(Elsewhere.TOO_EARLY)
+        return Recorded(is_early=True)
     parts = found[0].parts_returned_minor if found else 0
     unknown = gateway_minor - parts - payment.refunded_minor
     state = _unrequested(actor, booking, payment, booking_id, payment.amount_minor, RefundStatus.SUCCEEDED, parts)
     settled, state = _close_waiting(tx, found, state, unknown, provider_refund_id)
     rest = min(unknown - sum(each.amount_minor for each in settled), state.paid_minor - state.refunded_minor)
     if rest <= 0:
-        return Recorded(Elsewhere.SETTLED if settled else Elsewhere.KNOWN, returned=settled)
+        return Recorded(returned=settled)
     noted = {"provider_refund_id": provider_refund_id} if provider_refund_id and not settled else {}
     recorded = refunds.record_returned(tx, state, rest, kind=TimelineKind.PAYMENT_RETURNED, **noted)
-    return Recorded(Elsewhere.SETTLED if settled else Elsewhere.RECORDED, rest, (*settled, recorded))
+    return Recorded(rest, (*settled, recorded))
 
 
 def _close_waiting(

@@ -35,7 +35,7 @@ from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, PaymentStatus
-from booking_core.payments import Elsewhere, PaymentRow, stripe_accounts
+from booking_core.payments import PaymentRow, stripe_accounts
 from booking_core.records import outbox, timeline
 from booking_core.records.outbox import OutboxKind
 from booking_core.records.timeline import TimelineKind
@@ -254,8 +254,7 @@ def _compare_refunds(target: _Target, row: IntentRow, update: RefundUpdate) -> A
     recorded = bookings.record_elsewhere(target.tx, target.actor, target.booking_id, refunded_minor, update.refund_id)
     check_at, check_count = row.check_at, row.check_count
     if row.status in _FINAL:
-        is_early = recorded.result is Elsewhere.TOO_EARLY
-        check_at, check_count = target.actor.at + rules.UNSETTLED if is_early else None, 0
+        check_at, check_count = target.actor.at + rules.UNSETTLED if recorded.is_early else None, 0
     target.save(
         row._replace(
             refunded_minor=refunded_minor,
