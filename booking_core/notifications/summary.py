@@ -376,8 +376,6 @@ class GiftCardSummary:
     """None: the secret key that sealed it was dropped."""
     amount: str
     balance: str
-    is_touched: bool
-    """A part of it is spent."""
     is_inactive: bool
     is_expired: bool
     valid_from: str | None
@@ -401,7 +399,6 @@ def gift_card_summary(
         code=_code(row, keys),
         amount=wording.money(row.initial_minor, row.currency),
         balance=wording.money(row.balance_minor, row.currency),
-        is_touched=row.balance_minor != row.initial_minor,
         is_inactive=row.deactivated_at is not None,
         is_expired=row.expires_at is not None and row.expires_at <= at,
         valid_from=wording.moment(zone, row.valid_from) if begins_later and row.valid_from is not None else None,

@@ -11,6 +11,7 @@ from support.world import DAY, HOUR, NOON, World
 
 from booking_core.base.clock import SECOND
 from booking_core.catalogue import departures
+from booking_core.catalogue.departures import announcing
 from booking_core.db import tables
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
@@ -70,6 +71,7 @@ def test_a_rush_of_bookings_is_announced_at_once_and_once_more_after_the_window(
         clock.advance(SECOND)
         announcer.ops.book(departure, email="grace@example.com")
         assert seats(announcer.work()) == [8]
+        assert [row["announce_at"] for row in announcer.touched()] == [NOON + announcing.WINDOW]
     clock.advance(2 * SECOND)
     _, last = announcer.work()
     shown = announcer.world.database.read(lambda tx: departures.get(tx, announcer.world.caller(), departure))

@@ -106,6 +106,10 @@ def test_numbers_money_and_the_other_guest_stay_as_they_were(filled: Guests) -> 
         "mails": len(after["mails"]),  # unsent mails are written again
     }
     assert own in {str(row["id"]) for row in after["customers"]}
+    ended, ended_before = (
+        {row["id"]: row["status"] for row in rows["mails"] if row["status"] != "queued"} for rows in (after, before)
+    )
+    assert ended == ended_before, "no mail is sent twice"
 
 
 def test_the_receivers_get_one_event_and_the_customer_is_anonymous_at_once(filled: Guests) -> None:
