@@ -32,10 +32,7 @@ PRONOUNS = frozenset("who whose whom what whatever those nobody whoever".split()
 PRONOUNS_PER_100_WORDS = 1.2
 """The maximum of a package. Seven well-known codebases have 0.4 to 1.0."""
 
-ALLOWED_OPENINGS: dict[str, int] = {
-    "booking_server": 15,
-    "booking_core/webhooks": 1,
-}
+ALLOWED_OPENINGS: dict[str, int] = {"booking_server": 15, "booking_core/webhooks": 1}
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,7 @@ def described(model: type[Resource | Request]) -> dict[str, str | None]:
 
 
 def test_fields_are_described_by_their_docstrings() -> None:
-    assert described(Guide) == {
-        "name": "The name, as guests\nread it.",
-        "phone": None,
-        "since": "The first season.",
-    }
+    assert described(Guide) == {"name": "The name, as guests\nread it.", "phone": None, "since": "The first season."}
     assert described(Captain) == {"name": None, "phone": "The number on board.", "since": "The first season."}
     assert described(Sailing) == {"vessel_id": "The boat."}
 

@@ -22,16 +22,7 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import url_to_be
 from selenium.webdriver.support.wait import WebDriverWait
-from support.browser import (
-    DESKTOP,
-    PHONE,
-    chromium,
-    fits,
-    needs_chromium,
-    set_color_scheme,
-    show,
-    take_picture,
-)
+from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
 pytestmark = needs_chromium
 

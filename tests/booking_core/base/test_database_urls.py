@@ -24,10 +24,7 @@ from booking_core.base.settings import SettingError, Settings
         ("postgresql:///booking?host=one&host=two", ("one,two", None, None)),
         ("postgresql:///booking?host=/run/a,/run/b", ("/run/a,/run/b", None, None)),
         ("postgresql:///booking?hostaddr=127.0.0.1,127.0.0.2", (None, "127.0.0.1,127.0.0.2", None)),
-        (
-            "postgresql://one,two/booking?hostaddr=127.0.0.1,127.0.0.2",
-            ("one,two", "127.0.0.1,127.0.0.2", None),
-        ),
+        ("postgresql://one,two/booking?hostaddr=127.0.0.1,127.0.0.2", ("one,two", "127.0.0.1,127.0.0.2", None)),
     ],
 )
 def test_several_hosts_are_understood_in_every_spelling(

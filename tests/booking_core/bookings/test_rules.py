@@ -40,11 +40,7 @@ DEPARTURE = leaving()
 
 
 def priced(
-    guests: Lines,
-    add_ons: Lines | None = None,
-    *,
-    at: LockedDeparture = DEPARTURE,
-    of: Organization = ORGANIZATION,
+    guests: Lines, add_ons: Lines | None = None, *, at: LockedDeparture = DEPARTURE, of: Organization = ORGANIZATION
 ) -> pricing.Quote:
     seated = [GuestLineInput(tier_id=tier, count=count) for tier, count in guests]
     return pricing.quote(of, at, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])

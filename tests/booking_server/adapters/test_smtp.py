@@ -114,9 +114,7 @@ def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server
 def test_a_wrong_setting_makes_no_mail_fail(server: MailServer, url: str | None, sender: str) -> None:
     tried: list[MailResult] = []
     asyncio.run(SmtpMailer(SmtpServer.of(url or server.url), sender).send([a_mail()], report_to(tried)))
-    assert [(each.outcome, each.error) for each in tried] == [
-        (MailOutcome.DELAYED, "connect failed: not a host name"),
-    ]
+    assert [(each.outcome, each.error) for each in tried] == [(MailOutcome.DELAYED, "connect failed: not a host name")]
 
 
 # Refused or delayed -----------------------------------------------------------------------------------------------

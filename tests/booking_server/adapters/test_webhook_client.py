@@ -692,12 +692,7 @@ def test_the_encoding_of_an_interim_response_does_not_apply_to_the_body(deliver:
 @pytest.mark.parametrize("status", [200, 299])
 @pytest.mark.parametrize(("said", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
 def test_an_endless_body_is_cut_shortly_after_a_2xx_head(
-    deliver: Deliver,
-    receive: Receive,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    said: bytes,
-    excerpt: str | None,
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch, status: int, said: bytes, excerpt: str | None
 ) -> None:
     """The attempt has succeeded; neither the slot nor the next event waits for the deadline."""
     monkeypatch.setattr(connections, "BODY_S", 0.05)

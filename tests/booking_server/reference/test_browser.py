@@ -14,16 +14,7 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
-from support.browser import (
-    DESKTOP,
-    PHONE,
-    chromium,
-    fits,
-    needs_chromium,
-    set_color_scheme,
-    show,
-    take_picture,
-)
+from support.browser import DESKTOP, PHONE, chromium, fits, needs_chromium, set_color_scheme, show, take_picture
 
 WAIT_S = 60
 CREATE = "#operations-Bookings-create_booking"

@@ -275,11 +275,7 @@ def test_staff_is_warned_once_a_week_before_a_key_expires(ops: Operations) -> No
     world.clock.advance(DAY)
     turn(job)
     (effect,) = [row for row in world.rows(tables.effects) if row["subject_id"] == key["id"]]
-    assert json.loads(effect["payload"]) == {
-        "name": "test",
-        "prefix": key["prefix"],
-        "expires_at": key["expires_at"],
-    }
+    assert json.loads(effect["payload"]) == {"name": "test", "prefix": key["prefix"], "expires_at": key["expires_at"]}
     for _ in range(3):
         world.clock.advance(DAY)
         turn(job)
