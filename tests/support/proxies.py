@@ -9,7 +9,7 @@ from typing import Any, Self
 from sqlalchemy.engine import make_url
 
 _PIECE = 65_536
-_COMMIT = b"COMMIT\0"
+_COMMIT, _NOTIFY = b"COMMIT\0", b"NOTIFY "
 
 
 class _Proxy:
@@ -75,7 +75,9 @@ class _Proxy:
 class CommitCutter(_Proxy):
     """Passes all data on. Once armed, it cuts the connection that commits next.
 
-    It cuts before the COMMIT reaches the server, or after the server has committed and before the client knows.
+    It cuts before the COMMIT reaches the server, or after the server has committed and before the client knows. In the
+    first case the client learns it once the server has rolled back: until then its locks refuse another attempt.
+    Commits of notifications are passed on.
     """
 
     _armed: str | None = None
@@ -92,10 +94,11 @@ class CommitCutter(_Proxy):
         server = self.connect()
         self.spawn(self._pass_back, client, server)
         while piece := receive(client):
-            if self._armed == "before" and _COMMIT in piece:
-                self._armed = None
-                break
-            if self._armed == "after" and _COMMIT in piece:
+            if self._armed in ("before", "after") and _COMMIT in piece and _NOTIFY not in piece:
+                if self._armed == "before":
+                    self._armed = None
+                    server.shutdown(socket.SHUT_WR)
+                    return
                 self._armed = f"after {id(server)}"
             send(server, piece)
         hang_up(client, server)
