@@ -148,7 +148,7 @@ class Trial:
         self._factor = FACTOR[backend]
         self._lateness = Lateness()
 
-    def run(self, *, takes: int = 3, plants: Collection[Any] = (), is_thorough: bool = False) -> Verdict:
+    def run(self, *, takes: int = 6, plants: Collection[Any] = (), is_thorough: bool = False) -> Verdict:
         """Measure the cells, and repeat those that are too slow, up to `takes` measurements in all.
 
         One take suffices to show that an operation does not wait: an operation that has to wait does so in each take.
