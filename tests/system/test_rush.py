@@ -212,8 +212,7 @@ def test_without_its_guard_the_table_still_refuses_but_the_check_fails(fresh_dat
         departure = world.departure(world.experience(), seats=7)
         with served_in_process(fresh_database_url) as port:
             purchases = buy([port], world.key(), departure, [1] * BUYERS)
-        statuses = {purchase.answer.status for purchase in purchases}
-        assert {201, 500} <= statuses <= {201, 500, 503}  # each of them is tried alone, which may take too long
+        assert {purchase.answer.status for purchase in purchases} == {201, 500}
         with pytest.raises(AssertionError):
             check(purchases, 7)
         assert seats_sold(purchases) == 7
