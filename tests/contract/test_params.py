@@ -13,8 +13,6 @@ from support.refusals import field_of, invalid_field, reason_of, refused
 from support.resources import LISTINGS
 from support.world import DAY, HOUR, World
 
-from booking_core.models.limits import WINDOW_DAYS_MAX
-
 LISTS = [listing.path for listing in LISTINGS]
 CPU_S = 1.0
 
@@ -258,30 +256,6 @@ def test_a_window_has_at_most_92_days_anywhere_in_the_calendar(
             field = field_of(refused(answer, status, "validation_failed"))
             assert (query, field) == (query, "to" if path == "/availability" else "departure_to")
             assert reason_of(answer) in ("window_reversed", "window_too_wide")
-
-
-def test_a_window_without_its_other_end_takes_the_default(api: Api, world: World) -> None:
-    first = world.clock() + 11 * HOUR  # 2026-11-22 00:00 in Oslo
-    experience = world.experience()
-    for day in (0, 30, 31):
-        world.departure(experience, starts_at=first + day * DAY)
-    page = ask(api, "/availability", "from=2026-11-22").json()
-    starts = [departure["starts_at"] for departure in page["data"]]
-    assert starts == ["2026-11-22T00:00:00+01:00", "2026-12-22T00:00:00+01:00"]
-    assert (page["has_more"], page["next_cursor"]) == (False, None)
-
-
-def test_bookings_with_one_end_of_the_window_reach_92_days(api: Api, world: World) -> None:
-    first = world.clock() + 11 * HOUR
-    experience = world.experience()
-    booked = {
-        day: api.book(world.departure(experience, starts_at=first + day * DAY)).json()["id"]
-        for day in (0, WINDOW_DAYS_MAX, WINDOW_DAYS_MAX + 1)
-    }
-    forward = ask(api, "/bookings", "departure_from=2026-11-22").json()["data"]
-    assert {booking["id"] for booking in forward} == {booked[0], booked[92]}
-    backward = ask(api, "/bookings", "departure_to=2027-02-23").json()["data"]
-    assert {booking["id"] for booking in backward} == {booked[92], booked[93]}
 
 
 def test_availability_is_ordered_by_start_and_holds_every_experience(api: Api, world: World) -> None:

@@ -6,8 +6,6 @@ import pytest
 from support.api import Api, booking_body, error_of
 from support.refusals import conflict_reason
 
-from booking_core.models import limits
-
 NOTES = {"channel": "acme", "order": "A-1042", "remarks": "two lines\nof text"}
 
 
@@ -83,7 +81,7 @@ def test_of_requests_at_the_same_moment_one_has_the_reference(api: Api, departur
 
 
 TOO_MANY = {f"key{n}": "" for n in range(51)}
-TOO_LONG = {f"key{n}": "x" * limits.METADATA_VALUE_LENGTH_MAX for n in range(17)}
+TOO_LONG = {f"key{n}": "x" * 500 for n in range(17)}
 MALFORMED: list[tuple[str, str, list[object]]] = [
     ("external_reference", "external_reference", ["", "x" * 201, "two\nlines", 7]),
     ("external_reference_unique", "external_reference_unique", [True]),
@@ -105,6 +103,6 @@ def test_what_is_out_of_bounds_is_refused_by_its_field(
 
 
 def test_the_largest_metadata_is_kept(api: Api, departure: str) -> None:
-    notes = {f"k{n:02}": "ü" * 157 for n in range(limits.METADATA_KEYS_MAX)}
-    assert sum(len(key) + len(text) for key, text in notes.items()) == limits.METADATA_LENGTH_MAX
+    notes = {f"k{n:02}": "ü" * 157 for n in range(50)}
+    assert sum(len(key) + len(text) for key, text in notes.items()) == 8_000
     assert api.book(departure, metadata=notes).json()["metadata"] == notes

@@ -1,0 +1,354 @@
+"""Every number of the contract (API v1 section 8 and decisions I7, L8), held by the running service.
+
+The numbers are literals, as the contract gives them. None is imported from the code that has to hold it, and no setting
+is passed in: the service has its defaults.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from support import jumping_loop
+from support.api import Api, booking_body, error_of
+from support.client import WholeResponses
+from support.databases import fill
+from support.hooks import Hooks
+from support.refusals import conflict_reason, field_of, invalid_field, refused
+from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
+
+from booking_core import webhooks
+from booking_core.base import tokens
+from booking_core.base.errors import Conflict
+from booking_core.base.settings import Settings
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.webhooks import AttemptError
+from booking_core.organizations import keys
+from booking_core.records import retention_clock
+from booking_core.records.retention_clock import Measured
+from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.app import create_app
+from booking_server.worker.jobs.retention import RetentionJob
+from booking_server.worker.process import Worker
+from webhook_verify import WebhookVerificationError, sign, verify
+
+SECOND, MINUTE = 1_000_000, 60_000_000
+URL = "https://receiver.example/hook"
+WHSEC = "whsec_" + "QUJD" * 11
+
+
+# Requests --------------------------------------------------------------------------------------------------------
+
+
+def test_an_organization_holds_20_active_keys(world: World) -> None:
+    def create(number: int) -> Any:
+        return world.database.write(
+            lambda tx: keys.create(tx, world.organization, name=f"key {number}", now=world.clock())
+        )
+
+    for number in range(20):
+        create(number)
+    with pytest.raises(Conflict):
+        create(20)
+
+
+@pytest.mark.usefixtures("public_addresses")
+def test_an_organization_has_10_webhook_endpoints(api: Api) -> None:
+    body = {"url": URL, "event_types": ["booking.created"]}
+    statuses = [api.call("POST", "/webhooks", json=body).status_code for _ in range(10)]
+    assert statuses == [201] * 10
+    assert conflict_reason(api.call("POST", "/webhooks", json=body)) == "endpoint_limit_reached"
+
+
+@pytest.fixture
+def customers(world: World) -> None:
+    """101 customers: one more than the largest page."""
+    rows = [
+        {
+            "organization_id": world.org,
+            "id": tokens.new_id(),
+            "name": "Ada",
+            "email": f"ada{number}@example.com",
+            "email_key": f"ada{number}@example.com",
+            "tags": "[]",
+            "email_subscription": False,
+            "created_at": NOON,
+            "updated_at": NOON,
+        }
+        for number in range(101)
+    ]
+    fill(str(world.database.url), tables.customers, rows)
+
+
+@pytest.mark.usefixtures("customers")
+@pytest.mark.parametrize(("params", "length"), [({}, 25), ({"limit": 1}, 1), ({"limit": 100}, 100)], ids=str)
+def test_a_page_has_1_to_100_resources(api: Api, params: dict[str, int], length: int) -> None:
+    page = api.get("/customers", **params).json()
+    assert (len(page["data"]), page["has_more"]) == (length, True)
+
+
+@pytest.mark.parametrize("limit", [0, 101])
+def test_a_limit_out_of_1_to_100_is_refused(api: Api, limit: int) -> None:
+    assert invalid_field(api.get("/customers", limit=limit)) == "limit"
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "last"),
+    [("/availability", "from", "to"), ("/bookings", "departure_from", "departure_to")],
+    ids=["availability", "bookings"],
+)
+def test_a_window_has_92_days(api: Api, path: str, first: str, last: str) -> None:
+    assert api.get(path, **{first: "2026-11-22", last: "2027-02-22"}).status_code == 200
+    too_wide = api.get(path, **{first: "2026-11-22", last: "2027-02-23"})
+    assert field_of(refused(too_wide, 422, "validation_failed")) == last
+
+
+def test_availability_ends_30_days_after_from(api: Api, world: World) -> None:
+    midnight, experience = world.clock() + 11 * HOUR, world.experience()  # 2026-11-22 00:00 in Oslo
+    within = world.departure(experience, starts_at=midnight + 30 * DAY)
+    world.departure(experience, starts_at=midnight + 31 * DAY)
+    assert [departure["id"] for departure in api.get("/availability", **{"from": "2026-11-22"}).json()["data"]] == [
+        within
+    ]
+
+
+def test_a_window_of_bookings_with_one_end_has_92_days(api: Api, world: World) -> None:
+    midnight, experience = world.clock() + 11 * HOUR, world.experience()
+    booking_of = {
+        day: api.book(world.departure(experience, starts_at=midnight + day * DAY)).json()["id"] for day in (0, 92, 93)
+    }
+    for window, days in (({"departure_from": "2026-11-22"}, {0, 92}), ({"departure_to": "2027-02-23"}, {92, 93})):
+        bookings = api.get("/bookings", **window).json()["data"]
+        assert {booking["id"] for booking in bookings} == {booking_of[day] for day in days}
+
+
+@pytest.mark.parametrize(("length", "status"), [(7, 400), (8, 201), (200, 201), (201, 400)])
+def test_an_idempotency_key_has_8_to_200_characters(api: Api, departure: str, length: int, status: int) -> None:
+    assert api.book(departure, key=tokens.new_id()[:1].ljust(length, "k")).status_code == status
+
+
+CUSTOMER = {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "1"}
+TEXTS: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
+    "note": (2000, lambda length: {"note": "n" * length}),
+    "customer.name": (200, lambda length: {"customer": CUSTOMER | {"name": "n" * length}}),
+    "customer.phone": (200, lambda length: {"customer": CUSTOMER | {"phone": "1" * length}}),
+    "customer.email": (200, lambda length: {"customer": CUSTOMER | {"email": "@example.com".rjust(length, "a")}}),
+}
+"""The longest value of each text of a booking, and the part of a body with a value of some length."""
+
+
+@pytest.mark.parametrize("field", TEXTS)
+def test_a_text_of_a_booking_has_a_longest_value(api: Api, departure: str, field: str) -> None:
+    longest, part = TEXTS[field]
+    assert api.book(departure, **part(longest)).status_code == 201
+    assert invalid_field(api.book(departure, **part(longest + 1))) == field
+
+
+def test_the_name_of_a_customer_has_a_character(api: Api, departure: str) -> None:
+    assert api.book(departure, customer=CUSTOMER | {"name": "n"}).status_code == 201
+    assert invalid_field(api.book(departure, customer=CUSTOMER | {"name": ""})) == "customer.name"
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"name": "n" * 201}, {"phone": "1" * 201}, {"email": "@example.com".rjust(201, "a")}],
+    ids=lambda o: next(iter(o)),
+)
+def test_a_text_of_a_customer_has_200_characters(api: Api, over: dict[str, str]) -> None:
+    ((field, value),) = over.items()
+    assert api.post("/customers", CUSTOMER | {field: value[1:]}).status_code == 201
+    assert invalid_field(api.post("/customers", CUSTOMER | over)) == field
+
+
+def test_the_reason_of_a_cancellation_has_200_characters(api: Api, departure: str) -> None:
+    booking_id = api.book(departure).json()["id"]
+    assert invalid_field(api.cancel(booking_id, reason="r" * 201)) == "reason"
+    assert api.cancel(booking_id, reason="r" * 200).status_code == 200
+
+
+def test_a_body_has_256_kib(api: Api, departure: str) -> None:
+    body = json.dumps(booking_body(departure)).encode()
+    for length, expected in ((256 * 1024, 201), (256 * 1024 + 1, 413)):
+        headers = {"Idempotency-Key": f"body-of-{length}", "Content-Type": "application/json"}
+        response = api.call("POST", "/bookings", content=body.ljust(length), headers=headers)
+        assert (length, response.status_code) == (length, expected)
+
+
+def test_an_organization_has_200_live_holds(api: Api, world: World) -> None:
+    departure, at = world.departure(world.experience(), seats=1000), world.clock()
+    live = {"organization_id": world.org, "departure_id": departure, "seats": 1, "expires_at": at + MINUTE}
+    fill(
+        str(world.database.url),
+        tables.holds,
+        ({"id": tokens.new_id(), "created_at": at, **live} for _ in range(199)),
+    )
+    body = {"experience_date_id": departure, "seats": 1}
+    assert api.post("/holds", body).status_code == 201
+    assert conflict_reason(api.post("/holds", body)) == "hold_limit_reached"
+
+
+# Deliveries ------------------------------------------------------------------------------------------------------
+
+
+async def _sent_to_a_receiver_that_answers_after(seconds: float) -> Sent:
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(seconds)
+            writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        finally:
+            writer.close()
+
+    settings = Settings(webhook_allow_http=True, webhook_allow_cidrs=("127.0.0.0/8",))
+    async with await asyncio.start_server(receive, "127.0.0.1", 0) as server:
+        sender = WebhookSender(settings, clock=asyncio.get_running_loop().time)
+        sent = await sender.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", (), b"{}")
+        await sender.close()
+        return sent
+
+
+def test_a_receiver_has_10_seconds_to_answer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "booking.webhooks")
+    in_time = jumping_loop.run(_sent_to_a_receiver_that_answers_after(9.8))
+    assert (in_time.status, in_time.error) == (204, None)
+    late = jumping_loop.run(_sent_to_a_receiver_that_answers_after(10.2))
+    assert (late.status, late.error) == (None, AttemptError.TIMEOUT)
+    assert late.duration_ms == pytest.approx(10_000, abs=100)
+
+
+class Failing:
+    """A sender whose attempts all fail with the status 500."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+        self.attempts += 1
+        return Sent(500, "no", AttemptError.HTTP_STATUS, 0)
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+@pytest.fixture
+def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    """An organization that is alone in its database: a worker serves every organization."""
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def settings_of(world: World) -> Settings:
+    return Settings(database_url=str(world.database.url), secret_key=SECRET)
+
+
+def attempts_at(world: World, sender: Failing, *instants: int) -> int:
+    """Run a worker at each instant, and return how many attempts it made."""
+    before = sender.attempts
+    for instant in instants:
+        world.clock.at = instant
+        worker = Worker(settings_of(world), world.database, world.installation, sender)
+        asyncio.run(worker.run_once())
+    return sender.attempts - before
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1.0])
+def test_a_delivery_is_attempted_6_times_with_growing_waits(
+    alone: World, monkeypatch: pytest.MonkeyPatch, jitter: float
+) -> None:
+    """The jitter lengthens a wait by 5 % at most (decision W10)."""
+    monkeypatch.setattr(webhooks, "record", partial(webhooks.record, jitter=lambda: jitter))
+    hooks, sender = Hooks(alone), Failing()
+    hooks.endpoint(events=1)
+    assert attempts_at(alone, sender, alone.clock()) == 1
+    for wait in (1 * MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 8 * HOUR):
+        due_at = alone.clock() + wait + int(wait * 0.05 * jitter)
+        assert attempts_at(alone, sender, due_at - 1) == 0
+        assert attempts_at(alone, sender, due_at) == 1
+    assert hooks.delivery()["status"] == "dead"
+    assert attempts_at(alone, sender, alone.clock() + 30 * DAY) == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours", "status"),
+    [(5, 72, "enabled"), (6, 71, "enabled"), (6, 72, "auto_disabled")],
+    ids=lambda value: str(value),
+)
+def test_an_endpoint_is_disabled_after_72_hours_and_6_failures(
+    alone: World, failures: int, hours: int, status: str
+) -> None:
+    hooks = Hooks(alone)
+    endpoint = hooks.endpoint(events=failures)
+    assert attempts_at(alone, Failing(), alone.clock() + hours * HOUR) == failures
+    assert hooks.row(endpoint)["status"] == status
+
+
+def test_a_signature_is_accepted_for_5_minutes() -> None:
+    headers = {"Svc-Signature": sign(b"{}", WHSEC, timestamp=1_795_262_400)}
+    for drift in (-300, 300):
+        assert verify(b"{}", headers, WHSEC, now=1_795_262_400 + drift).payload == b"{}"
+    for drift in (-301, 301):
+        with pytest.raises(WebhookVerificationError):
+            verify(b"{}", headers, WHSEC, now=1_795_262_400 + drift)
+
+
+# Retention -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone_api(alone: World) -> Iterator[Api]:
+    """The service of that organization."""
+    app = create_app(settings_of(alone), database=alone.database)
+    with WholeResponses(app) as running:
+        yield Api(running, alone)
+
+
+def purge_at(world: World, instant: int) -> None:
+    """Run the retention job of a worker that has run for a long time: its clock agrees with the database's."""
+    world.clock.at = instant
+    job = RetentionJob(settings_of(world), world.database, elapsed_s=lambda: world.clock() / SECOND)
+    job._measured = Measured(instant, instant / SECOND - 1e9)
+    for _ in range(2):
+        world.database.write(lambda tx: retention_clock.advance(tx, job._measured, instant / SECOND))
+    asyncio.run(job.run_once())
+
+
+def test_events_are_kept_for_90_days(alone_api: Api) -> None:
+    world = alone_api.world
+    created_at = world.clock()
+    assert alone_api.post("/customers", CUSTOMER).status_code == 201
+    (event,) = alone_api.get("/events").json()["data"]
+    purge_at(world, created_at + 90 * DAY)
+    assert alone_api.get(f"/events/{event['id']}").status_code == 200
+    purge_at(world, created_at + 90 * DAY + MINUTE)
+    assert error_of(alone_api.get(f"/events/{event['id']}")) == (404, "not_found")
+
+
+def test_deliveries_are_kept_for_30_days(alone_api: Api) -> None:
+    world, hooks = alone_api.world, Hooks(alone_api.world)
+    endpoint = hooks.endpoint(events=1)
+    hooks.succeed(hooks.one())
+    settled_at, path = world.clock(), f"/webhooks/{endpoint}/deliveries"
+    purge_at(world, settled_at + 30 * DAY)
+    assert len(alone_api.get(path).json()["data"]) == 1
+    purge_at(world, settled_at + 30 * DAY + MINUTE)
+    assert alone_api.get(path).json()["data"] == []
+
+
+def test_a_stored_answer_is_replayed_for_30_days(alone_api: Api) -> None:
+    world = alone_api.world
+    departure = world.departure(world.experience(), starts_at=world.clock() + 60 * DAY)
+    created_at, first = world.clock(), alone_api.book(departure, key="order-1001")
+
+    def again() -> httpx.Response:
+        return alone_api.book(departure, key="order-1001")
+
+    purge_at(world, created_at + 30 * DAY)
+    assert (again().content, again().headers["idempotent-replayed"]) == (first.content, "true")
+    purge_at(world, created_at + 30 * DAY + MINUTE)
+    assert again().json()["id"] != first.json()["id"]
