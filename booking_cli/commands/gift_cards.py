@@ -27,7 +27,6 @@ STATUSES = ("active", "expired", "inactive")
 TRUNCATED = {"recipient.email": 24}
 
 CardId = Annotated[str, argument("ID", "The gift card's id; see `booking gift-cards list`.", parser=identifier)]
-Amount = Annotated[str, option("--amount AMOUNT", "The amount: 500.00, or 50000 in minor units.")]
 Currency = Annotated[str | None, option("--currency CODE", "ISO 4217 code; default: the organization's currency.")]
 Code = Annotated[str | None, option("--code CODE", "The code to redeem it; default: a random code.")]
 ValidFrom = Annotated[str | None, option("--valid-from T", "ISO 8601; default: now.")]
@@ -99,7 +98,7 @@ def transactions_(cli: Cli, card_id: CardId, paging: options.Paging = options.FI
 def issue(
     cli: Cli,
     org: options.Org,
-    amount: Amount,
+    amount: options.Amount,
     currency: Currency = None,
     code: Code = None,
     valid_from: ValidFrom = None,
@@ -143,7 +142,7 @@ def issue(
     with secret_output(secret_file) as output:
         card_json, made_code = transactions.change(cli, by_slug(org), change)
         card = json.loads(card_json)
-        cli.render.note(f"Issued a gift card of {money(card['initial_amount'])}.")
+        cli.render.receipt(f"Issued a gift card of {money(card['initial_amount'])}.")
         output.write_with_secret(
             cli,
             card | {"code": made_code},

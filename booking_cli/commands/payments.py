@@ -1,8 +1,9 @@
 """`booking payments`: record payments that were made by hand, and list unpaid bookings, in the database."""
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from booking_cli.framework import options
+from booking_cli.framework import amounts, options
 from booking_cli.framework.arguments import parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -42,7 +43,7 @@ def record(
     """Record a payment for a booking that is paid on site or by invoice.
 
     Several partial payments may be recorded; payment.status becomes `paid` when they reach the total. More than the
-    unpaid amount is refused.
+    unpaid amount is refused. The command asks about an amount that was probably meant in the major unit.
 
     Examples:
         booking payments record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 890.00 --method cash
@@ -52,16 +53,17 @@ def record(
     from booking_core import bookings
 
     def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
-        minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
+        before = bookings.lock(tx, actor, booking_id)
+        currency, unpaid_minor = before.row.currency, before.unpaid_minor
+        minor = parse_amount(amount, currency)
         at = parse_instant(actor.organization, "--at", received_at)
-        return bookings.record_payment(
+        changed = bookings.record_payment(
             tx, actor, booking_id, amount_minor=minor, method=method, note=note, received_at=at
         )
+        amounts.require_intended(cli, amount, minor, unpaid_minor, currency)
+        return amounts.with_rest(json.loads(changed), minor, unpaid_minor, currency)
 
-    changed = staff_bookings.change_booking(cli, booking, org, change)
-    cli.render.one(changed)
-    if changed["payment"]["status"] != "paid":
-        cli.render.note("The booking is partly paid; list its payments with booking payments list.")
+    amounts.write_with_rest(cli, staff_bookings.change_booking(cli, booking, org, change))
 
 
 @command(app, "list")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
+from booking_cli.framework import amounts
 from booking_cli.framework.arguments import amount_text, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -137,7 +138,7 @@ def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = No
     """Close a refund that was paid by hand.
 
     The booking's payment.status becomes refunded or partially_refunded, as after a refund by the gateway. A refund that
-    a worker is sending is refused.
+    a worker is sending is refused. The command asks about an amount that was probably meant in the major unit.
 
     Examples:
         booking refunds settle 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --note 'Bank transfer of 23 November'
@@ -147,19 +148,26 @@ def settle(cli: Cli, refund_id: RefundId, note: Note, amount: SettledAmount = No
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", found: str) -> Any:
-        minor = None
-        if amount is not None:
-            minor = parse_amount(amount, payments.get_refund(tx, actor.organization, found).currency)
-        return bookings.settle_refund(tx, actor, found, note=note, amount_minor=minor)
+        if amount is None:
+            return bookings.settle_refund(tx, actor, found, note=note)
+        due = payments.get_refund(tx, actor.organization, found)
+        minor = parse_amount(amount, due.currency)
+        settled = bookings.settle_refund(tx, actor, found, note=note, amount_minor=minor)
+        amounts.require_intended(cli, amount, minor, due.amount_minor, due.currency)
+        return settled
 
-    cli.render.one(_change(cli, refund_id, change))
+    settled = _change(cli, refund_id, change)
+    paid, due = settled["settled_amount"], settled["amount"]
+    settled = amounts.with_rest(settled, paid["amount_minor"], due["amount_minor"], due["currency"])
+    amounts.write_with_rest(cli, settled, of=" of the refund")
 
 
 @command(app, "record", shape="refund", changes=True)
 def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOfBooking = None) -> None:
     """Record a refund that was paid by hand for a cancelled booking without one.
 
-    Once for a booking, and at most the amount paid by card or recorded with `booking payments record`.
+    Once for a booking, and at most the amount paid by card or recorded with `booking payments record`. The command asks
+    about an amount that was probably meant in the major unit.
 
     Examples:
         booking refunds record 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --amount 500.00 --note 'Cash, as a goodwill'
@@ -167,11 +175,16 @@ def record(cli: Cli, booking: BookingRef, amount: Amount, note: Note, org: OrgOf
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", booking_id: str) -> Any:
-        minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
+        currency, payment = bookings.lock(tx, actor, booking_id).row.currency, payments.get(tx, actor, booking_id)
+        minor = parse_amount(amount, currency)
         refund = bookings.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
-        return payments.present_refund(refund, actor.organization)
+        assert payment is not None  # or it was refused
+        open_minor = payment.amount_minor - payment.refunded_minor
+        amounts.require_intended(cli, amount, minor, open_minor, currency)
+        return amounts.with_rest(payments.present_refund(refund, actor.organization), minor, open_minor, currency)
 
-    cli.render.one(staff_bookings.change_booking(cli, booking, org, change))
+    refund = staff_bookings.change_booking(cli, booking, org, change)
+    amounts.write_with_rest(cli, refund, of=" of the payment")
 
 
 def _change(cli: Cli, refund_id: str, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:

@@ -33,6 +33,11 @@ class Options:
     api_key_stdin: bool = False
 
 
+class Question(Exception):
+    """A question about a change whose transaction has begun. The user reads it after the transaction was rolled back,
+    so no row is locked meanwhile."""
+
+
 class Cli:
     """A run of the command."""
 
@@ -52,6 +57,8 @@ class Cli:
         """Ids or names that the command adds to its entry of the audit trail."""
         self.is_service = False
         """The command runs the service: its process ends without finalizing the interpreter."""
+        self._answers: set[str] = set()
+        """The questions whose answer was yes."""
         self._renderer: Renderer | None = None
 
     @property
@@ -90,6 +97,16 @@ class Cli:
             )
         if self._read_answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
             raise CliError("Cancelled; nothing was changed.", ExitCode.FAILED, code="cancelled")
+        self._answers.add(question)
+
+    def require_answer(self, question: str) -> None:
+        """Require that a question was answered with yes, within the transaction of a change (`Session.change`).
+
+        Raises:
+            Question: it was not asked yet.
+        """
+        if not self.options.yes and question not in self._answers:
+            raise Question(question)
 
     def ask(self, question: str, *, option: str, hidden: bool = False) -> str:
         """Return the answer to a question; a hidden one is not echoed.

@@ -317,6 +317,11 @@ class Renderer:
         if not self.is_json:
             self._write_stderr(self._colored(text, YELLOW, sys.stderr))
 
+    def receipt(self, text: str) -> None:
+        """Write the effect of a change to stderr, also with --quiet."""
+        if not self.is_json:
+            self._write_stderr(text)
+
     @contextlib.contextmanager
     def progress(self, title: str) -> Iterator[Advance]:
         """Show a progress bar on stderr if it is a terminal, and yield the function that advances it."""

@@ -25,7 +25,7 @@ _OBJECTS: Mapping[str, str] = {
 _ADDED: Mapping[str, str] = {
     "audit_entry": "id at actor_kind actor action organization_id organization objects.* summary",
     "backup": "file bytes revision secret_key_id",
-    "booking": "refund.* dry_run request.* previous_departure.* seats_available metadata.* change.*",
+    "booking": "refund.* dry_run request.* previous_departure.* seats_available metadata.* change.* recorded.* left.*",
     "cell": "name state organizations location",
     "deleted": "id deleted",
     "departure": "experience experience.title",
@@ -50,7 +50,7 @@ _ADDED: Mapping[str, str] = {
     "recovered": "dead failed dry_run",
     "refund": "id organization booking_id booking_number customer.* status amount.* paid.* settled_amount.* reason"
     " summary waits_for_a_person payment_intent provider_refund_id attempt_count reopened_count first_sent_at"
-    " next_attempt_at settled_at note created_at updated_at",
+    " next_attempt_at settled_at note created_at updated_at recorded.* left.*",
     "resealed": "kind resealed lost",
     "restored": "file bytes revision database_revision findings",
     "revision": "cell previous revision",

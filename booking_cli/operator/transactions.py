@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from booking_cli.framework.context import Cli
+from booking_cli.framework.context import Cli, Question
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import secret_keys, storage
 
@@ -108,6 +108,8 @@ class Session:
     ) -> Any:
         """Make a change for the organization in a separate transaction, and return its result.
 
+        A change that raises a `Question` is rolled back, and made again if the answer is yes.
+
         Args:
             dry_run: make every check, and roll the transaction back.
 
@@ -122,7 +124,12 @@ class Session:
                 return result
             return present(tx, _actor(tx, self.installation, organization), _decoded(result))
 
-        return _decoded(self.database.dry_run(work) if dry_run else self.database.write_once(work))
+        run = self.database.dry_run if dry_run else self.database.write_once
+        try:
+            return _decoded(run(work))
+        except Question as question:
+            self.cli.confirm(str(question))
+        return _decoded(run(work))
 
     def _noted(self, organization: "Organization") -> "Organization":
         storage.note_organization(self.cli, organization)

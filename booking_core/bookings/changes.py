@@ -34,6 +34,10 @@ class LockedBooking:
     payment: PaymentRow | None = None
     """The payment that a cancellation would refund; None where there is none, or where it was not read."""
 
+    @property
+    def unpaid_minor(self) -> int:
+        return rules.unpaid_minor(self.row, self.details.recorded_minor)
+
     def shown(self, row: BookingRow) -> ShownBooking:
         """Return the booking with a changed row, as it is read after a change that leaves its payment."""
         return ShownBooking(row, self.details.recorded_minor, self.payment)

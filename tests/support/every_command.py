@@ -142,7 +142,7 @@ class Everything:
     def record(self) -> str:
         """Return a payment that staff recorded."""
         booking_id = self.on_site()
-        assert self.booking("payments", "record", booking_id, "--amount", "1", "-o", "json").code == 0
+        assert self.booking("payments", "record", booking_id, "--amount", "1.00", "-o", "json").code == 0
         (found,) = [row for row in self.shop.rows(tables.payment_records) if row["booking_id"] == booking_id]
         return str(found["id"])
 
@@ -244,7 +244,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("refunds", "show"): lambda it: (it.refund(),),
     ("refunds", "retry"): lambda it: (it.refund(),),
     ("refunds", "settle"): lambda it: (it.refund(), "--note", "Cash"),
-    ("refunds", "record"): lambda it: (it.cancelled(), "--amount", "1", "--note", "Cash"),
+    ("refunds", "record"): lambda it: (it.cancelled(), "--amount", "1.00", "--note", "Cash"),
     ("mails", "show"): lambda it: (it.mail(),),
     ("mails", "retry"): lambda it: (it.mail(),),
     ("backup",): lambda it: (str(it.folder / it.fresh()),),

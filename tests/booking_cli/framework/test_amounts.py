@@ -4,7 +4,9 @@ import pytest
 import typer
 from support.commands import Booking
 
+from booking_cli.framework import amounts
 from booking_cli.framework.arguments import amount_text, parse_amount
+from booking_cli.framework.context import Cli, Question
 
 
 @pytest.mark.parametrize(
@@ -54,12 +56,59 @@ def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, sa
         parse_amount(text, currency)
 
 
+@pytest.mark.parametrize(
+    ("text", "open_minor", "currency"),
+    [
+        ("290", 29_000, "NOK"),
+        ("290 NOK", 29_000, "NOK"),
+        ("289", 29_000, "NOK"),
+        ("1", 29_000, "NOK"),
+        ("290", 290_000, "KWD"),
+        ("2899", 290_000, "KWD"),
+    ],
+)
+def test_an_amount_that_was_probably_meant_in_the_major_unit_needs_an_answer(
+    text: str, open_minor: int, currency: str
+) -> None:
+    cli, minor = Cli(), parse_amount(text, currency)
+    with pytest.raises(Question):
+        amounts.require_intended(cli, text, minor, open_minor, currency)
+    cli.options.yes = True
+    amounts.require_intended(cli, text, minor, open_minor, currency)
+
+
+@pytest.mark.parametrize(
+    ("text", "open_minor", "currency"),
+    [
+        ("291", 29_000, "NOK"),
+        ("29000", 29_000, "NOK"),
+        ("290.00", 29_000, "NOK"),
+        ("2.90", 29_000, "NOK"),
+        ("0", 29_000, "NOK"),
+        ("2900", 290_000, "KWD"),
+        ("0.290", 290_000, "KWD"),
+        ("1", 25_000, "CLP"),
+    ],
+)
+def test_an_amount_with_one_likely_reading_needs_no_answer(text: str, open_minor: int, currency: str) -> None:
+    amounts.require_intended(Cli(), text, parse_amount(text, currency), open_minor, currency)
+
+
+def test_a_question_has_both_readings_and_how_to_write_the_other_one() -> None:
+    with pytest.raises(Question) as asked:
+        amounts.require_intended(Cli(), "290", 290, 290_000, "KWD")
+    assert str(asked.value) == (
+        "290 has no decimal point, so it is 0.290 KWD; 290.000 KWD is written 290.000. Record 0.290 KWD of 290.000 KWD?"
+    )
+
+
 def test_a_gift_card_is_issued_for_what_was_typed_and_says_so(fjord_on_both: Booking) -> None:
     issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount")
     for text in ("500.00", "50000"):
         made = fjord_on_both(*issue, text)
         assert "balance\t500.00 NOK\n" in made.out
         assert "Issued a gift card of 500.00 NOK." in made.err.splitlines()
+    assert fjord_on_both(*issue, "5", "-q").err == "Issued a gift card of 0.05 NOK.\n"
     assert "balance\t500 CLP\n" in fjord_on_both(*issue, "500", "--currency", "CLP").out
     assert fjord_on_both(*issue, "500.001", "-o", "json").refusal == (2, "usage")
     assert fjord_on_both(*issue, "0", "-o", "json").code == 8

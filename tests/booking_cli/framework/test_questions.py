@@ -9,7 +9,7 @@ from support.operations import Operations
 from support.refusals import nothing_changes
 from support.world import World
 
-from booking_core.models.bookings import PaymentMode
+from booking_core.models.bookings import PaymentMode, RefundMode
 
 HOOK = "https://127.0.0.1:8443/hook"
 
@@ -28,6 +28,25 @@ def _cancel_departure(it: "Asking") -> tuple[str, ...]:
     it.ops.book(departure)
     it.ops.pay(it.ops.check_out(departure)["id"])
     return "departures", "cancel", departure
+
+
+def _record_payment(it: "Asking") -> tuple[str, ...]:
+    return "payments", "record", it.booked(), "--amount", "890"
+
+
+def _cancel_paid(it: "Asking", refund: RefundMode) -> str:
+    departure = it.ops.world.departure(it.ops.world.experience())
+    booking_id = str(it.ops.pay(it.ops.check_out(departure)["id"], "pi_1")["id"])
+    it.ops.cancel(booking_id, refund=refund)
+    return booking_id
+
+
+def _settle_refund(it: "Asking") -> tuple[str, ...]:
+    return "refunds", "settle", _cancel_paid(it, RefundMode.AUTO), "--amount", "890", "--note", "Cash"
+
+
+def _record_refund(it: "Asking") -> tuple[str, ...]:
+    return "refunds", "record", _cancel_paid(it, RefundMode.NONE), "--amount", "500", "--note", "Goodwill"
 
 
 def _anonymize(it: "Asking") -> tuple[str, ...]:
@@ -57,6 +76,9 @@ QUESTIONS: dict[str, tuple[Callable[["Asking"], tuple[str, ...]], str]] = {
     "bookings cancel": (_cancel, "Cancel booking 1 of Ada Lovelace (Fjord kayak, "),
     "bookings cancel --org": (_cancel_for_staff, "Cancel booking 1 of Ada Lovelace (Fjord kayak, "),
     "departures cancel": (_cancel_departure, " and its 2 bookings, and refund 890.00 NOK? This cannot be undone."),
+    "payments record": (_record_payment, "890.00 NOK is written 890.00. Record 8.90 NOK of 890.00 NOK?"),
+    "refunds settle": (_settle_refund, "890.00 NOK is written 890.00. Record 8.90 NOK of 890.00 NOK?"),
+    "refunds record": (_record_refund, "500.00 NOK is written 500.00. Record 5.00 NOK of 890.00 NOK?"),
     "customers anonymize": (_anonymize, "Anonymize Ada <ada@example.com> with 0 bookings? This cannot be undone."),
     "keys revoke": (_revoke, " (Website) of "),
     "webhooks delete": (_delete, f"Delete the endpoint {HOOK}? This cannot be undone."),
