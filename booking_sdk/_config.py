@@ -63,7 +63,7 @@ def configure(*, base_url: str | None, user_agent_suffix: str | None, **options:
     if options["api_key"] is None:
         options["api_key"] = os.environ.get(API_KEY_VARIABLE, "")
     if options["webhook_secret"] is None:
-        options["webhook_secret"] = _secrets_of_environment()
+        options["webhook_secret"] = os.environ.get(WEBHOOK_SECRET_VARIABLE, "").replace(",", " ").split()
     return Config(
         base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
         user_agent=_user_agent(user_agent_suffix),
@@ -157,15 +157,16 @@ def _checked_headers(headers: Mapping[str, str] | None) -> tuple[tuple[str, str]
 
 
 def _checked_secrets(secrets: str | Sequence[str] | None) -> tuple[str, ...]:
-    found = (secrets,) if isinstance(secrets, str) else tuple(secrets or ())
-    if any(not isinstance(secret, str) or secret.split() != [secret] for secret in found):
-        raise ConfigurationError("a webhook_secret is empty or holds white space")
-    return found
+    listed = [secrets] if isinstance(secrets, str) else list(secrets or ())
+    if not listed:
+        return ()
+    # Imported here: most clients verify no deliveries.
+    from webhook_verify.signature import checked_secrets
 
-
-def _secrets_of_environment() -> list[str]:
-    """Return the secrets of the environment variable, which are separated by commas during a rotation."""
-    return [secret.strip() for secret in os.environ.get(WEBHOOK_SECRET_VARIABLE, "").split(",") if secret.strip()]
+    try:
+        return tuple(checked_secrets(listed))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"webhook_secret: {error}") from None
 
 
 def _user_agent(suffix: str | None) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
 from webhook_verify.frames import clear_frames
+from webhook_verify.refusals import Refusal, answer
 
 if TYPE_CHECKING:
     from webhook_verify.receiver import VerifiedDelivery, Verifier
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[Message]]
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-Refusal = Union[WebhookVerificationError, DuplicateEvent]
 
 SCOPE_KEY = "webhook_verify.delivery"
 
@@ -128,7 +127,8 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 
 async def _answer(send: Send, refusal: Refusal) -> None:
-    body = json.dumps(refusal.answer()).encode()
+    status, content = answer(refusal)
+    body = json.dumps(content).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": refusal.http_status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

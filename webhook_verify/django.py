@@ -22,6 +22,7 @@ from django.http import (  # type: ignore[import-not-found,import-untyped,unused
 )
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.refusals import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,8 @@ def _accept(verifier: Verifier, request: HttpRequest) -> VerifiedDelivery | Json
     try:
         return verifier.verify(_read_body(request), request.headers)
     except (WebhookVerificationError, DuplicateEvent) as refusal:
-        return JsonResponse(refusal.answer(), status=refusal.http_status)
+        status, content = answer(refusal)
+        return JsonResponse(content, status=status)
 
 
 def _read_body(request: HttpRequest) -> bytes:

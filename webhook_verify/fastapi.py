@@ -7,7 +7,7 @@ async def receive(delivery: Annotated[VerifiedDelivery, Depends(webhook(verifier
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
 from webhook_verify.frames import clear_frames
+from webhook_verify.refusals import Refusal, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from webhook_verify.receiver import VerifiedDelivery, Verifier
 
     T = TypeVar("T")
-
-Refusal = Union[WebhookVerificationError, DuplicateEvent]
 
 
 @overload
@@ -99,9 +98,6 @@ async def _read_body(request: Request, limit: int) -> bytes:
 class _Rejected(HTTPException):
     """The response to a rejected request."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.http_status, detail=refusal.answer())
-
 
 def _rejection(request: Request, refusal: Refusal) -> _Rejected:
     """Return the exception that responds with the object itself. FastAPI would respond with `{"detail": {…}}`.
@@ -112,7 +108,7 @@ def _rejection(request: Request, refusal: Refusal) -> _Rejected:
     handlers = request.scope.get("starlette.exception_handlers")
     if handlers:
         handlers[0].setdefault(_Rejected, _plain_answer)
-    return _Rejected(refusal)
+    return _Rejected(*answer(refusal))
 
 
 def _plain_answer(request: Request, rejection: Any) -> JSONResponse:

@@ -19,6 +19,7 @@ from flask import (  # type: ignore[import-not-found,unused-ignore]
 )
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.refusals import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,8 @@ def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 delivery = verifier.verify(_read_body(verifier.max_body_bytes), request.headers)
             except (WebhookVerificationError, DuplicateEvent) as refusal:
-                return make_response(jsonify(refusal.answer()), refusal.http_status)
+                status, content = answer(refusal)
+                return make_response(jsonify(content), status)
             return _respond(verifier, delivery, view, args, kwargs)
 
         return verify_then_view

@@ -20,6 +20,7 @@ from webhook_verify.signature import (
     payload_bytes,
     plain_header,
     prepared_keys,
+    split_secrets,
 )
 
 TYPE_CHECKING = False
@@ -112,7 +113,8 @@ class Verifier:
 
     During a rotation there are several secrets, and any of them may have signed. `tolerance` is in seconds and applies
     in both directions; 0 means 0, `float("inf")` accepts any age. With `seen`, an event that was claimed in the last
-    `seen_ttl` seconds raises DuplicateEvent. An empty secret, or one with white space, raises ValueError here.
+    `seen_ttl` seconds raises DuplicateEvent. A secret that does not begin with `whsec_`, or that holds white space,
+    raises ValueError here.
     """
 
     __slots__ = ("_clock", "_keys", "_seen_ttl", "_tolerance", "max_body_bytes", "seen")
@@ -154,10 +156,23 @@ class Verifier:
         Raises:
             ValueError: The variable holds no secret.
         """
-        secrets = [secret.strip() for secret in os.environ.get(name, "").split(",") if secret.strip()]
-        if not secrets:
-            raise ValueError(f"the environment variable {name} holds no secret")
-        return cls(secrets, **options)
+        return cls(_listed_secrets(os.environ.get(name, ""), f"the environment variable {name}"), **options)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Verifier:
+        """Return a verifier with the secret of a file; during a rotation the file has one secret a line.
+
+        Args:
+            path: The path of the file, such as the FILE of `booking webhooks create --secret-file FILE`.
+            options: The options of the class.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: The file holds no secret.
+        """
+        # Bytes that are not text are no secret either. A decoding error would contain them.
+        with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 - pathlib is slow to import
+            return cls(_listed_secrets(file.read(), f"the file {path}"), **options)
 
     def verify(
         self, payload: Payload, headers: HeadersLike | str | None, *, now: float | None = None
@@ -270,6 +285,13 @@ def is_valid(
         del payload, headers, secrets
         raise
     return True
+
+
+def _listed_secrets(text: str, source: str) -> list[str]:
+    secrets = split_secrets(text)
+    if not secrets:
+        raise ValueError(f"{source} holds no secret")
+    return secrets
 
 
 def _checked_tolerance(tolerance: float) -> float:

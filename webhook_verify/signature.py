@@ -226,12 +226,17 @@ def payload_bytes(payload: Payload) -> bytes:
     )
 
 
+def split_secrets(text: str) -> list[str]:
+    """Return the secrets of a text, which are separated by commas or white space, such as the newline of a file."""
+    return text.replace(",", " ").split()
+
+
 def checked_secrets(secrets: Any) -> list[str]:
     """Return the secrets as a list, after validation. An empty secret would let anyone sign.
 
     Raises:
         TypeError: A secret is not a string.
-        ValueError: There is no secret, or one is empty or holds white space.
+        ValueError: There is no secret, or one does not begin with whsec_ or holds white space.
     """
     if isinstance(secrets, (bytes, bytearray)) or not hasattr(secrets, "__iter__"):
         raise TypeError(f"secrets must be a str or several, not {type(secrets).__name__}")
@@ -245,6 +250,8 @@ def checked_secrets(secrets: Any) -> list[str]:
             raise TypeError(f"a secret must be a str, not {type(secret).__name__}")
         if secret.split() != [secret]:
             raise ValueError("a secret is empty or holds white space; one read from a file may end with a newline")
+        if not secret.startswith(_SECRET_PREFIX):
+            raise ValueError("a secret does not begin with whsec_; is it an API key, or a secret of something else?")
     return listed
 
 
@@ -265,7 +272,7 @@ def _decoded_key(secret: str) -> bytes:
     except ValueError:
         key = b""
     # The decoder skips characters that are not base64; encoding the key again reveals them.
-    if not key or not secret.startswith(_SECRET_PREFIX) or _base64(key) != encoded:
+    if not key or _base64(key) != encoded:
         raise ValueError("a Standard Webhooks secret must be whsec_ followed by standard base64")
     return key
 

@@ -74,10 +74,10 @@ def parse(text: str, origin: str) -> Secrets:
     Raises:
         CliError: there is no secret, or an invalid one.
     """
-    from webhook_verify.signature import checked_secrets
+    from webhook_verify.signature import checked_secrets, split_secrets
 
     try:
-        values = checked_secrets(part.strip() for part in text.replace(",", "\n").splitlines() if part.strip())
+        values = checked_secrets(split_secrets(text))
     except ValueError as error:
         raise CliError(f"{origin} has no valid secret: {error}.", code="bad_secret") from None
     return Secrets(tuple(values), origin)

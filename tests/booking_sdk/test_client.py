@@ -101,6 +101,8 @@ def test_key_address_and_secrets_can_come_from_the_environment(
         ({"default_headers": {"X:": "a"}}, "cannot be sent"),
         ({"webhook_secret": "whsec_a b"}, "webhook_secret"),
         ({"webhook_secret": ["whsec_a", ""]}, "webhook_secret"),
+        ({"webhook_secret": "svc_live_a"}, "webhook_secret: a secret does not begin with whsec_"),
+        ({"webhook_secret": [5]}, "webhook_secret: a secret must be a str"),
         ({"user_agent_suffix": "a\nb"}, "user_agent_suffix"),
         ({"user_agent_suffix": "till/3.1 "}, "user_agent_suffix"),
     ],

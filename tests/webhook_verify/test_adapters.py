@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from webhook_verify import MemorySeenStore, VerifiedDelivery, Verifier, django, flask
 from webhook_verify.asgi import SCOPE_KEY, VerifyMiddleware
+from webhook_verify.errors import EXPLANATIONS
 from webhook_verify.fastapi import webhook
 
 pytestmark = pytest.mark.usefixtures("django_settings")
@@ -105,8 +106,20 @@ def test_an_unverified_request_does_not_reach_the_view(
 
 
 @each_framework
+def test_a_refused_request_logs_one_warning_without_its_content(
+    post: Any, verifier: Verifier, headers: dict[str, str], secret: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    post(verifier, None, b"confidential", headers)
+    (record,) = (record for record in caplog.records if record.name == "webhook_verify")
+    message = record.getMessage()
+    assert record.levelname == "WARNING"
+    assert message == f"a delivery was refused: signature_mismatch: {EXPLANATIONS['signature_mismatch']}"
+    assert not any(part in message for part in ("confidential", secret, *headers.values()))
+
+
+@each_framework
 def test_a_duplicate_is_answered_with_success(
-    post: Any, remembering: Verifier, body: bytes, headers: dict[str, str]
+    post: Any, remembering: Verifier, body: bytes, headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     reached: list[str] = []
     answers = [
@@ -114,6 +127,7 @@ def test_a_duplicate_is_answered_with_success(
     ]
     assert answers == [(200, None), (200, {"status": "duplicate"})]
     assert reached == ["evt-1"]
+    assert "webhook_verify" not in {record.name for record in caplog.records}
 
 
 @each_framework

@@ -3,6 +3,9 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import traceback
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,9 +107,15 @@ def test_a_tolerance_is_a_number_from_zero(error: Any, tolerances: Any, secret: 
 # Secrets
 
 
-@pytest.mark.parametrize("secrets", ["", "  ", [], ["", "x"], "whsec_a\n"])
+@pytest.mark.parametrize("secrets", ["", "  ", [], ["", "whsec_a"], "whsec_a\n"])
 def test_an_empty_secret_is_refused_before_any_request(secrets: Any) -> None:
     with pytest.raises(ValueError):
+        Verifier(secrets)
+
+
+@pytest.mark.parametrize("secrets", ["svc_live_a", "WHSEC_a", ["whsec_a", "c2VjcmV0"]])
+def test_a_secret_of_something_else_is_refused_before_any_request(secrets: Any) -> None:
+    with pytest.raises(ValueError, match="does not begin with whsec_"):
         Verifier(secrets)
 
 
@@ -125,6 +134,44 @@ def test_secrets_come_from_the_environment(
     monkeypatch.delenv("BOOKING_WEBHOOK_SECRET")
     with pytest.raises(ValueError, match="BOOKING_WEBHOOK_SECRET"):
         Verifier.from_env()
+
+
+@pytest.mark.parametrize("text", ["{0}\n{1}\n", "\ufeff{0}\r\n\r\n{1}\r\n", " {0},{1}"])
+def test_secrets_come_from_a_file_with_or_without_newlines(
+    text: str, tmp_path: Path, body: bytes, secret: str, other_secret: str
+) -> None:
+    file = tmp_path / "hook.secret"
+    file.write_text(text.format(other_secret, secret), encoding="utf-8", newline="")
+    for path in (file, str(file)):
+        assert Verifier.from_file(path).verify(body, sign(body, secret)).secret_index == 1
+    assert Verifier.from_file(file, tolerance=0, clock=lambda: 5).verify(body, sign(body, secret, timestamp=5))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "hook.secret holds no secret"),
+        (b"\n", "holds no secret"),
+        ("whsec_a".encode("utf-16"), "begin with whsec_"),
+    ],
+)
+def test_a_file_without_a_secret_is_refused_before_any_request(content: bytes, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "hook.secret"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=problem):
+        Verifier.from_file(file)
+    with pytest.raises(FileNotFoundError):
+        Verifier.from_file(tmp_path / "nothing")
+
+
+def test_a_traceback_of_a_refused_secret_does_not_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hook.secret").write_text("svc_hush", encoding="utf-8")
+    monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", "svc_hush")
+    for make in (Verifier.from_env, partial(Verifier.from_file, tmp_path / "hook.secret")):
+        with pytest.raises(ValueError, match="begin with whsec_") as caught:
+            make()
+        frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack[1:]
+        assert "hush" not in "".join(str(frame.locals) for frame in frames)
 
 
 def test_no_repr_shows_a_secret_or_the_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:

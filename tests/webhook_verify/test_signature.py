@@ -56,10 +56,11 @@ def test_a_secret_is_text_without_white_space(error: type[Exception], secrets: l
             sign(b"", each)
 
 
-def test_no_complaint_about_a_secret_shows_it() -> None:
-    with pytest.raises(ValueError) as caught:
-        sign(b"", "whsec_confidential\n")
-    assert "confidential" not in str(caught.value)
+@pytest.mark.parametrize(("secret", "problem"), [("whsec_hush\n", "white space"), ("svc_hush", "begin with whsec_")])
+def test_no_complaint_about_a_secret_shows_it(secret: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as caught:
+        sign(b"", secret)
+    assert "hush" not in str(caught.value)
 
 
 def test_a_new_secret_is_32_random_bytes_behind_its_prefix() -> None:
@@ -93,7 +94,7 @@ def test_standard_headers_carry_one_signature_per_secret(secret: str, other_secr
     assert [part.partition(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1"]
 
 
-@pytest.mark.parametrize("secret", ["whsec_", "whsec_a", "whsec_a b".replace(" ", "-"), "c2VjcmV0", "whsec_c2Vjcm_0"])
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_a", "whsec_a-b", "whsec_c2Vjcm_0"])
 def test_a_secret_that_does_not_decode_makes_no_standard_headers(secret: str) -> None:
     with pytest.raises(ValueError, match="base64"):
         standard_headers(b"{}", secret, message_id="evt-1")

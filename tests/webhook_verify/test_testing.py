@@ -57,8 +57,8 @@ def test_any_body_can_be_signed_and_only_an_event_has_event_headers(event: Any, 
 
 
 def test_a_made_up_secret_signs_all_but_the_standard_headers() -> None:
-    headers, body = signed_request(make_event(), "made-up")
-    assert verify(body, headers, "made-up").event_type == "ping"
+    headers, body = signed_request(make_event(), "whsec_made-up")
+    assert verify(body, headers, "whsec_made-up").event_type == "ping"
     assert "webhook-id" not in headers
 
 

@@ -75,8 +75,7 @@ def verify(
 ) -> None:
     """Verify the signature of a delivery.
 
-    Exit code 11 if it is not authentic, with the reason. If possible, the hint tells how the body or the secret was
-    changed.
+    Exit code 11 if it is not authentic, with the reason. If possible, the hint tells how the body was changed.
 
     Examples:
         booking webhooks verify body.json --header 'Svc-Signature: t=1780300000,v1=5f…' --secret-file hook.secret
