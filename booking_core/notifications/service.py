@@ -274,7 +274,7 @@ def open_gift_card_link(tx: Tx, installation: Installation, token: str, locale: 
     opened, actor = _opened(tx, installation, token, GIFT_CARD_PURPOSE)
     key = (opened.organization_id, opened.subject_id)
     row = store.get_gift_cards(tx, [key]).get(key)
-    if row is None:
+    if row is None or not opened.was_made_by_any(installation.secret_keys):  # the page shows a redeemable code
         raise NotFound
     wording = language(choose(locale, actor.organization.language))
     card = gift_card_summary(row, actor.organization, installation.secret_keys, wording, actor.at)

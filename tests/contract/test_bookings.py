@@ -1,7 +1,8 @@
 """Creating and cancelling bookings over HTTP (API v1 sections 3 and 4)."""
 
+import pytest
 from support.api import Api, booking_body, error_of
-from support.operations import as_published
+from support.operations import Operations, as_published
 from support.world import DAY
 
 from booking_core.models.bookings import Booking
@@ -29,6 +30,21 @@ def test_a_booking_is_confirmed_numbered_priced_and_published(api: Api, departur
     assert api.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
     assert seats_available(api, departure) == 10
     assert api.world.examine() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "mails"),
+    [
+        ({}, ["booking_confirmation_mail", "staff_booking_mail"]),
+        ({"send_confirmation_email": False}, ["staff_booking_mail"]),
+        ({"notify_staff": False}, ["booking_confirmation_mail"]),
+        ({"send_confirmation_email": False, "notify_staff": False}, []),
+    ],
+    ids=["default", "no-confirmation", "no-staff", "neither"],
+)
+def test_a_flag_suppresses_one_mail(api: Api, departure: str, flags: dict[str, bool], mails: list[str]) -> None:
+    booking = api.book(departure, **flags).json()
+    assert sorted(Operations(api.world).outbox_kinds(booking["id"])) == mails
 
 
 def test_get_returns_the_created_booking(api: Api, departure: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.api import Api, booking_body, error_of, fresh_key
 from support.checkouts import checkout_body
 from support.endpoints import taking_a_key
-from support.world import DAY
+from support.world import DAY, World
 
 AT_ONCE = 4
 
@@ -114,6 +114,17 @@ def test_a_request_is_repeated_whatever_has_changed_and_another_one_is_refused(s
     for path, body in ((request.path, request.other), ("/customers", {"email": "alan@example.com", "name": "Alan"})):
         assert error_of(sandbox.post(path, body, key=key)) == (422, "idempotency_key_reused")
     assert sandbox.event_types() == events
+
+
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_a_key_of_another_organization_is_unused_here(
+    sandbox: Api, new_world: Callable[..., World], operation: str
+) -> None:
+    key = fresh_key()
+    for one in (sandbox, Api(sandbox.client, new_world(clock_offset=0))):
+        request = REQUESTS[operation](one)
+        answer = one.post(request.path, request.body, key=key)
+        assert (answer.status_code in (200, 201), "idempotent-replayed" in answer.headers) == (True, False)
 
 
 @pytest.mark.parametrize("operation", REQUESTS)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.api import Api, error_of, fresh_key
+from support.databases import rows_held
 from support.endpoints import OPERATIONS, Operation
 from support.operations import Operations
 from support.refusals import field_of, invalid_field, nothing_changes, refused
@@ -191,6 +192,14 @@ def test_one_idempotency_key_serves_each_organization_by_itself(api: Api, theirs
     assert all("idempotent-replayed" not in answer.headers for answer in answers)
     assert [answer.json()["booking_number"] for answer in answers] == [1, 1]
     assert answers[0].json()["id"] != answers[1].json()["id"]
+
+
+@pytest.mark.usefixtures("postgresql_only")
+def test_a_booking_of_another_organization_is_not_locked(api: Api, theirs: Api, shared_database_url: str) -> None:
+    """It is answered at once while its row is locked: a lock would wait, and another organization would notice."""
+    booking = theirs.book(theirs.world.departure(theirs.world.experience())).json()["id"]
+    with rows_held(shared_database_url, "SELECT 1 FROM bookings WHERE id = %s FOR UPDATE", booking):
+        refused(api.cancel(booking), 404, "not_found")
 
 
 def test_an_event_requires_the_read_scope_of_its_resource(api: Api) -> None:

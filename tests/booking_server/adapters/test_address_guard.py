@@ -111,9 +111,9 @@ def test_no_form_of_ipv6_that_carries_an_ipv4_address_is_public(value: int) -> N
     v4 = text_v4(value)
     six_to_four = text_v6((0x2002 << 112) | (value << 80))
     teredo = text_v6((0x20010000 << 96) | (value ^ 0xFFFF_FFFF))
-    isatap = text_v6((number("2a00:1450::") | (0x5EFE << 32)) | value)
+    isatap = [text_v6(number("2a00:1450::") | (marker << 32) | value) for marker in (0x0000_5EFE, 0x0200_5EFE)]
     forms = [f"::{v4}", f"::ffff:{v4}", f"::ffff:0:{v4}", f"64:ff9b::{v4}", f"64:ff9b:1::{v4}"]
-    for form in (*forms, six_to_four, teredo, isatap):
+    for form in (*forms, six_to_four, teredo, *isatap):
         assert not is_public(form), form
 
 

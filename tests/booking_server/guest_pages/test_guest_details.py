@@ -1,6 +1,7 @@
 """The guest's page in other languages, with the organization's identity, and what can be done on it: moving, the
 receipt, the calendar entry, and the page of a gift card."""
 
+import base64
 import json
 import re
 from typing import Any
@@ -16,8 +17,8 @@ from support.pseudo_locale import letters_left, use_pseudo_locale, visible
 from support.world import DAY, FixedClock
 
 from booking_core import bookings
-from booking_core.base.errors import Conflict
-from booking_core.base.guest_links import gift_card_link
+from booking_core.base.errors import Conflict, NotFound
+from booking_core.base.guest_links import GIFT_CARD_PURPOSE, Opened, gift_card_link
 from booking_core.db import tables
 from booking_core.notifications import service as views
 from booking_core.notifications import summary
@@ -330,6 +331,35 @@ def test_the_links_of_bookings_and_gift_cards_do_not_open_each_other(guest: Gues
     for wrong in (f"/manage/{token}", f"/gift-card/{own}", f"/gift-card/{token[:-1]}", "/gift-card/", f"{path}/x"):
         assert guest.call("GET", wrong).status_code == 404
     assert guest.call("POST", path).status_code == 405
+
+
+def forged(token: str) -> list[str]:
+    """Return tokens of the same card with a signature that differs in one bit, or that anyone can write."""
+    content = base64.urlsafe_b64decode(token)
+    ids, signature = content[:32], content[32:]
+    altered = [signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :] for at in range(16)]
+    return [base64.urlsafe_b64encode(ids + other).decode() for other in (*altered, bytes(16), b"\xff" * 16, ids[:16])]
+
+
+def test_a_forged_link_of_a_gift_card_opens_nothing(api: Api, statements: list[str]) -> None:
+    path, code = gift_card(api)
+    statements.clear()
+    for token in forged(path.rpartition("/")[2]):
+        page = api.client.get(f"/gift-card/{token}")
+        assert (token, page.status_code, code in page.text) == (token, 404, False)
+    assert statements == [], "a guess must not reach the database"
+
+
+def test_the_signature_is_compared_again_beside_the_card(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows a code that can be spent, so no single fault may open it."""
+    path, _ = gift_card(api)
+    forgery = forged(path.rpartition("/")[2])[0]
+    content = base64.urlsafe_b64decode(forgery)
+    (card,) = api.world.rows(tables.gift_cards)
+    opened = Opened(api.world.org, card["id"], GIFT_CARD_PURPOSE, content[:32], content[32:])
+    monkeypatch.setattr(views, "open_token", lambda *_: opened)
+    with pytest.raises(NotFound):
+        api.world.database.read(lambda tx: views.open_gift_card_link(tx, api.world.installation, forgery))
 
 
 # No text bypasses the catalogues ---------------------------------------------------------------------------------

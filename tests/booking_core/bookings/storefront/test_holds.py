@@ -133,6 +133,17 @@ def test_a_hold_is_used_once_and_at_its_departure(ops: Operations, world: World,
             assert ops.refusal(ops.check_out, departure, 1, hold_id=each) == refusal
 
 
+def test_a_hold_that_ends_now_keeps_no_seat_from_another_of_the_batch(
+    ops: Operations, world: World, database: Database
+) -> None:
+    departure = world.departure(world.experience(), seats=4)
+    ended, live = ops.hold(departure, 2, for_s=1), ops.hold(departure, 2, for_s=60)
+    world.clock.advance(SECOND)
+    counts = {live: 3, ended: 1}
+    batch = [create(world, departure, f"order-{hold}", count=count, hold_id=hold) for hold, count in counts.items()]
+    assert [answer.status for answer in created(database, batch)] == [201, 409]
+
+
 def test_a_hold_that_ran_out_does_no_harm_and_gives_no_seat(ops: Operations, world: World, departure: str) -> None:
     late, too_late = (ops.hold(departure, 2, for_s=1) for _ in range(2))
     world.clock.advance(SECOND)
