@@ -137,7 +137,7 @@ async def _follow(day: _Day, since: str) -> None:
         at, page = time.perf_counter(), orjson.loads(body)
         for event in page["data"]:
             seen.setdefault(event["resource_id"], at)
-        cursor = page["resume_cursor"] or cursor
+        cursor = page["resume_cursor"]
         if not page["has_more"]:
             await asyncio.sleep(POLL_S)
 

@@ -123,13 +123,13 @@ class FeedReader:
             query["starting_after"] = self.position.cursor
         return self._spec.with_query(**query)
 
-    def received(self, events: Sequence[AnyEvent], resume_cursor: str | None, has_more: bool) -> None:
+    def received(self, events: Sequence[AnyEvent], resume_cursor: str, has_more: bool) -> None:
         """Make a page the current page."""
         self._failure_count = 0
         # A page that was left in the middle is requested again from its start: skip the events that were yielded.
         # An event without a sequence is always yielded.
         self._pending.extend(one for one in events if one.sequence > self.position.sequence or not one.sequence)
-        self._next_cursor = resume_cursor or self.position.cursor
+        self._next_cursor = resume_cursor
         self._is_at_end, self._page_read_at = not has_more, self._clock.wall()
         if not self._pending:
             self.position = replace(self.position, cursor=self._next_cursor)

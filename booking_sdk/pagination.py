@@ -6,7 +6,7 @@ The sync classes, in `booking_sdk._sync.pagination`, are generated from these by
 """
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from booking_core.models.pages import EventPage as EventPageModel
 from booking_core.models.pages import Page as PageModel
@@ -133,10 +133,9 @@ class AsyncEventPage(AsyncPage[T]):
     _model = EventPageModel
 
     @property
-    def resume_cursor(self) -> str | None:
-        """The value of `starting_after` that continues after this page in the same order, even on the last page."""
-        cursor: str | None = getattr(self._page, "resume_cursor", None)
-        return cursor
+    def resume_cursor(self) -> str:
+        """The value of `starting_after` that continues after this page in the same order, even on an empty page."""
+        return cast("EventPageModel[T]", self._page).resume_cursor
 
 
 class AsyncPaginator(Suggesting, AsyncIterator[T]):

@@ -106,7 +106,7 @@ class Feed:
     def __iter__(self) -> Iterator[FeedEvent]:
         while True:
             page = self._next_page()
-            items, resume = page["data"], page["resume_cursor"] or self.position.cursor
+            items, resume = page["data"], page["resume_cursor"]
             for event in map(parse_event, items):
                 # A page may be read again from its start.
                 if event.sequence > self.position.sequence:

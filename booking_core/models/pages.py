@@ -30,7 +30,7 @@ class Page(Resource, Generic[T]):
 class EventPage(Page[T], Generic[T]):
     """A page of the event feed, which can also be polled for new events."""
 
-    resume_cursor: str | None = Field(
-        description="Continues after the last event seen, also when there is none yet; null while the feed has always"
-        " been empty for this caller."
+    resume_cursor: str = Field(
+        description="Continues after the last event of this page, or of an earlier one if this page is empty. It is"
+        " never null: a follower of a feed without events passes it, and receives the first one."
     )

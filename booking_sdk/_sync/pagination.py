@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from booking_core.models.pages import EventPage as EventPageModel
 from booking_core.models.pages import Page as PageModel
@@ -130,10 +130,9 @@ class EventPage(Page[T]):
     _model = EventPageModel
 
     @property
-    def resume_cursor(self) -> str | None:
-        """The value of `starting_after` that continues after this page in the same order, even on the last page."""
-        cursor: str | None = getattr(self._page, "resume_cursor", None)
-        return cursor
+    def resume_cursor(self) -> str:
+        """The value of `starting_after` that continues after this page in the same order, even on an empty page."""
+        return cast("EventPageModel[T]", self._page).resume_cursor
 
 
 class Paginator(Suggesting, Iterator[T]):

@@ -37,13 +37,13 @@ def event(sequence: int) -> dict[str, Any]:
 FEED = f"{URL}/api/v1/events"
 
 
-def listed(*events: Any, resume: str | None = "c", more: bool = False) -> Answer:
+def listed(*events: Any, resume: str = "c", more: bool = False) -> Answer:
     """Return a page of these events."""
     cursors = {"next_cursor": resume if more else None, "resume_cursor": resume}
     return as_json({"data": list(events), "has_more": more, **cursors})
 
 
-def page(*sequences: int, resume: str | None, more: bool = False) -> Answer:
+def page(*sequences: int, resume: str, more: bool = False) -> Answer:
     """Return a page of new bookings with these sequence numbers."""
     return listed(*map(event, sequences), resume=resume, more=more)
 
@@ -85,10 +85,10 @@ def test_a_feed_goes_on_behind_what_it_saw_and_waits_when_there_is_nothing(on_wi
     assert {request.url.params["order"] for request in wire.requests} == {"asc"}
 
 
-def test_a_feed_of_nothing_begins_at_the_beginning_until_there_is_something(on_wire: OnWire) -> None:
-    wire, feed = on_wire([page(resume=None), page(1, resume="c1"), page(2, resume="c2")], poll=1)
+def test_a_feed_without_events_continues_at_the_cursor_of_its_empty_page(on_wire: OnWire) -> None:
+    wire, feed = on_wire([page(resume="c0"), page(1, resume="c1"), page(2, resume="c2")], poll=1)
     assert taken(feed, 2) == [1, 2]
-    assert cursors(wire) == [None, None, "c1"]
+    assert cursors(wire) == [None, "c0", "c1"]
 
 
 def test_a_feed_without_a_poll_ends_where_the_events_end(on_wire: OnWire) -> None:
@@ -216,7 +216,7 @@ def test_error_is_raised_when_patience_has_run_out(on_wire: OnWire) -> None:
 
 
 def test_patience_restarts_after_each_response(on_wire: OnWire) -> None:
-    trouble = [DROPPED, DROPPED, page(resume=None)]
+    trouble = [DROPPED, DROPPED, page(resume="c0")]
     _, feed = on_wire([*trouble * 5, page(1, resume="c1")], max_retries=0, patience=3, poll=1)
     assert taken(feed, 1) == [1]
 

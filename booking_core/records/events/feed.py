@@ -37,7 +37,7 @@ class FeedPage(TypedDict):
     data: list[orjson.Fragment]
     has_more: bool
     next_cursor: str | None
-    resume_cursor: str | None
+    resume_cursor: str
 
 
 def find(
@@ -56,7 +56,7 @@ def find(
     A cursor holds a sequence. It survives the purge of its event, and then continues at the oldest event kept.
     `next_cursor` is null on the last page. `resume_cursor` continues after the last event of this page in the same
     order, or on an empty page where that page began; so a follower in ascending order passes it again and again, and
-    misses no event. It is null only on an empty page without a cursor.
+    misses no event.
 
     Args:
         types: event types, or prefixes such as `booking.*`.
@@ -78,9 +78,11 @@ def find(
     applied = tuple((name, value) for name, value in filters.items() if value is not None)
     binding = Binding(caller.organization.id, "events", page.order, applied)
     cursor = page.starting_after
-    after = None if cursor is None else cursors.decode_sequence(caller.secret_keys, binding, cursor)
+    after = (
+        store.BEFORE_ALL[page.order] if cursor is None else cursors.decode_sequence(caller.secret_keys, binding, cursor)
+    )
     if not chosen:
-        return _feed_page(caller, binding, page, [])
+        return _feed_page(caller, binding, page, [], after)
     found = store.find(
         tx,
         caller.organization.id,
@@ -92,13 +94,13 @@ def find(
         created_since=created_since,
         created_until=created_until,
     )
-    return _feed_page(caller, binding, page, found)
+    return _feed_page(caller, binding, page, found, after)
 
 
-def _feed_page(caller: Caller, binding: Binding, page: PageRequest, found: Sequence[EventRow]) -> FeedPage:
+def _feed_page(caller: Caller, binding: Binding, page: PageRequest, found: Sequence[EventRow], after: int) -> FeedPage:
     """Return the page of the rows that were found, which are one more than its limit when another page follows."""
     shown, has_more = found[: page.limit], len(found) > page.limit
-    resume = cursors.encode_sequence(caller.secret_keys, binding, shown[-1].sequence) if shown else page.starting_after
+    resume = cursors.encode_sequence(caller.secret_keys, binding, shown[-1].sequence if shown else after)
     return {
         "data": [_show(row) for row in shown],
         "has_more": has_more,

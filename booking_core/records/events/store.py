@@ -51,7 +51,8 @@ _SKEW = MINUTE
 against the sequence. No transaction of ours may last this long."""
 
 _START, _END = 0, 2**63 - 1
-_BEFORE_ALL = {Order.ASC: _START, Order.DESC: _END}
+BEFORE_ALL = {Order.ASC: _START, Order.DESC: _END}
+"""The position before the first event of the feed, by order."""
 
 
 class EventRow(NamedTuple):
@@ -93,7 +94,7 @@ def find(
     limit: int,
     *,
     types: tuple[str, ...],
-    after: int | None,
+    after: int,
     resource_id: str | None,
     created_since: int | None,
     created_until: int | None,
@@ -102,7 +103,7 @@ def find(
     of_one = resource_id is not None
     kinds = sorted(types or (tuple(EventType) if of_one else ()), key=ONCE.__contains__)
     parameters: dict[str, Any] = {f"type_{i}": str(kind) for i, kind in enumerate(kinds)}
-    parameters["after"] = _BEFORE_ALL[order] if after is None else after
+    parameters["after"] = after
     if of_one:
         parameters["resource_id"] = resource_id
     dated = created_since is not None or created_until is not None

@@ -41,8 +41,8 @@ class EventQuery(ListQuery):
 def list_events(caller: FeedReader, tx: ReadTx, query: Annotated[EventQuery, Query()]) -> object:
     """In the order of their `sequence`, which has no gaps within the organization and is the order of their commits: a
     follower misses none. To follow the feed, read it with `order=asc` and pass `resume_cursor` as `starting_after`, now
-    or next week. A key sees the events whose resource it may read; a filter for other types answers 403. Events are
-    kept for 90 days."""
+    or next week; to begin with the events from now on, send the present time as `created_since`. A key sees the events
+    whose resource it may read; a filter for other types answers 403. Events are kept for 90 days."""
     since, until = query.instant("created_since", caller), query.instant("created_until", caller)
     return events.find(
         tx,

@@ -320,7 +320,6 @@ def test_a_cursor_into_what_was_purged_goes_on_at_the_oldest_kept(world: World, 
 
 
 def test_a_follower_resumes_at_the_tail(world: World) -> None:
-    assert find(world, page=PageRequest(order=ASC))["resume_cursor"] is None
     first = publish(world, *[EventType.CUSTOMER_CREATED] * 2)
     page = find(world, page=PageRequest(order=ASC))
     assert (ids(page), page["has_more"], page["next_cursor"]) == (first, False, None)
@@ -332,6 +331,19 @@ def test_a_follower_resumes_at_the_tail(world: World) -> None:
     page = find(world, page=PageRequest(25, ASC, resume))
     assert ids(page) == second
     assert page["resume_cursor"] != resume
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize(
+    "filters", [{}, {"types": ["gift_card.*"]}, {"types": ["ping"], "resource_type": ResourceType.BOOKING}]
+)
+def test_an_empty_page_without_a_cursor_can_be_resumed(world: World, order: Order, filters: dict[str, Any]) -> None:
+    publish(world, *([EventType.CUSTOMER_CREATED] if filters else []))
+    empty = find(world, page=PageRequest(order=order), **filters)
+    assert (empty["data"], empty["next_cursor"]) == ([], None)
+    issued = publish(world, EventType.GIFT_CARD_ISSUED)
+    resumed = find(world, page=PageRequest(25, order, empty["resume_cursor"]), **filters)
+    assert ids(resumed) == ([] if "resource_type" in filters else issued)
 
 
 def test_resuming_the_other_way_leads_on_to_older_events(world: World) -> None:
