@@ -1,11 +1,12 @@
 """Read and write profiles: named pairs of a service and an organization for client commands.
 
-The profiles are in one TOML file without secrets. The API key of a profile is in the keyring or, if the user names one,
-in a file that only its owner can read.
+The profiles are in one TOML file without secrets. The API key of a profile is in the keyring, or in a file that only
+its owner can read: a file that the user names or, on a machine without a keyring, a file beside the profiles.
 """
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -194,11 +195,21 @@ _GROUP_AND_OTHERS = 0o077
 _HINT = "store the key in a file with booking login --secret-file FILE, or set BOOKING_API_KEY"
 
 
+class NoKeyring(CliError):
+    """An error for a machine without a keyring, as opposed to one whose keyring is locked or fails."""
+
+
+def key_file(name: str) -> Path:
+    """Return the path of a profile's key on a machine without a keyring."""
+    return (folder() / "keys" / f"{name}.key").absolute()
+
+
 def require_keyring() -> None:
     """Check that the keyring can store, return and delete a text, before the key is entered.
 
     Raises:
-        CliError: there is no keyring, or it is locked.
+        NoKeyring: there is no keyring.
+        CliError: it is locked, or it fails.
     """
     keyring = _keyring()
     try:
@@ -267,7 +278,7 @@ def _read_key_file(path: Path) -> str | None:
         CliError: it cannot be read, or other users can read it.
     """
     try:
-        if path.stat().st_mode & _GROUP_AND_OTHERS:
+        if sys.platform != "win32" and path.stat().st_mode & _GROUP_AND_OTHERS:
             raise bad_file(path, "holds a key, and other users can read it", hint=f"chmod 600 {path}")
         return path.read_text().strip() or None
     except FileNotFoundError:
@@ -280,18 +291,19 @@ def _keyring() -> Any:
     """Return the keyring module.
 
     Raises:
-        CliError: it is not installed, or has no backend.
+        NoKeyring: it is not installed, or has no backend.
     """
     try:
         import keyring
         import keyring.errors
         from keyring.backends import fail, null
     except ModuleNotFoundError:
-        raise _unusable("the package keyring is not installed: pip install 'booking-cli[keyring]'") from None
+        reason = "the package keyring is not installed (pip install 'booking-cli[keyring]')"
+        raise _unusable(reason, NoKeyring) from None
     if isinstance(keyring.get_keyring(), fail.Keyring | null.Keyring):
-        raise _unusable("this machine has none")
+        raise _unusable("this machine has none", NoKeyring)
     return keyring
 
 
-def _unusable(reason: object) -> CliError:
-    return CliError(f"The key cannot be stored in a keyring: {reason}.", code="no_keyring", hint=_HINT)
+def _unusable(reason: object, kind: type[CliError] = CliError) -> CliError:
+    return kind(f"The key cannot be stored in a keyring: {reason}.", code="no_keyring", hint=_HINT)

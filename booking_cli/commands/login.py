@@ -27,8 +27,9 @@ def login(
 ) -> None:
     """Ask for an API key, check it with the service, and store it in a profile.
 
-    The key is stored in the system's keyring, or with --secret-file in a file that only you can read. It is typed, or
-    read from stdin with --api-key-stdin; it is never an argument, which other users of the machine could see.
+    The key is stored in the system's keyring. With --secret-file, or on a machine without a keyring, it is stored in a
+    file that only you can read. It is typed, or read from stdin with --api-key-stdin; it is never an argument, which
+    other users of the machine could see.
 
     Examples:
         booking login --base-url https://booking.example.com
@@ -37,9 +38,7 @@ def login(
     """
     choice, stored = profiles.chosen(cli), profiles.load()
     before = stored.by_name.get(choice.name, Profile())
-    file = _file(secret_file, before)
-    if file is None:
-        profiles.require_keyring()
+    file = _file(secret_file, before) or _file_without_keyring(cli, choice.name)
     base_url = _base_url(cli, before)
     key = _key(cli)
     with api_client.open_client(cli, base_url, key) as client:
@@ -68,6 +67,21 @@ def _file(option: Path | None, before: Profile) -> Path | None:
     if is_there(path) and str(path) != before.secret_file:
         raise bad_file(path, "exists; a key is only written to a new file", code="file_exists")
     return path
+
+
+def _file_without_keyring(cli: Cli, name: str) -> Path | None:
+    """Return the file for the key on a machine without a keyring, and write why; None with a keyring.
+
+    Raises:
+        CliError: the keyring is locked, or it fails.
+    """
+    try:
+        profiles.require_keyring()
+    except profiles.NoKeyring as missing:
+        file = profiles.key_file(name)
+        cli.render.warn(f"{missing} It is stored in {file}, which only you can read (mode 0600).")
+        return file
+    return None
 
 
 def _base_url(cli: Cli, before: Profile) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keyring
 import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
@@ -94,11 +95,53 @@ def test_a_key_that_opens_nothing_is_not_kept(log_in: Booking, ring: Ring, tmp_p
     assert not (tmp_path / "config").exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (None, "the package keyring is not installed (pip install 'booking-cli[keyring]')."),
+        (keyring, "this machine has none."),
+    ],
+)
 @pytest.mark.usefixtures("no_ring")
-def test_without_a_keyring_a_login_is_refused_and_says_what_to_do(log_in: Booking, tmp_path: Path) -> None:
-    refused = log_in()
-    assert refused.refusal == (ExitCode.USAGE, "no_keyring")
-    assert "--secret-file FILE" in refused.error["hint"]
+def test_without_a_keyring_the_key_is_stored_in_a_file_that_is_reported(
+    booking: Booking,
+    key: str,
+    typed: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    module: Any,
+    reason: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    typed(key + "\n")
+    result = booking("login", "--api-key-stdin", "-q")
+    file = tmp_path / "config" / "keys" / "default.key"
+    assert (result.code, f"kept_in\t{file}\n" in result.out) == (0, True)
+    stored = f"It is stored in {file}, which only you can read (mode 0600)."
+    assert result.err == f"The key cannot be stored in a keyring: {reason} {stored}\n"
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (f"{key}\n", 0o600)
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert booking("whoami").code == 0
+    assert booking("logout").code == 0
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_without_a_keyring_each_profile_has_a_file(log_in: Booking, tmp_path: Path) -> None:
+    names = {Path(log_in("--profile", name).json["kept_in"]).name for name in ("home", "work")}
+    assert names == {"home.key", "work.key"} == {path.name for path in (tmp_path / "config" / "keys").iterdir()}
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_without_a_keyring_the_file_is_reported_before_the_key_is_typed(terminal: OnTerminal, key: str) -> None:
+    code, screen = terminal("login", answer="\x04", at="API key (not shown): ")
+    assert code == ExitCode.FAILED
+    assert screen.replace("\n", "").index("default.key, which only you can read") < screen.index("API key (not shown)")
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_a_key_that_is_refused_leaves_no_file(log_in: Booking, tmp_path: Path) -> None:
+    assert log_in(with_key="svc_" + "x" * 40).refusal == (ExitCode.AUTH, "api_key_invalid")
     assert not (tmp_path / "config").exists()
 
 
@@ -107,11 +150,7 @@ def test_a_locked_keyring_is_found_out_before_anything_is_asked(log_in: Booking,
     refused = log_in("--base-url", "http://127.0.0.1:1")
     assert refused.refusal == (ExitCode.USAGE, "no_keyring")
     assert "it is locked" in refused.error["message"]
-
-
-def test_a_keyring_that_is_not_installed_is_reported(log_in: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    assert "pip install 'booking-cli[keyring]'" in log_in().error["message"]
+    assert "--secret-file FILE" in refused.error["hint"]
 
 
 @pytest.mark.usefixtures("no_ring")
