@@ -1,7 +1,6 @@
 """Read requests: bounded bodies, JSON in strict mode, and query parameters that occur once."""
 
 import re
-import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 from fastapi import Body, Request
-from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
-from pydantic.warnings import UnsupportedFieldAttributeWarning
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ValidationError
 from starlette.types import Message, Scope
 
 from booking_core.base.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
@@ -19,10 +16,6 @@ from booking_core.models.base import LANGUAGE_TAG_PATTERN, UUID_PATTERN, single_
 from booking_core.models.errors import ErrorDetail
 from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX
 from booking_core.models.problems import describe
-
-# FastAPI silences this warning about its own annotations while it builds a model. Models of the API are built when a
-# request first needs them.
-warnings.filterwarnings("ignore", message="The 'alias' attribute", category=UnsupportedFieldAttributeWarning)
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -93,14 +86,14 @@ class JsonBody:
     def __init__(self, *, is_optional: bool = False) -> None:
         self.is_optional = is_optional
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def parse(value: Any, inner: Callable[[Any], Any]) -> Any:
-            if not isinstance(value, RequestBody):
-                return inner(value)
-            value.json_object(is_optional=self.is_optional)
-            return validate(source, value.data)
+    def read(self, model: type[BaseModel], body: RequestBody) -> Any:
+        """Return the body as its model.
 
-        return core_schema.no_info_wrap_validator_function(parse, handler(source))
+        Raises:
+            BookingError: it could not be read, or is not valid.
+        """
+        body.json_object(is_optional=self.is_optional)
+        return validate(model, body.data)
 
 
 def example(body: dict[str, Any]) -> Any:

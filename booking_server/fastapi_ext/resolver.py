@@ -13,7 +13,7 @@ from fastapi.security import SecurityScopes
 from pydantic import BaseModel
 
 from booking_core.base.errors import Malformed
-from booking_server.fastapi_ext.requests import query_values
+from booking_server.fastapi_ext.requests import JsonBody, query_values
 
 Declaration = Dependant
 """FastAPI's declaration of a path operation or of a dependency."""
@@ -103,8 +103,9 @@ class Plan:
         self._overrides = overrides
         self._steps: list[Step] = []
         self._positions: dict[tuple[Any, tuple[str, ...]], int] = {}
-        self._body = dependant.body_params[0] if dependant.body_params else None
         _refuse_uncovered(dependant, is_operation=True)
+        self._body = dependant.body_params[0] if dependant.body_params else None
+        self._json = _json_body(self._body) if self._body else None
         self._add(dependant)
         *self._dependencies, self._operation = self._steps
         self.path: str = dependant.path or ""
@@ -152,9 +153,8 @@ class Plan:
 
     def _arguments(self, request: Request, body: Any, results: Sequence[Any], errors: Errors) -> dict[str, Any]:
         values = self._operation.arguments(request, results, errors)
-        if self._body:
-            values[self._body.name], wrong = self._body.validate(body, {}, loc=("body",))
-            errors += wrong
+        if self._body and self._json:
+            values[self._body.name] = self._json.read(self._body.field_info.annotation, body)
         if errors:
             raise RequestValidationError(errors, body=None)
         return values
@@ -216,6 +216,7 @@ def _refuse_uncovered(dependant: Dependant, *, is_operation: bool) -> None:
         and not inspect.isasyncgenfunction(dependant.call)
         and len(dependant.query_params) <= 1
         and all(map(_model, dependant.query_params))
+        and all(map(_json_body, dependant.body_params))
     )
     if not is_covered:
         raise TypeError(f"a plan does not cover the declaration of {dependant.call}: use a plain APIRouter for it")
@@ -237,6 +238,10 @@ def _model(field: Any) -> type[BaseModel] | None:
     annotation = field.field_info.annotation
     is_model = inspect.isclass(annotation) and issubclass(annotation, BaseModel)
     return annotation if is_model and field.field_info.is_required() else None
+
+
+def _json_body(field: Any) -> JsonBody | None:
+    return next((mark for mark in field.field_info.metadata if isinstance(mark, JsonBody)), None)
 
 
 def _path(alias: str) -> Extract:

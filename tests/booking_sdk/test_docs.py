@@ -3,6 +3,8 @@
 import builtins
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,8 +132,13 @@ def passed(names: dict[str, Any]) -> int:
     return len(tests)
 
 
-def test_the_tests_of_the_guide_to_testing_pass() -> None:
-    assert passed(run(FOLDER / "docs" / "testing.md", __name__="testing")) == 14
+def test_the_tests_of_the_guide_to_testing_pass_without_a_warning(tmp_path: Path) -> None:
+    """An integrator's pytest, which knows nothing of this project's filters, shows each warning of the service."""
+    (tmp_path / "test_guide.py").write_text("\n\n".join(blocks(FOLDER / "docs" / "testing.md")), encoding="utf-8")
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert re.search(r"^14 passed in ", finished.stdout, re.MULTILINE)
 
 
 def test_the_example_with_respx_is_complete() -> None:

@@ -7,12 +7,14 @@ operation: refusals of the common checks, headers, examples of resources, and sc
 import asyncio
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.openapi import utils
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 
 from booking_core.base import errors as kinds
 from booking_core.base.errors import BookingError
@@ -40,8 +42,10 @@ def generator(app: FastAPI) -> Callable[[], Json]:
 
         if not app.openapi_schema:
             _describe_queries(Query)
-            app.openapi_schema = complete(
-                utils.get_openapi(
+            with warnings.catch_warnings():
+                # FastAPI ignores this warning about the alias that it adds to a body, but our models are built here.
+                warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
+                described = utils.get_openapi(
                     title=app.title,
                     version=app.version,
                     description=app.description,
@@ -52,7 +56,7 @@ def generator(app: FastAPI) -> Callable[[], Json]:
                     webhooks=[*webhooks.router().routes, *app.webhooks.routes],
                     separate_input_output_schemas=False,
                 )
-            )
+            app.openapi_schema = complete(described)
         return app.openapi_schema
 
     return openapi

@@ -73,7 +73,10 @@ def with_cookie(seen: Annotated[str, Cookie()]) -> str:
 def with_two_models(first: Annotated[Filters, Query()], times: Annotated[int, Query()]) -> None: ...
 
 
-@pytest.mark.parametrize("operation", [with_yield, with_cookie, with_two_models])
+def with_plain_body(body: Filters) -> None: ...
+
+
+@pytest.mark.parametrize("operation", [with_yield, with_cookie, with_two_models, with_plain_body])
 def test_a_declaration_that_a_plan_does_not_cover_is_refused(operation: Any) -> None:
     with pytest.raises(TypeError, match="use a plain APIRouter"):
         Plan(get_dependant(path="/", call=operation), (), {})
