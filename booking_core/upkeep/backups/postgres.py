@@ -35,6 +35,9 @@ _SETTINGS = {b"SET transaction_timeout = 0;\n": 17}
 _END_OF_SETTINGS = b"SELECT pg_catalog.set_config('search_path'"
 _COPY = re.compile(rb'COPY (?P<schema>"(?:[^"]|"")+"|\w+)\.(?P<table>\w+) \(.*\) FROM stdin;\n')
 _END_OF_COPY = b"\\.\n"
+_SERVICE = "booking"
+_WITHOUT_VARIABLE = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+"""Secrets that libpq reads from no variable of the environment."""
 _SEALED = re.compile(re.escape(SEALED_PREFIX.encode()) + rb"(\w+)\.")
 
 _SQL = sql_files.load(__name__)
@@ -45,7 +48,7 @@ class _Target:
     """The database and the programs for it."""
 
     url: str
-    """Without its password."""
+    """Without its secrets."""
     environment: Mapping[str, str]
     folder: Path
     schema: str
@@ -68,10 +71,9 @@ class _Target:
 
 def dump(settings: Settings, draft: Path, _: object) -> None:
     """Dump the tables of the service, as one snapshot, into an empty file."""
-    target = _target(settings)
     options = ("--format=custom", "--no-owner", "--no-privileges", f"--lock-wait-timeout={_LOCK_WAIT_MS}")
-    tables = f"--table={_quoted(target.schema)}.*"
-    with tempfile.TemporaryFile() as errors:
+    with _target(settings) as target, tempfile.TemporaryFile() as errors:
+        tables = f"--table={_quoted(target.schema)}.*"
         files = (f"--file={draft}", f"--dbname={target.url}")
         with target.running("pg_dump", *options, tables, *files, stderr=errors) as process:
             process.wait()
@@ -85,9 +87,8 @@ def inspect(settings: Settings, file: Path) -> Content:
     Raises:
         BackupError: the file is damaged, or its tables belong to another schema.
     """
-    with file.open("rb"):  # a missing file is reported as such
-        target = _target(settings)
-    with tempfile.TemporaryFile() as errors:
+    # A missing file is reported as such, before the database is opened.
+    with file.open("rb"), _target(settings) as target, tempfile.TemporaryFile() as errors:
         with target.running("pg_restore", "--data-only", "--file=-", str(file), stderr=errors) as process:
             assert process.stdout is not None
             schemas, content = _read(process.stdout)
@@ -117,13 +118,12 @@ def _read(script: Iterable[bytes]) -> tuple[set[str], Content]:
 
 def load(settings: Settings, file: Path, force: bool, _: object) -> None:
     """Replace the tables of the schema with the tables of the backup, in one transaction."""
-    target = _target(settings)
-    tables = _tables(settings, target.schema, force)
-    drop = f"DROP TABLE {', '.join(tables)} CASCADE;\n" if tables else ""
     script_of = ("pg_restore", "--no-owner", "--no-privileges", "--file=-", str(file))
-    send_to = ("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={target.url}")
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
-    with tempfile.TemporaryFile() as errors:
+    with _target(settings) as target, tempfile.TemporaryFile() as errors:
+        send_to = ("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={target.url}")
+        tables = _tables(settings, target.schema, force)
+        drop = f"DROP TABLE {', '.join(tables)} CASCADE;\n" if tables else ""
         with (
             contextlib.suppress(BrokenPipeError),  # psql has ended, and reported why
             target.running(*script_of, stderr=errors) as script,
@@ -197,7 +197,8 @@ def _last_line(errors: IO[bytes]) -> str:
 # Programs --------------------------------------------------------------------------------------------------------
 
 
-def _target(settings: Settings) -> _Target:
+@contextmanager
+def _target(settings: Settings) -> Iterator[_Target]:
     with closing(Database(settings.session_url)) as database, database.reading() as tx:
         row = tx.first(_SQL.statement("server"))
         assert row is not None
@@ -205,8 +206,8 @@ def _target(settings: Settings) -> _Target:
         (folder,) = (may_read_folder and tx.first(_SQL.statement("program_folder"))) or ("",)
     if schema is None:
         raise BackupError("The search path of the database names no schema.", code="no_schema")
-    url, environment = connection(settings.session_url)
-    return _Target(url, environment, find_programs(folder), schema, int(version) // 10_000)
+    with connection(settings.session_url) as (url, environment):
+        yield _Target(url, environment, find_programs(folder), schema, int(version) // 10_000)
 
 
 def find_programs(beside_server: str) -> Path:
@@ -224,12 +225,27 @@ def find_programs(beside_server: str) -> Path:
     raise BackupError("pg_dump, pg_restore and psql were not found.", code="no_pg_dump", hint=hint)
 
 
-def connection(database_url: str) -> tuple[str, Mapping[str, str]]:
-    """Return libpq's connection string without the password, and the environment that holds it: arguments of a process
-    can be read by other users."""
+@contextmanager
+def connection(database_url: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield libpq's connection string without its secrets, and the environment that holds them or names their file:
+    arguments of a process can be read by other users.
+
+    Raises:
+        BackupError: the URL has a secret that only a service file can hold, and another service file is in use.
+    """
     from psycopg.conninfo import make_conninfo  # psycopg is not installed where only SQLite is used
 
     named = database_urls.parameters(database_urls.parse(database_url))
     password = named.pop("password", None)
     environment = {**os.environ, **({"PGPASSWORD": password} if password else {}), "PGCLIENTENCODING": "UTF8"}
-    return make_conninfo("", **named), environment
+    secrets = {name: named.pop(name) for name in _WITHOUT_VARIABLE if name in named}
+    if not secrets:
+        yield make_conninfo("", **named), environment
+        return
+    if "service" in named or "PGSERVICE" in environment:
+        message = f"The database URL has {next(iter(secrets))} beside a service."
+        raise BackupError(message, code="bad_setting", hint="write it into the service file instead")
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:  # mode 0600
+        file.write("\n".join((f"[{_SERVICE}]", *(f"{name}={value}" for name, value in secrets.items()), "")))
+        file.flush()
+        yield make_conninfo("", **named, service=_SERVICE), environment | {"PGSERVICEFILE": file.name}

@@ -238,6 +238,43 @@ def test_an_interrupted_restoration_changes_nothing(
     monkeypatch.undo()
 
 
+_RECORDING = """#!/bin/sh
+printf '%s\\n' "$0" "$@" >> "{log}"
+exec "{program}" "$@"
+"""
+
+
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+def test_no_program_has_a_secret_among_its_arguments(
+    sold: World,
+    fresh_database_url: str,
+    booking: Booking,
+    environment: Environment,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    find, folder, log = postgres.find_programs, tmp_path / "programs", tmp_path / "arguments"
+    folder.mkdir()
+
+    def recording(beside_server: str) -> Path:
+        for name in ("pg_dump", "pg_restore", "psql"):
+            program = folder / name
+            program.write_text(_RECORDING.format(log=log, program=find(beside_server) / name))
+            program.chmod(0o755)
+        return folder
+
+    monkeypatch.setattr(postgres, "find_programs", recording)
+    mark = "&" if "?" in fresh_database_url else "?"
+    environment("BOOKING_DATABASE_URL", f"{fresh_database_url}{mark}password=hunter2&sslpassword=hunter3")
+    assert booking("backup", str(file)).code == 0
+    sold.database.close()
+    assert booking("restore", str(file), "--force").code == 0
+    arguments = log.read_text()
+    assert all(f"{folder / name}\n" in arguments for name in ("pg_dump", "pg_restore", "psql"))
+    assert "hunter" not in arguments
+
+
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 def test_a_restoration_that_the_server_refuses_changes_nothing(
     sold: World, fresh_database_url: str, booking: Booking, file: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,26 @@ def test_missing_programs_are_named_with_the_package_to_install(monkeypatch: pyt
     "url", ["postgresql://ada:hunter2@db:5433/booking", "postgresql://ada@db:5433/booking?password=hunter2"]
 )
 def test_the_password_is_an_environment_variable_and_no_argument(url: str) -> None:
-    shown, environment = postgres.connection(url)
-    assert conninfo_to_dict(shown) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
-    assert environment["PGPASSWORD"] == "hunter2"
+    with postgres.connection(url) as (shown, environment):
+        assert conninfo_to_dict(shown) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
+        assert environment["PGPASSWORD"] == "hunter2"
+
+
+def test_a_secret_without_a_variable_is_in_a_private_file_that_is_removed() -> None:
+    with postgres.connection("postgresql://ada@db/booking?sslkey=k&sslpassword=hun%20ter2") as (shown, environment):
+        assert conninfo_to_dict(shown)["service"] == "booking"
+        assert "ter2" not in shown
+        file = Path(environment["PGSERVICEFILE"])
+        assert (file.read_text(), file.stat().st_mode & 0o777) == ("[booking]\nsslpassword=hun ter2\n", 0o600)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(("parameter", "variable"), [("&service=other", ""), ("", "other")])
+def test_a_secret_without_a_variable_is_refused_beside_another_service(
+    monkeypatch: pytest.MonkeyPatch, parameter: str, variable: str
+) -> None:
+    if variable:
+        monkeypatch.setenv("PGSERVICE", variable)
+    url = f"postgresql://db/booking?sslpassword=hunter2{parameter}"
+    with pytest.raises(BackupError, match="sslpassword beside a service"), postgres.connection(url):
+        pass
