@@ -26,7 +26,8 @@ CSV_COLUMNS = (
     *("booking_number", "status", "name", "guests", "add_ons", "unpaid", "phone", "email", "note"),
     *("checked_in_at", "no_show_at"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")
+"""The beginnings of a text that a spreadsheet takes for a formula (OWASP)."""
 _PHONE = re.compile(r"\+[0-9 ()./-]+")
 
 

@@ -1,6 +1,7 @@
 """`booking departures`: staff lists, closes, resizes and cancels departures, and prints their guests."""
 
 import csv
+import io
 import signal
 from collections import Counter
 from datetime import UTC, datetime
@@ -349,6 +350,15 @@ def test_the_manifest_is_written_as_csv_and_as_a_page(stored_on_both: Booking, o
     assert "x =1+1" in stored_on_both("departures", "manifest", full, "-o", "table").out
     for argv in (("--csv", "--html"), ("--csv", "-o", "json"), ("--html", "--fields", "note")):
         assert stored_on_both("departures", "manifest", full, *argv).code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("beginning", "=+-@＝＋－＠\t\r\n")
+def test_a_text_that_begins_as_a_formula_is_a_text_in_csv(beginning: str) -> None:
+    note = f"{beginning}HYPERLINK(A1)"
+    booking = {"booking_number": 1, "status": "confirmed", "customer": dict.fromkeys(("name", "phone", "email"))}
+    booking |= {"guests": [], "add_ons": [], "unpaid": {"amount_minor": 0, "currency": "NOK"}, "note": note}
+    written = io.StringIO(manifests.as_csv({"data": [booking]}), newline="")
+    assert next(csv.DictReader(written))["note"] == f"'{note}"
 
 
 def test_staff_checks_in_by_number_in_the_database(staff: Booking, full: str) -> None:
