@@ -5,10 +5,10 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from booking_cli.framework.arguments import day
+from booking_cli.framework.arguments import day, is_there
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
-from booking_cli.framework.errors import CliError
+from booking_cli.framework.errors import bad_file
 from booking_cli.framework.formatting import bar, block, money
 from booking_cli.framework.options import Org, option
 from booking_cli.operator import transactions
@@ -45,12 +45,13 @@ def report(
         str | None,
         option("--to DAY", "The last day, at most 92 days later; by default 28 days after today.", parser=day),
     ] = None,
-    html: Annotated[Path | None, option("--html FILE", "Write it as a page, too.")] = None,
+    html: Annotated[Path | None, option("--html FILE", "Write it as a page, too (mode 0600).", dir_okay=False)] = None,
 ) -> None:
     """Report sales, cancellations and webhook deliveries until today, and the occupancy from today on.
 
     Days are in the organization's time zone. A sale is a confirmed booking, on the day of its creation; amounts are
-    prices after discounts, however they are paid. With -o tsv, a line has a section, a name and its numbers.
+    prices after discounts, however they are paid. With -o tsv, a line has a section, a name and its numbers. An
+    existing FILE is replaced after a question.
 
     Examples:
         booking report --org fjord-tours
@@ -58,6 +59,9 @@ def report(
         booking report --org fjord-tours --html report.html     (for printing)
     """
     from booking_core import bookings, webhooks
+
+    if html and is_there(html):
+        cli.confirm(f"Replace {html}?")
 
     def query(tx: "Tx", actor: "Actor") -> Json:
         zone = actor.organization.zone
@@ -69,17 +73,24 @@ def report(
 
     found = transactions.read(cli, by_slug(org), query)
     if html:
-        try:
-            html.write_text(_page(found), encoding="utf-8")
-        except OSError as error:
-            raise CliError(f"{html} cannot be written: {error.strerror}.") from None
-        cli.render.note(f"wrote {html}")
+        _write_page(cli, html, found)
     if cli.render.is_default_table:
         _write(cli, found)
     elif cli.render.format == "tsv" and not cli.render.fields:
         cli.render.many(list(_lines(found)), COLUMNS)
     else:
         cli.render.one(found)
+
+
+def _write_page(cli: Cli, file: Path, found: Json) -> None:
+    """Write the page for its owner alone: it has sales, and URLs of webhooks."""
+    from booking_core.base import private_files
+
+    try:
+        private_files.replace(file, _page(found).encode())
+    except OSError as error:
+        raise bad_file(file, f"cannot be written: {error.strerror}") from None
+    cli.render.note(f"wrote {file}")
 
 
 def _page(found: Json) -> str:
@@ -125,7 +136,8 @@ def _write(cli: Cli, found: Json) -> None:
     _write_section(cli, "Cancellations", found["cancellations"], "reason")
     _write_occupancy(cli, found)
     if found["webhooks"]:
-        render.heading("\nWebhook deliveries")
+        render.text("")
+        render.heading("Webhook deliveries")
         rows = [_webhook(each) for each in found["webhooks"]]
         render.many(rows, ("endpoint", *STATES, "share"), truncated={"endpoint": _TITLE})
 
@@ -154,7 +166,8 @@ def _write_section(cli: Cli, title: str, rows: Sequence[Json], name: str) -> Non
         for each in rows
         if each["bookings"]
     ]
-    cli.render.heading(f"\n{title}")
+    cli.render.text("")
+    cli.render.heading(title)
     cli.render.many(shown, (name, "bookings", "seats", "share", "amount"), empty="None.", truncated={name: _TITLE})
 
 
@@ -162,7 +175,8 @@ def _write_occupancy(cli: Cli, found: Json) -> None:
     """Write a strip for each experience: a space for days without departures, else a block of the seats sold. In a long
     window a block has several days: the strip fits into 80 columns."""
     per = -(-len(found["occupancy"]) // _STRIP_WIDTH)
-    cli.render.heading("\nSeats sold from today on" + (f", {per} days in a block" if per > 1 else ""))
+    cli.render.text("")
+    cli.render.heading("Seats sold from today on" + (f", {per} days in a block" if per > 1 else ""))
     strips = [("all", found["occupancy"]), *((each["title"], each["occupancy"]) for each in found["experiences"])]
     rows = []
     for title, days in strips:

@@ -12,6 +12,7 @@ from typing import Any
 
 from booking_cli.framework.errors import CliError, retry_hint
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.formatting import one_line
 from booking_cli.framework.output import Renderer
 
 
@@ -95,7 +96,7 @@ class Cli:
                 code="confirmation_required",
                 hint="pass --yes",
             )
-        if self._read_answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
+        if self._read_answer(f"{one_line(question)} [y/N] ").lower() not in ("y", "yes"):
             raise CliError("Cancelled; nothing was changed.", ExitCode.FAILED, code="cancelled")
         self._answers.add(question)
 

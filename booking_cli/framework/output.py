@@ -225,8 +225,8 @@ class Renderer:
         self._write(text + "\n")
 
     def heading(self, text: str) -> None:
-        """Write a heading, in bold where colors are used."""
-        self._write(self._bold(text) + "\n")
+        """Write a heading on one line, in bold where colors are used."""
+        self._write(self._bold(one_line(text)) + "\n")
 
     def line(self, item: Item) -> None:
         """Write one item as a JSON object on one line."""

@@ -99,14 +99,15 @@ def test_a_service_and_a_database_that_is_upgraded_are_closed(home: Path, start:
     assert too_open(home) == {}
 
 
-def test_keys_that_the_command_keeps_are_closed(home: Path) -> None:
+def test_keys_and_reports_that_the_command_writes_are_closed(home: Path) -> None:
     assert finished("db", "upgrade") == 0
     create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
     assert finished("orgs", "create", *create) == 0
     make = ("--org", "fjord", "--name", "one", "--all-read", "--secret-file", str(home / "new.key"))
     assert finished("keys", "create", *make) == 0
     finished("webhooks", "trigger", "booking.created", "--to", "http://127.0.0.1:9/")
-    assert "new.key" in modes(home)
+    assert finished("report", "--org", "fjord", "--html", str(home / "report.html")) == 0
+    assert {"new.key", "report.html"} <= set(modes(home))
     assert any(path.startswith("settings/config/") for path in modes(home))
     assert too_open(home) == {}
 

@@ -1,13 +1,14 @@
 """`booking report`: the numbers as JSON, as lines and on a terminal, and a page in one file."""
 
 import re
+import stat
 from collections import Counter
 from datetime import date, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from support.commands import Booking
+from support.commands import Booking, OnTerminal
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import World
@@ -83,6 +84,33 @@ def test_the_page_is_one_file_without_scripts_and_other_files(
     assert not re.search(r"url\(|@import", page)
     assert "Kayak &amp; &#34;&lt;script&gt;alert(1)&lt;/script&gt;&#34;" in page
     assert "50 %" in page
+
+
+def test_the_page_replaces_a_file_after_a_question(
+    fjord_on_both: Booking, terminal: OnTerminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    write = ("report", *ORG, "--html", str(file))
+    file.write_text("precious")
+    file.chmod(0o644)
+    assert fjord_on_both(*write, "-o", "json").refusal == (2, "confirmation_required")
+    code, screen = terminal(*write, answer="n\n")
+    assert (code, "report.html? [y/N]" in screen.replace("\n", ""), file.read_text()) == (1, True, "precious")
+    assert fjord_on_both(*write, "--yes").code == 0
+    assert file.read_text().startswith("<!doctype html>")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir() if "report" in each.name] == ["report.html"]
+
+
+def test_a_heading_and_a_question_have_no_character_that_reorders_text(
+    fjord_on_both: Booking, terminal: OnTerminal
+) -> None:
+    assert fjord_on_both("orgs", "set", "fjord-tours", "name=Fjord \u202esruoT\u2066").code == 0
+    heading = fjord_on_both("report", *ORG, "-o", "table").out.splitlines()[0]
+    assert heading.startswith("Fjord \\u202esruoT\\u2066, ")
+    file = Path("\u202elmth.html")
+    file.touch()
+    assert "Replace \\u202elmth.html? [y/N]" in terminal("report", *ORG, "--html", str(file), answer="n\n")[1]
 
 
 def test_an_organization_without_anything_has_an_empty_report(fjord_on_both: Booking, tmp_path: Path) -> None:
