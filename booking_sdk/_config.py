@@ -29,6 +29,7 @@ class Config:
     timeout: Timeout
     deadline: float | None
     max_retries: int
+    max_response_bytes: int
     retry: RetryDecision | None
     default_headers: tuple[tuple[str, str], ...] = field(repr=False)
     """The caller's headers, with names in lower case."""
@@ -149,6 +150,12 @@ def _checked_max_retries(max_retries: int) -> int:
     return max_retries
 
 
+def _checked_max_response_bytes(max_bytes: int) -> int:
+    if not isinstance(max_bytes, int) or max_bytes < 1:
+        raise ConfigurationError("max_response_bytes must be a whole number from 1")
+    return max_bytes
+
+
 def _checked_headers(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     try:
         return header_pairs(headers or {})
@@ -181,6 +188,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeout": _checked_timeout,
     "deadline": _checked_deadline,
     "max_retries": _checked_max_retries,
+    "max_response_bytes": _checked_max_response_bytes,
     "retry": lambda retry: retry,
     "default_headers": _checked_headers,
     "webhook_secret": _checked_secrets,

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from booking_sdk import _retries
+from booking_sdk._body import ACCEPTED_ENCODING
 from booking_sdk._clock import Clock
 from booking_sdk._config import Config, validated_api_key
 from booking_sdk._parse import InvalidBody, Parse
@@ -22,6 +23,7 @@ from booking_sdk.errors import (
     APITimeoutError,
     ConfigurationError,
     Interruption,
+    ResponseTooLargeError,
     ResponseValidationError,
     attach_interruption,
     error_class,
@@ -54,6 +56,7 @@ class Send:
     body: bytes | None = field(repr=False)
     connect_s: float
     total_s: float
+    max_response_bytes: int
     progress: Progress = field(default_factory=Progress, compare=False)
 
 
@@ -172,11 +175,13 @@ class _Flow(Generic[T]):
             self.spec.body,
             min(timeout.connect, total),
             total,
+            self.config.max_response_bytes,
         )
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
         headers = [
             ("accept", "application/json"),
+            ("accept-encoding", ACCEPTED_ENCODING),
             ("user-agent", self.config.user_agent),
             *self.config.default_headers,
             # Read for every attempt: the key may have been rotated in between.
@@ -214,6 +219,9 @@ class _Flow(Generic[T]):
         return response.status_code == 304 and has_condition and self.spec.is_raw
 
     def _value(self, response: Response, meta: ResponseMeta) -> T:
+        if response.is_too_large:
+            problem = f"is larger than the {self.config.max_response_bytes} bytes of max_response_bytes"
+            raise self._invalid(ResponseTooLargeError, response, meta, None, problem)
         if self.spec.is_raw:
             return APIResponse(response, meta, lambda: self._parsed(response, meta))  # type: ignore[return-value]
         return self._parsed(response, meta)
@@ -223,12 +231,22 @@ class _Flow(Generic[T]):
             return self.parse(response, meta)
         except InvalidBody as invalid:
             where, problem = invalid.field_path, invalid.problem
+        raise self._invalid(ResponseValidationError, response, meta, where, problem)
+
+    def _invalid(
+        self,
+        kind: type[ResponseValidationError],
+        response: Response,
+        meta: ResponseMeta,
+        field_path: str | None,
+        problem: str,
+    ) -> ResponseValidationError:
         request = f" (request {meta.request_id})" if meta.request_id else ""
-        raise ResponseValidationError(
+        return kind(
             f"{self._label()}: the response {response.status_code} cannot be parsed:"
-            f" {where or 'the body'} {problem}{request}",
+            f" {field_path or 'the body'} {problem}{request}",
             response=response,
-            field_path=where,
+            field_path=field_path,
             idempotency_key=self.spec.key,
             maybe_executed=self.spec.method != "GET",
             attempts=self.number,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from booking_sdk._attempt_timeout import AttemptTimeout
+from booking_sdk._body import Body, BodyTooLarge
 from booking_sdk._concurrency import shield, time_limit
 from booking_sdk._flow import Send
 from booking_sdk._http import AsyncConnections
@@ -63,13 +64,21 @@ class AsyncTransport:
         send.progress.sent = True
         response = await client.send(request, stream=True, auth=None, follow_redirects=False)
         try:
-            chunks = []
-            async for chunk in response.aiter_bytes():
-                chunks.append(chunk)
-                timeout.check()
+            body = await self._body(response, send.max_response_bytes, timeout)
+        except BodyTooLarge:
+            return Response(response.status_code, response.headers.raw, is_too_large=True)
         finally:
             await response.aclose()
-        return Response(response.status_code, response.headers.raw, b"".join(chunks))
+        return Response(response.status_code, response.headers.raw, body)
+
+    async def _body(self, response: Any, max_bytes: int, timeout: AttemptTimeout) -> bytes:
+        # A mock, or a hook of the caller's client, has read and decompressed the body already.
+        is_read = response.is_stream_consumed
+        body = Body("" if is_read else response.headers.get("content-encoding", "").lower(), max_bytes)
+        async for part in response.aiter_bytes() if is_read else response.aiter_raw():
+            body.add(part)
+            timeout.check()
+        return body.content()
 
     async def _close_leaked(self, client: Any, timeout: AttemptTimeout) -> None:
         """Close the connections that a failed attempt left in the pool."""

@@ -7,8 +7,8 @@ from booking_sdk._retries import Failure
 
 # The class names of httpx, not its classes: a fork with the same names is supported too.
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-_FAILED = {"RequestError", "InvalidURL"}
-"""`InvalidURL` is the Location of a redirect that cannot be parsed."""
+_FAILED = {"RequestError", "InvalidURL", "DecodingError"}
+"""`InvalidURL` is the Location of a redirect that cannot be parsed; `DecodingError` is raised by `_body` too."""
 
 
 def failure_of(error: Exception, timeout: AttemptTimeout | None = None) -> Failure | None:

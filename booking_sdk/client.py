@@ -52,6 +52,7 @@ class AsyncBookingClient(AsyncAPIClient):
         timeout: float | Timeout = 30.0,
         deadline: float | None = None,
         max_retries: int = 2,
+        max_response_bytes: int = 64 * 2**20,
         retry: RetryDecision | None = None,
         http_client: AsyncHttpClientLike | None = None,
         default_headers: Mapping[str, str] | None = None,
@@ -67,6 +68,7 @@ class AsyncBookingClient(AsyncAPIClient):
             timeout: Seconds for one attempt; at most 5 of them to connect.
             deadline: Seconds for a call with all its attempts and delays.
             max_retries: The maximum number of attempts after the first.
+            max_response_bytes: The maximum size of a response body, decompressed. A larger one is not read to its end.
             retry: A function that decides about each retry instead of the SDK.
             http_client: An httpx client of your own. The SDK does not close it.
             default_headers: Headers that are sent with every request.
@@ -85,6 +87,7 @@ class AsyncBookingClient(AsyncAPIClient):
             timeout=timeout,
             deadline=deadline,
             max_retries=max_retries,
+            max_response_bytes=max_response_bytes,
             retry=retry,
             default_headers=default_headers,
             webhook_secret=webhook_secret,

@@ -8,6 +8,7 @@
        ├─ APIConnectionError
        │  └─ APITimeoutError
        ├─ ResponseValidationError .response .field_path
+       │  └─ ResponseTooLargeError
        └─ APIStatusError .status_code .code .message .details .request_id .headers .body .retry_after .retryable
           ├─ BadRequestError 400            ─ IdempotencyKeyRequiredError
           ├─ AuthenticationError 401        ─ ApiKeyMissingError, ApiKeyInvalidError, ApiKeyRevokedError,
@@ -197,6 +198,10 @@ class ResponseValidationError(APIError):
     def retryable(self) -> bool:
         """Always False: the same call would get the same response."""
         return False
+
+
+class ResponseTooLargeError(ResponseValidationError):
+    """The body is larger than the client's `max_response_bytes`, and was not read to its end."""
 
 
 class APIStatusError(APIError):

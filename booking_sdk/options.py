@@ -97,6 +97,7 @@ class ClientOptions(TypedDict, total=False):
     timeout: float | Timeout
     deadline: float | None
     max_retries: int
+    max_response_bytes: int
     retry: RetryDecision | None
     default_headers: Mapping[str, str]
     webhook_secret: str | Sequence[str] | None

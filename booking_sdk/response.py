@@ -43,6 +43,8 @@ class Response:
     status_code: int
     raw_headers: Sequence[tuple[bytes, bytes]] = ()
     body: bytes = b""
+    is_too_large: bool = False
+    """True when the body is larger than the client's `max_response_bytes`. It is left out then."""
 
     @property
     def headers(self) -> Headers:

@@ -38,7 +38,7 @@ RULES = [
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\banext\(", "next("),
     (r"\bStopAsyncIteration\b", "StopIteration"),
-    (r"\ba(close|iter_bytes)\b", r"\1"),
+    (r"\ba(close|iter_bytes|iter_raw)\b", r"\1"),
     (r"\btasks\b", "threads"),
     (r"\banother task, another thread\b", "another thread"),
     (r"\basync client\b", "sync client"),

@@ -181,7 +181,7 @@ def write_resource(cli: Cli, path: str) -> None:
 def _parse(response: "APIResponse[Any]") -> Response:
     try:
         body = json.loads(response.body) if response.body else None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CliError(
             f"The response {response.status_code} is not JSON.",
             ExitCode.SERVER,

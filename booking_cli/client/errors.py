@@ -50,7 +50,14 @@ def to_cli_error(error: "BookingError", not_found_hint: str | None = None) -> Cl
     Args:
         not_found_hint: the hint for the code `not_found`.
     """
-    from booking_sdk import APIConnectionError, APIError, APIStatusError, APITimeoutError, ConfigurationError
+    from booking_sdk import (
+        APIConnectionError,
+        APIError,
+        APIStatusError,
+        APITimeoutError,
+        ConfigurationError,
+        ResponseTooLargeError,
+    )
 
     if isinstance(error, ConfigurationError):
         return CliError(f"{error}.", code="bad_setting")
@@ -61,7 +68,8 @@ def to_cli_error(error: "BookingError", not_found_hint: str | None = None) -> Cl
         next_step = _retry_hint(error) or _connection_hint(error)
         return CliError(_message_without_key(error), ExitCode.NETWORK, code=code, hint=next_step)
     hint = _retry_hint(error) if isinstance(error, APIError) else None
-    return CliError(f"{error}.", ExitCode.SERVER, code="unreadable_answer", hint=hint)
+    code = "answer_too_large" if isinstance(error, ResponseTooLargeError) else "unreadable_answer"
+    return CliError(f"{error}.", ExitCode.SERVER, code=code, hint=hint)
 
 
 def _from_status_error(error: "APIStatusError", not_found_hint: str | None) -> CliError:

@@ -152,6 +152,6 @@ def _page(client: "BookingClient", query: dict[str, str]) -> dict[str, Any]:
         page = json.loads(raw)
         if isinstance(page["data"], list) and {"has_more", "resume_cursor"} <= page.keys():
             return dict(page)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise CliError("The base URL is not the URL of the API.", ExitCode.SERVER, code="bad_answer", hint="booking whoami")

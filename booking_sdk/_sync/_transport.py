@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from booking_sdk._attempt_timeout import AttemptTimeout
+from booking_sdk._body import Body, BodyTooLarge
 from booking_sdk._flow import Send
 from booking_sdk._http import Connections
 from booking_sdk._httpcore_pools import take_leaked
@@ -64,13 +65,21 @@ class Transport:
         send.progress.sent = True
         response = client.send(request, stream=True, auth=None, follow_redirects=False)
         try:
-            chunks = []
-            for chunk in response.iter_bytes():
-                chunks.append(chunk)
-                timeout.check()
+            body = self._body(response, send.max_response_bytes, timeout)
+        except BodyTooLarge:
+            return Response(response.status_code, response.headers.raw, is_too_large=True)
         finally:
             response.close()
-        return Response(response.status_code, response.headers.raw, b"".join(chunks))
+        return Response(response.status_code, response.headers.raw, body)
+
+    def _body(self, response: Any, max_bytes: int, timeout: AttemptTimeout) -> bytes:
+        # A mock, or a hook of the caller's client, has read and decompressed the body already.
+        is_read = response.is_stream_consumed
+        body = Body("" if is_read else response.headers.get("content-encoding", "").lower(), max_bytes)
+        for part in response.iter_bytes() if is_read else response.iter_raw():
+            body.add(part)
+            timeout.check()
+        return body.content()
 
     def _close_leaked(self, client: Any, timeout: AttemptTimeout) -> None:
         """Close the connections that a failed attempt left in the pool."""

@@ -53,6 +53,7 @@ class BookingClient(APIClient):
         timeout: float | Timeout = 30.0,
         deadline: float | None = None,
         max_retries: int = 2,
+        max_response_bytes: int = 64 * 2**20,
         retry: RetryDecision | None = None,
         http_client: HttpClientLike | None = None,
         default_headers: Mapping[str, str] | None = None,
@@ -68,6 +69,7 @@ class BookingClient(APIClient):
             timeout: Seconds for one attempt; at most 5 of them to connect.
             deadline: Seconds for a call with all its attempts and delays.
             max_retries: The maximum number of attempts after the first.
+            max_response_bytes: The maximum size of a response body, decompressed. A larger one is not read to its end.
             retry: A function that decides about each retry instead of the SDK.
             http_client: An httpx client of your own. The SDK does not close it.
             default_headers: Headers that are sent with every request.
@@ -86,6 +88,7 @@ class BookingClient(APIClient):
             timeout=timeout,
             deadline=deadline,
             max_retries=max_retries,
+            max_response_bytes=max_response_bytes,
             retry=retry,
             default_headers=default_headers,
             webhook_secret=webhook_secret,

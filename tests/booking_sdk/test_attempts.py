@@ -5,13 +5,17 @@ respx replaces the connections: it cannot show their state, nor a head that arri
 
 import asyncio
 import gc
+import gzip
 import json
 import signal
 import socket
 import threading
 import time
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import httpx
@@ -29,6 +33,9 @@ from booking_sdk import (
     AsyncBookingClient,
     BookingClient,
     ConfigurationError,
+    ResponseTooLargeError,
+    ResponseValidationError,
+    ServerError,
     Timeout,
     interruption,
 )
@@ -114,6 +121,99 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(client_of: ClientOf) 
         for one in fill:
             one.close()
     assert not caught.value.maybe_executed
+
+
+# Size
+
+LIMIT_BYTES = 1_000_000
+
+
+def endless(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+    while True:
+        connection.sendall(b" " * 65_536)
+
+
+@cache
+def compressed_spaces() -> bytes:
+    """Return 200 MB in less than 1 MB."""
+    compressor, million = zlib.compressobj(wbits=16 + zlib.MAX_WBITS), b" " * 1_000_000
+    return b"".join([*(compressor.compress(million) for _ in range(200)), compressor.flush()])
+
+
+def in_gzip(body: bytes, encoding: str = "gzip") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def bomb(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(in_gzip(compressed_spaces()))
+
+
+def nested_bomb(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(in_gzip(gzip.compress(compressed_spaces()), "gzip, gzip"))
+
+
+@pytest.mark.parametrize("theirs", [None, httpx, httpx2], indirect=True)
+@pytest.mark.parametrize("script", [endless, bomb])
+def test_a_response_is_read_up_to_the_limit(script: Script, theirs: Any, client_of: ClientOf) -> None:
+    with scripted_server(script) as url:
+        client = client_of(url, max_response_bytes=LIMIT_BYTES, http_client=theirs)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ResponseTooLargeError, match=r"larger than the 1000000 bytes") as caught:
+                booked(client)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 20 * LIMIT_BYTES  # a single read of the bomb makes more than 60
+    assert caught.value.maybe_executed
+    assert not caught.value.retryable
+    assert caught.value.idempotency_key == "order-0001"
+    assert caught.value.response.body == b""
+
+
+def test_an_encoding_inside_an_encoding_is_not_decompressed(client_of: ClientOf) -> None:
+    with scripted_server(nested_bomb) as url, pytest.raises(ResponseValidationError, match="not valid JSON") as caught:
+        booked(client_of(url, max_response_bytes=LIMIT_BYTES))
+    assert len(caught.value.response.body) < 100_000
+
+
+def test_an_error_too_large_to_read_raises_the_class_of_its_status(client_of: ClientOf) -> None:
+    head = b"HTTP/1.1 503 Unavailable\r\nContent-Length: 2000001\r\n\r\n"
+    with scripted_server(lambda connection, _: connection.sendall(head + b"x" * 2_000_001)) as url:
+        client = client_of(url, max_response_bytes=LIMIT_BYTES, max_retries=0)
+        with pytest.raises(ServerError, match="503 without a code"):
+            client.me()
+
+
+def test_a_compressed_response_of_exactly_the_limit_is_read(client_of: ClientOf) -> None:
+    asked: list[bytes] = []
+
+    def script(connection: socket.socket, request: bytes) -> None:
+        asked.append(request)
+        connection.sendall(in_gzip(gzip.compress(BOOKING), "GZip"))
+
+    with scripted_server(script) as url:
+        assert booked(client_of(url, max_response_bytes=len(BOOKING))).status == "confirmed"
+        with pytest.raises(ResponseTooLargeError):
+            booked(client_of(url, max_response_bytes=len(BOOKING) - 1))
+    assert all(b"\r\naccept-encoding: gzip\r\n" in request.lower() for request in asked)
+
+
+DAMAGED = {
+    "cut off": gzip.compress(BOOKING)[:-9],
+    "not compressed": BOOKING,
+    "followed by more": gzip.compress(BOOKING) + b"\0" * 200_000,
+}
+
+
+@pytest.mark.parametrize("body", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_compression_is_a_broken_connection(body: bytes, client_of: ClientOf) -> None:
+    with scripted_server(lambda connection, _: connection.sendall(in_gzip(body))) as url:
+        client = client_of(url, max_retries=0)
+        with pytest.raises(APIConnectionError, match="DecodingError"):
+            client.me()
 
 
 # Clients in other libraries

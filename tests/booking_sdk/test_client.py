@@ -93,6 +93,8 @@ def test_key_address_and_secrets_can_come_from_the_environment(
         ({"deadline": -1}, "deadline"),
         ({"max_retries": -1}, "max_retries"),
         ({"max_retries": 1.5}, "max_retries"),
+        ({"max_response_bytes": 0}, "max_response_bytes"),
+        ({"max_response_bytes": 1e6}, "max_response_bytes"),
         ({"default_headers": {"Authorization": "x"}}, "api_key"),
         ({"default_headers": {"X": "a\r\nb"}}, "cannot be sent"),
         ({"default_headers": {"X": " a"}}, "cannot be sent"),

@@ -194,6 +194,20 @@ def test_each_answer_has_its_exit_code_and_its_line(
     assert "request: req_canned" in plain.err.splitlines()
 
 
+@pytest.mark.parametrize("command", ["whoami", "api GET me", "bookings list", "events tail --follow"])
+@pytest.mark.parametrize(
+    ("body", "codes"),
+    [(b" " * (64 * 2**20 + 1), {"answer_too_large"}), (b"[" * 100_000, {"unreadable_answer", "bad_answer"})],
+)
+def test_a_response_too_large_or_too_deep_is_refused(
+    booking: Booking, canned: Any, command: str, body: bytes, codes: set[str]
+) -> None:
+    canned.answers = [(200, body)]
+    exit_code, code = booking(*command.split(), "-o", "json").refusal
+    assert exit_code == ExitCode.SERVER
+    assert code in codes
+
+
 def test_a_list_that_is_none_is_explained(booking: Booking, canned: Any) -> None:
     canned.answers = [(200, b'{"hello": "world"}')]
     assert booking("bookings", "list", "-o", "json").refusal == (ExitCode.SERVER, "unreadable_answer")
