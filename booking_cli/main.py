@@ -22,7 +22,7 @@ MORE = """
 More:
   booking commands       every command on one page
   booking help bookings  the commands, options and examples of a group
-  booking help TOPIC     output, event-types, exit-codes, environment
+  booking help TOPIC     options, output, event-types, exit-codes, environment
 """
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework.command import GLOBAL_OPTIONS
 from booking_cli.main import main
 from docsite.markdown import fence, page, table
 
@@ -57,9 +58,8 @@ class Reference:
         for title, names in (*SECTIONS.items(), ("More commands", rest)):
             rows = [(f"[booking {name}]({name}.md)", MODULES[name][1]) for name in names]
             parts += [f"## {title}", table(("command", "purpose"), rows)]
-        shared = printed("help", "whoami").partition("\nGlobal options:\n")[2]
-        parts += ["## Options of every command", fence(shared, "text")]
-        topics = {"Output": "output", "Exit codes": "exit-codes", "Environment variables": "environment"}
+        topics = {"Options of every command": "options", "Output": "output"}
+        topics |= {"Exit codes": "exit-codes", "Environment variables": "environment"}
         for title, topic in topics.items():
             parts += [f"## {title}", fence(printed("help", topic), "text")]
         return page(
@@ -80,5 +80,5 @@ class Reference:
 
 
 def _without_shared(text: str) -> str:
-    """Return a help text without the options that every command has."""
-    return text.partition("\nGlobal options:\n")[0]
+    """Return a help text without its line on the options of every command."""
+    return text.partition(f"\n{GLOBAL_OPTIONS}")[0]

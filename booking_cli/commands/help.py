@@ -8,7 +8,7 @@ import typer
 from booking_cli.commands.registry import MODULES
 from booking_cli.framework import openapi_parts
 from booking_cli.framework.arguments import offers, one_of
-from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app, leaves
+from booking_cli.framework.command import COMPLETION_VARIABLE, command, command_app, global_options, leaves
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError, closest
 from booking_cli.framework.exit_codes import MEANINGS
@@ -92,6 +92,7 @@ TOPICS: Mapping[str, str] = {
     "exit-codes": "The exit codes of commands.",
     "environment": "The environment variables and their defaults.",
     "event-types": "The types of events, for webhooks and events.",
+    "options": "The options of every command.",
     "output": "Output formats, fields, notes and errors.",
 }
 """The help topics."""
@@ -132,6 +133,8 @@ def help_(
     elif words == ["event-types"]:
         rows = openapi_parts.load()["summaries"].items()
         _write_table(ctx.obj, [{"event_type": kind, "meaning": summary} for kind, summary in rows])
+    elif words == ["options"]:
+        _write_table(ctx.obj, [{"option": names, "meaning": meaning} for names, meaning in global_options(ctx)])
     elif words == ["environment"]:
         _write_table(
             ctx.obj, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT]

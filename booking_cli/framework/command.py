@@ -93,20 +93,26 @@ def _global_options() -> tuple[Any, ...]:
     )
 
 
+def global_options(ctx: Any) -> Iterator[tuple[str, str]]:
+    """Yield the names and the meaning of each option of every command."""
+    for param in (*_global_options(), ctx.command.get_help_option(ctx)):
+        if record := param.get_help_record(ctx):
+            yield record
+
+
 def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the sections of a help page: arguments and options of the command, examples, global options."""
-    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Global options": []}
-    for param in command.get_params(ctx):
-        title = "Arguments" if param.param_type_name == "argument" else "Options"
+    """Write the sections of a help page: arguments and options of the command, examples, a line on global options."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for param in command.own_params:
         record = param.get_help_record(ctx)
         if record is not None:
-            records[title if param in command.own_params else "Global options"].append(record)
+            records["Arguments" if param.param_type_name == "argument" else "Options"].append(record)
     for title in ("Arguments", "Options"):
         _write_section(formatter, title, records[title])
     if command.examples:
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in command.examples))
-    _write_section(formatter, "Global options", records["Global options"])
+    formatter.write(f"\n{GLOBAL_OPTIONS}\n")
 
 
 def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
@@ -114,6 +120,10 @@ def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -
     if records:
         with formatter.section(f"{BOLD}{title}{PLAIN}" if is_bold else title):
             formatter.write_dl(records)
+
+
+GLOBAL_OPTIONS = "Global options: --json, --fields, -q, --yes and more; see booking help options"
+"""The last line of each help page."""
 
 
 @dataclass(frozen=True, slots=True)

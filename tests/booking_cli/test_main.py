@@ -32,7 +32,15 @@ def test_every_command_has_help_with_an_example(booking: Booking, words: tuple[s
     assert (shown.code, shown.err) == (0, "")
     assert f"Usage: booking {' '.join(words)}" in shown.out
     assert re.search(rf"^Examples:\n  booking {' '.join(words)}\b", shown.out, re.MULTILINE)
-    assert "Global options:" in shown.out
+    assert shown.out.splitlines()[-1].startswith("Global options: ")
+
+
+def test_the_global_options_stand_on_one_page_and_not_on_every_other(booking: Booking) -> None:
+    options = booking("help", "options", "-o", "json").json["data"]
+    names = {name for row in options for name in re.findall(r"--[a-z-]+", row["option"])}
+    assert {"--yes", "--json", "--output", "--profile", "--debug", "--help", "--version"} < names
+    shown = booking("bookings", "create", "--help").out
+    assert not names & set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE))
 
 
 def test_every_command_is_run_by_a_test() -> None:
