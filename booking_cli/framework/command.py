@@ -11,6 +11,7 @@ module nor the top of a group's module imports booking_core, booking_server or b
 
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,12 +20,14 @@ from functools import cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import typer
+from typer._click.exceptions import MissingParameter
 from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli._version import __version__
 from booking_cli.framework.arguments import OFFERED, one_of
 from booking_cli.framework.context import resume_collections
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.formatting import BOLD, PLAIN, wants_color
 from booking_cli.framework.options import Paging
 from booking_cli.framework.output import COLORS, FORMATS
@@ -168,6 +171,31 @@ class Command(TyperCommand):
         self.examples = (epilog or "").splitlines()
         self.own_params = list(self.params)
         self.params.extend(_global_options())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except MissingParameter:
+            raise self._missing(ctx) from None
+
+    def _missing(self, ctx: Any) -> CliError:
+        """Return the error for the required parameters that were not given. Typer's names only the first of them."""
+        hints: dict[str, list[str]] = {"argument": [], "option": []}
+        for param in self.own_params:
+            if param.required and param.name not in ctx.params:  # those that were given are parsed first
+                hints[param.param_type_name].append(param.get_error_hint(ctx))
+        parts = [f"{kind}{'s' * (len(names) > 1)} {', '.join(names)}" for kind, names in hints.items() if names]
+        path = ctx.command_path
+        hint = f"for example: {self.full_example}; all options: {path} --help"
+        return CliError(f"Missing {' and '.join(parts)}.", hint=hint)
+
+    @property
+    def full_example(self) -> str:
+        """Return the first example that has each required option, on one line and without its remark."""
+        needed = [param.opts[0] for param in self.own_params if param.required and param.param_type_name == "option"]
+        examples = re.sub(r" \\\n +", " ", "\n".join(self.examples)).splitlines()
+        full = (line for line in examples if all(re.search(rf" {option}\b", line) for option in needed))
+        return next(full, examples[0]).partition("     (")[0]
 
     def invoke(self, ctx: Any) -> Any:
         resume_collections()

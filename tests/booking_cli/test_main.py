@@ -16,6 +16,7 @@ from support.serving import COMMAND
 
 from booking_cli.commands import webhooks
 from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework.command import Leaf
 from booking_cli.framework.context import resume_collections
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode
 from booking_cli.main import main
@@ -23,7 +24,8 @@ from booking_cli.operator import storage
 from booking_core.base.settings import Settings
 from booking_core.models.errors import ErrorCode
 
-COMMANDS = [leaf.words for leaf in leaves()]
+LEAVES = list(leaves())
+COMMANDS = [leaf.words for leaf in LEAVES]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -41,6 +43,32 @@ def test_the_global_options_stand_on_one_page_and_not_on_every_other(booking: Bo
     assert {"--yes", "--json", "--output", "--profile", "--debug", "--help", "--version"} < names
     shown = booking("bookings", "create", "--help").out
     assert not names & set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("keys list", "Missing option '--org'."),
+        ("keys expire", "Missing argument 'ID' and option '--at'."),
+        (
+            "bookings create --email a@example.com",
+            "Missing options '--departure', '--guest', '--name', '--payment'.",
+        ),
+        ("webhooks deliveries retry", "Missing arguments 'ID', 'DELIVERY'."),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once_with_an_example(booking: Booking, argv: str, message: str) -> None:
+    refused = booking(*argv.split(), "-o", "json")
+    assert (refused.code, refused.error["message"]) == (ExitCode.USAGE, message)
+    assert refused.error["hint"].startswith(f"for example: booking {argv.partition(' --')[0]} ")
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: " ".join(leaf.words))
+def test_an_example_of_each_command_has_every_required_option(leaf: Leaf) -> None:
+    example = shlex.split(leaf.command.full_example)
+    required = {each.opts[0] for each in leaf.command.own_params if each.required and each.opts[0].startswith("--")}
+    assert required <= set(example)
+    assert tuple(example[1 : 1 + len(leaf.words)]) == leaf.words
 
 
 def test_every_command_is_run_by_a_test() -> None:
