@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -154,7 +154,7 @@ class Plan:
     def _arguments(self, request: Request, body: Any, results: Sequence[Any], errors: Errors) -> dict[str, Any]:
         values = self._operation.arguments(request, results, errors)
         if self._body and self._json:
-            values[self._body.name] = self._json.read(self._body.field_info.annotation, body)
+            values[self._body.name] = self._json.read(cast("type[BaseModel]", self._body.field_info.annotation), body)
         if errors:
             raise RequestValidationError(errors, body=None)
         return values
