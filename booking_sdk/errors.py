@@ -348,10 +348,10 @@ class InsufficientCapacityError(ConflictError):
     """Not enough seats are left."""
 
     @property
-    def seats_available(self) -> int | None:
-        """The number of seats that are left."""
+    def seats_available(self) -> int:
+        """The number of seats that are left; 0 when the answer does not say."""
         seats = self._field("seats_available")
-        return seats if isinstance(seats, int) else None
+        return seats if isinstance(seats, int) else 0
 
 
 class IdempotencyInProgressError(ConflictError):

@@ -106,12 +106,24 @@ def read_with_post(
     return _build("POST", path(*segments), body, options, key=key, retry_safety=RetrySafety.SAFE)
 
 
+def one_departure_id(departure_id: str | UUID | None, experience_date_id: str | UUID | None) -> str:
+    """Return the id of the departure of a call, which has one of two names.
+
+    Raises:
+        TypeError: The call has both names, or neither.
+    """
+    ids = [one for one in (departure_id, experience_date_id) if one is not None]
+    if len(ids) != 1:
+        raise TypeError("exactly one of departure_id and experience_date_id is needed: two names of one parameter")
+    return str(ids[0])
+
+
 def basket_fields(
-    departure_id: str | UUID, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
+    departure_id: str, guests: Sequence[Any], add_ons: Sequence[Any] | None, hold_id: str | UUID | None
 ) -> dict[str, Any]:
     """Return the fields of a body that describe a booking."""
     return {
-        "departure_id": str(departure_id),
+        "departure_id": departure_id,
         "guests": body_lines("guests", guests),
         "add_ons": None if add_ons is None else body_lines("add_ons", add_ons),
         "hold_id": None if hold_id is None else str(hold_id),

@@ -1,13 +1,16 @@
 """Requests: safe paths, parameters in the format of the API, and one body for all attempts."""
 
+import json
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID
 
 import pytest
-from sdk_support.routed import KEY, OK, URL, play
+from sdk_support.routed import KEY, OK, URL, WireOf, answered, play
 
-from booking_sdk import BookingClient, GuestInput, GuestLineInput
+from booking_sdk import BookingClient, GuestInput, GuestLineInput, NotFoundError
 from booking_sdk.request import (
     body_fields,
     body_lines,
@@ -108,6 +111,40 @@ ELSEWHERE = ["", "api", "//elsewhere.example.com/api", "https://elsewhere"]
 def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
     with pytest.raises(ValueError):
         custom_request("GET", path, None, None, None, None)
+
+
+GUESTS = [{"tier_id": "adult", "count": 2}]
+OF_A_DEPARTURE: dict[str, Callable[..., Any]] = {
+    "bookings": lambda client, **names: client.bookings.create(
+        **names, guests=GUESTS, customer={"name": "Ada", "email": "ada@example.com"}, payment="invoice"
+    ),
+    "bookings/quote": lambda client, **names: client.bookings.quote(**names, guests=GUESTS),
+    "holds": lambda client, **names: client.holds.create(**names, seats=2),
+    "checkouts": lambda client, **names: client.checkouts.create(
+        **names, guests=GUESTS, customer={"name": "Ada", "email": "ada@example.com"}
+    ),
+}
+
+
+@pytest.mark.parametrize("path", OF_A_DEPARTURE)
+def test_departure_has_two_names_and_one_body(path: str, wire: WireOf) -> None:
+    service = wire([answered(404, "not_found")])
+    for names in ({"departure_id": UUID(int=7)}, {"experience_date_id": str(UUID(int=7))}):
+        with pytest.raises(NotFoundError):
+            OF_A_DEPARTURE[path](service.client(), **names)
+    first, second = service.requests
+    assert first.url.path == f"/api/v1/{path}"
+    assert first.content == second.content
+    assert json.loads(first.content)["departure_id"] == str(UUID(int=7))
+
+
+@pytest.mark.parametrize("names", [{}, {"departure_id": "a", "experience_date_id": "a"}, {"departure_id": None}])
+@pytest.mark.parametrize("path", OF_A_DEPARTURE)
+def test_both_names_of_a_departure_or_none_are_refused(path: str, names: dict[str, Any], wire: WireOf) -> None:
+    service = wire([OK])
+    with pytest.raises(TypeError, match="exactly one of departure_id and experience_date_id"):
+        OF_A_DEPARTURE[path](service.client(), **names)
+    assert service.requests == []
 
 
 def test_every_request_has_key_user_agent_and_accept_headers() -> None:

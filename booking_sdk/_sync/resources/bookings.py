@@ -30,6 +30,7 @@ from booking_sdk.request import (
     checked_date,
     date_windows,
     get,
+    one_departure_id,
     path_segment,
     post_with_key,
     read_with_post,
@@ -221,7 +222,8 @@ class Bookings(APIResource):
     def create(
         self,
         *,
-        departure_id: str | UUID,
+        departure_id: str | UUID | None = None,
+        experience_date_id: str | UUID | None = None,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         payment: PaymentParam,
@@ -251,6 +253,7 @@ class Bookings(APIResource):
 
         Args:
             departure_id: The id of the departure, from `availability`.
+            experience_date_id: Another name of `departure_id`; a call has one of the two.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             payment: `pay_on_site`, `invoice` or `external_paid`.
@@ -278,7 +281,7 @@ class Bookings(APIResource):
         spec = _create_spec(
             idempotency_key,
             options,
-            **basket_fields(departure_id, guests, add_ons, hold_id),
+            **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
             customer=body_fields(customer),
             note=note,
             payment=payment,
@@ -294,7 +297,8 @@ class Bookings(APIResource):
     def quote(
         self,
         *,
-        departure_id: str | UUID,
+        departure_id: str | UUID | None = None,
+        experience_date_id: str | UUID | None = None,
         guests: Sequence[GuestLineInput | GuestLineParam],
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
         hold_id: str | UUID | None = None,
@@ -313,6 +317,7 @@ class Bookings(APIResource):
 
         Args:
             departure_id: The id of the departure, from `availability`.
+            experience_date_id: Another name of `departure_id`; a call has one of the two.
             guests: The number of guests per price tier.
             add_ons: The number of each add-on.
             hold_id: A hold of the departure, whose seats count as available.
@@ -325,7 +330,7 @@ class Bookings(APIResource):
             NotFoundError: No departure has this id.
         """
         body = without_none(
-            **basket_fields(departure_id, guests, add_ons, hold_id),
+            **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
             external_reference=external_reference,
             external_reference_unique=external_reference_unique or None,
         )

@@ -11,7 +11,15 @@ from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
 from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
-from booking_sdk.request import basket_fields, body_fields, get, path_segment, post_with_key, without_none
+from booking_sdk.request import (
+    basket_fields,
+    body_fields,
+    get,
+    one_departure_id,
+    path_segment,
+    post_with_key,
+    without_none,
+)
 
 
 @scrub_tracebacks
@@ -21,7 +29,8 @@ class Checkouts(APIResource):
     def create(
         self,
         *,
-        departure_id: str | UUID,
+        departure_id: str | UUID | None = None,
+        experience_date_id: str | UUID | None = None,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
@@ -50,6 +59,7 @@ class Checkouts(APIResource):
 
         Args:
             departure_id: The id of the departure, from `availability`.
+            experience_date_id: Another name of `departure_id`; a call has one of the two.
             guests: The number of guests per price tier.
             customer: The contact details of the guest.
             add_ons: The number of each add-on.
@@ -73,7 +83,7 @@ class Checkouts(APIResource):
         spec = post_with_key(
             "checkouts",
             body=without_none(
-                **basket_fields(departure_id, guests, add_ons, hold_id),
+                **basket_fields(one_departure_id(departure_id, experience_date_id), guests, add_ons, hold_id),
                 customer=body_fields(customer),
                 note=note,
                 gift_card_code=gift_card_code,

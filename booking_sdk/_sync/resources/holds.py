@@ -8,7 +8,7 @@ from booking_sdk._parse import expect_empty_body, parser_for
 from booking_sdk._sync._base_client import APIResource
 from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.request import get, idempotent_change, path_segment, post_with_key, without_none
+from booking_sdk.request import get, idempotent_change, one_departure_id, path_segment, post_with_key, without_none
 
 
 @scrub_tracebacks
@@ -18,7 +18,8 @@ class Holds(APIResource):
     def create(
         self,
         *,
-        departure_id: str | UUID,
+        departure_id: str | UUID | None = None,
+        experience_date_id: str | UUID | None = None,
         seats: int,
         expires_in_seconds: int | None = None,
         idempotency_key: str | None = None,
@@ -31,6 +32,7 @@ class Holds(APIResource):
 
         Args:
             departure_id: The id of the departure, from `availability`.
+            experience_date_id: Another name of `departure_id`; a call has one of the two.
             seats: The number of seats; `bookings.quote(...)` tells how many a party needs.
             expires_in_seconds: The duration, 600 by default and 1,800 at most.
             idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
@@ -43,7 +45,11 @@ class Holds(APIResource):
             NotFoundError: No departure has this id.
             APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        body = without_none(departure_id=str(departure_id), seats=seats, expires_in_seconds=expires_in_seconds)
+        body = without_none(
+            departure_id=one_departure_id(departure_id, experience_date_id),
+            seats=seats,
+            expires_in_seconds=expires_in_seconds,
+        )
         spec = post_with_key("holds", body=body, key=idempotency_key, options=options)
         return self._client._execute(spec, parser_for(Hold))
 

@@ -46,7 +46,7 @@ def sell(client: BookingClient, order: int, departure: str) -> Booking | None:
             idempotency_key=idempotency_key("order", order),
         )
     except InsufficientCapacityError as error:
-        left: int | None = error.seats_available
+        left: int = error.seats_available
         print(left)
         return None
     except APIConnectionError as error:
