@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.formatting import money, one_line, shortened
+from booking_cli.framework.formatting import grouped_money, money, one_line, shortened
 
 COLUMNS = tuple("booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split())
 """The columns of TSV."""
@@ -77,7 +77,7 @@ def _header(manifest: Item, width: int) -> Iterator[str]:
     yield from textwrap.wrap(f"{title}, {_when(departure)} ({state})", width)
     sold = f"{departure['seats_sold']} of {departure['seats_total']} seats sold"
     sums = [sold, _counted(totals["guests"]), _counted(totals["add_ons"])]
-    sums += [f"unpaid {money(each)}" for each in totals["unpaid"]]
+    sums += [f"unpaid {grouped_money(each)}" for each in totals["unpaid"]]
     yield from textwrap.wrap("; ".join(filter(None, sums)), width)
     yield ""
 
@@ -137,7 +137,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _unpaid(booking: Item) -> str:
-    return money(booking["unpaid"]) if booking["unpaid"]["amount_minor"] else ""
+    return grouped_money(booking["unpaid"]) if booking["unpaid"]["amount_minor"] else ""
 
 
 def _contact(booking: Item) -> str:
@@ -174,7 +174,7 @@ def _csv_row(booking: Item) -> Sequence[Any]:
         customer["name"],
         _party(booking),
         _add_ons(booking),
-        _unpaid(booking),
+        money(booking["unpaid"]) if booking["unpaid"]["amount_minor"] else "",
         customer["phone"],
         customer["email"],
         booking["note"],
@@ -213,7 +213,7 @@ def _page_header(manifest: Item) -> Iterator[str]:
         "Seats sold": f"{departure['seats_sold']} of {departure['seats_total']}",
         "Guests": _counted(totals["guests"]),
         "Add-ons": _counted(totals["add_ons"]),
-        "Unpaid": ", ".join(money(each) for each in totals["unpaid"]),
+        "Unpaid": ", ".join(map(grouped_money, totals["unpaid"])),
     }
     items = (f"<li>{name}: <b>{escape(text)}</b></li>" for name, text in sums.items() if text)
     yield f'<ul class="sums">{"".join(items)}</ul>'

@@ -9,7 +9,7 @@ from booking_cli.framework.arguments import day, is_there
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import bad_file
-from booking_cli.framework.formatting import bar, block, money
+from booking_cli.framework.formatting import bar, block, grouped_money
 from booking_cli.framework.options import Org, option
 from booking_cli.operator import transactions
 from booking_cli.operator.transactions import by_slug
@@ -103,7 +103,7 @@ def _page(found: Json) -> str:
 
 
 def _amounts(amounts: Sequence[Json]) -> str:
-    return ", ".join(map(money, amounts)) or "-"
+    return ", ".join(map(grouped_money, amounts)) or "-"
 
 
 def _lines(found: Json) -> Iterator[Json]:

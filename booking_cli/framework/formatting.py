@@ -81,15 +81,29 @@ def is_money(value: Any) -> bool:
     return isinstance(value, Mapping) and value.keys() == {"amount_minor", "currency"}
 
 
-def money(amount: Mapping[str, Any]) -> str:
-    """Return an amount with the digits of its currency: 890.00 NOK, 25000 CLP."""
+def money(amount: Mapping[str, Any], *, separator: str = "") -> str:
+    """Return an amount with the digits of its currency: 890.00 NOK, 25000 CLP.
+
+    Args:
+        separator: is written between thousands, as in 25,000 CLP. Without one the text is an amount that options take.
+    """
     from booking_core.models.currencies import minor_digits
 
     minor, currency = int(amount["amount_minor"]), str(amount["currency"])
     digits = minor_digits(currency)
-    text = f"{abs(minor):0{digits + 1}}"
-    point = f"{text[:-digits]}.{text[-digits:]}" if digits else text
-    return f"{'-' if minor < 0 else ''}{point} {currency}"
+    whole, part = divmod(abs(minor), 10**digits)
+    text = f"{whole:,}".replace(",", separator) + (f".{part:0{digits}}" if digits else "")
+    return f"{'-' if minor < 0 else ''}{text} {currency}"
+
+
+def grouped_money(amount: Mapping[str, Any]) -> str:
+    """Return an amount for tables, with commas between thousands: 5,800.00 NOK."""
+    return money(amount, separator=",")
+
+
+def readable(value: Any) -> str:
+    """Return a value for tables: an amount with its thousands apart, a timestamp to the minute."""
+    return grouped_money(value) if is_money(value) else shortened(text_of(value))
 
 
 def bar(part: float, whole: float, width: int) -> str:
@@ -106,7 +120,7 @@ def block(part: float, whole: float) -> str:
 
 
 def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every field of an item with its dotted path and its text. A list of objects gives a line for each."""
+    """Yield every field of an item with its path and its text for tables. A list of objects gives a line for each."""
     for key, value in item.items():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping) and value and not is_money(value):
@@ -115,15 +129,15 @@ def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
             for number, each in enumerate(value):
                 yield path if number == 0 else "", ", ".join(_texts(each))
         elif isinstance(value, list | tuple):
-            yield path, ", ".join(map(text_of, value))
+            yield path, ", ".join(map(readable, value))
         else:
-            yield path, "" if value == {} else text_of(value)
+            yield path, "" if value == {} else readable(value)
 
 
 def _texts(item: Item) -> Iterator[str]:
     """Yield the texts of an object within a list. A number says what it counts, since it has no heading."""
     for key, value in item.items():
-        if text := text_of(value):
+        if text := readable(value):
             yield f"{key} {text}" if isinstance(value, int | float) else text
 
 

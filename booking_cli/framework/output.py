@@ -25,7 +25,6 @@ from booking_cli.framework.formatting import (
     one_line,
     paths_of,
     picked,
-    shortened,
     text_of,
     value_at,
     wants_color,
@@ -262,7 +261,7 @@ class Renderer:
         self._write(json.dumps(item, ensure_ascii=ascii_only, indent=indent) + "\n")
 
     def _pairs(self, item: Item) -> None:
-        pairs = [(path, shortened(text)) for path, text in flat(item) if text]
+        pairs = [(path, text) for path, text in flat(item) if text]
         width = max((len(title) for title, _ in pairs), default=0)
         for title, text in pairs:
             self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")

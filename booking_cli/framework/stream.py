@@ -13,8 +13,7 @@ from booking_cli.framework.formatting import (
     PLAIN,
     Item,
     one_line,
-    shortened,
-    text_of,
+    readable,
     value_at,
     wants_color,
 )
@@ -50,7 +49,7 @@ class Stream:
     def show(self, item: Item) -> None:
         """Write an item immediately."""
         if self._is_live:
-            self._write_line(self._row({path: shortened(text_of(value_at(item, path))) for path in self._shown}))
+            self._write_line(self._row({path: readable(value_at(item, path)) for path in self._shown}))
         elif self._render.is_json:
             self._render.line(item)
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from booking_cli.framework.formatting import Item, is_money, shortened, text_of, value_at
+from booking_cli.framework.formatting import Item, is_money, readable, value_at
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,7 +70,7 @@ def build_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = {path: [shortened(text_of(value_at(item, path))) for item in items] for path in paths}
+    cells = {path: [readable(value_at(item, path)) for item in items] for path in paths}
     titles = {path: path for path in paths} if is_selected else headings_of(paths)
     layout = Layout(cells, titles, wrapped, {} if is_selected else truncated or {})
     widths = dict.fromkeys(paths) if is_selected else layout.fit(width)

@@ -324,7 +324,7 @@ def test_a_program_gets_a_line_for_each_booking(stored_on_both: Booking, full: s
 
 def test_the_manifest_fits_the_paper(staff: Booking, full: str) -> None:
     manifest = staff("departures", "manifest", full).json
-    parts = ("2 Adult", "2 Dry suit", "2080.00 NOK", "+47 900 00 000, grace@example.com", "pending: not paid yet")
+    parts = ("2 Adult", "2 Dry suit", "2,080.00 NOK", "+47 900 00 000, grace@example.com", "pending: not paid yet")
     for width in (60, 80, 120):
         lines = list(manifests.lines(manifest, width))
         assert max(map(len, lines)) <= width

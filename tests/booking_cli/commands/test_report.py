@@ -54,7 +54,7 @@ def test_programs_get_a_line_for_each_number(world: World, stored_on_both: Booki
 
 def test_a_terminal_shows_bars_that_fit(world: World, stored_on_both: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     today = date.fromisoformat(stored_on_both("report", *ORG, "--json").json["today"])
-    parts = ("2 sales, 4 seats, 3560.00 NOK; 0 pending, 1 cancelled", "4/8", "█", "Cancellations", "Webhook")
+    parts = ("2 sales, 4 seats, 3,560.00 NOK; 0 pending, 1 cancelled", "4/8", "█", "Cancellations", "Webhook")
     for columns, days in ((80, 28), (100, 28), (140, 28), (80, 90)):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr("booking_cli.framework.output._PIPE_WIDTH", columns)

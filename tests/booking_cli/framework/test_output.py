@@ -82,6 +82,25 @@ def test_an_amount_has_the_digits_of_its_currency(amount: int, currency: str, te
     assert formatting.text_of({"amount_minor": amount, "currency": currency}) == text
 
 
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        *[(580000, "NOK", "5,800.00 NOK"), (1250000, "CLP", "1,250,000 CLP"), (-123456789, "KWD", "-123,456.789 KWD")],
+        *[(99999, "NOK", "999.99 NOK"), (0, "CLP", "0 CLP")],
+    ],
+)
+def test_a_table_separates_thousands_and_a_pipe_does_not(
+    capsys: pytest.CaptureFixture[str], amount: int, currency: str, text: str
+) -> None:
+    item = {"total": {"amount_minor": amount, "currency": currency}}
+    for output, expected in (("table", text), ("tsv", text.replace(",", ""))):
+        renderer = Renderer(output=output)
+        renderer.many([item], ("total",))
+        assert written(capsys).splitlines()[-1].strip() == expected
+        renderer.one(item)
+        assert written(capsys).split(maxsplit=1)[1].strip() == expected
+
+
 def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
     paths = ("id", "customer.name", "departure.id", "totals.total")
     assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
