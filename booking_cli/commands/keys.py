@@ -1,7 +1,7 @@
 """`booking keys`: create, list, rotate, expire and revoke API keys in the database."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ from booking_cli.framework.arguments import duration_us, one_of_or_newer
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
+from booking_cli.framework.formatting import shortened
 from booking_cli.framework.options import Org, argument, option
 from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 from booking_cli.operator import storage
@@ -23,11 +24,12 @@ SCOPES = tuple(openapi_parts.load()["scopes"])
 
 app = command_group("Manage API keys (operator).")
 
-COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix")
-"""Columns by importance: a narrow terminal shows the first ones."""
-TRUNCATED = {"name": 14}
+COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix", "scopes")
+TABLE = ("prefix", "name", "status", "expires_at", "scopes", "last_used_at", "id")
+"""Columns by importance: a narrow terminal shows the first ones. The prefix names a key as its id does."""
+TRUNCATED = {"name": 14, "scopes": 32}
 
-KeyId = Annotated[str, argument("ID", "The key's id; see `booking keys list`.")]
+KeyId = Annotated[str, argument("ID", "The key's id or prefix; see `booking keys list`.")]
 SecretFile = Annotated[Path | None, option("--secret-file FILE", "Write the key to this new file (mode 0600).")]
 Scopes = Annotated[
     list[str] | None,
@@ -63,15 +65,14 @@ def create(
         raise CliError("--expires-in and --expires-at exclude each other.", hint="booking keys create --help")
     lifetime = duration_us(expires_in) if expires_in else None
     require_secret_in_output(cli, secret_file, "key")
-    with storage.open_database(cli) as database, secret_output(secret_file) as output:
+    with _database(cli) as database, secret_output(secret_file) as output:
         from booking_core import organizations
-        from booking_core.models.scopes import READ_SCOPES
         from booking_core.organizations import keys
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         storage.note_organization(cli, organization)
         at = parse_instant(organization, "--expires-at", expires_at)
-        scopes = [*(scope or ()), *(READ_SCOPES if all_read else ())]
+        scopes = _scopes(scope, all_read=all_read)
 
         def work(tx: Any) -> "tuple[ApiKey, str]":
             now = tx.now()
@@ -86,11 +87,13 @@ def create(
 def list_(cli: Cli, org: Org) -> None:
     """List the keys of an organization, including revoked and expired ones, oldest first.
 
+    In the table, `all read` means every read scope.
+
     Examples:
         booking keys list --org fjord-tours
         booking keys list --org fjord-tours --fields id,status
     """
-    with storage.open_database(cli) as database:
+    with _database(cli) as database:
         from booking_core import organizations
         from booking_core.organizations import keys
 
@@ -100,7 +103,18 @@ def list_(cli: Cli, org: Org) -> None:
             found = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
     storage.note_organization(cli, organization)
     empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
-    cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=empty)
+    if cli.render.is_default_table:
+        found = [each | {"scopes": _scopes_text(each["scopes"])} for each in found]
+    columns = TABLE if cli.render.is_default_table else COLUMNS
+    cli.render.many(found, columns, truncated=TRUNCATED, empty=empty)
+
+
+def _scopes_text(scopes: Sequence[str]) -> str:
+    """Return the scopes with a word for those that a new key has."""
+    from booking_core.models.scopes import READ_SCOPES
+
+    rest = [each for each in scopes if each not in READ_SCOPES]
+    return ", ".join(["all read", *rest] if set(scopes) >= READ_SCOPES else scopes)
 
 
 @command(app, "show", shape="key")
@@ -127,7 +141,32 @@ def revoke(cli: Cli, key_id: KeyId) -> None:
     with _key(cli, key_id) as (database, key, organization):
         if key.revoked_at is None:
             cli.confirm(f"Revoke the key {key.prefix}… ({key.name}) of {organization.slug}? This cannot be undone.")
-        _change(cli, lambda tx: keys.revoke(tx, key_id, now=tx.now()), database)
+        _change(cli, lambda tx: keys.revoke(tx, key.id, now=tx.now()), database)
+
+
+@command(app, "update", shape="key", changes=True)
+def update(
+    cli: Cli,
+    key_id: KeyId,
+    name: Annotated[str | None, option("--name NAME", "The new name.")] = None,
+    scope: Scopes = None,
+    all_read: Annotated[bool, option("--all-read", "All read scopes, besides --scope.")] = False,
+) -> None:
+    """Change the name of a key, or replace its scopes. They hold from its next request on.
+
+    Examples:
+        booking keys update svc_Ab3dE6gH --name "Channel manager"
+        booking keys update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --all-read --scope bookings:write
+    """
+    scopes = _scopes(scope, all_read=all_read) or None
+    if name is None and scopes is None:
+        raise CliError("There is nothing to change.", hint="pass --name, --scope or --all-read")
+    from booking_core.organizations import keys
+
+    if scopes:
+        cli.audited["scopes"] = sorted(set(scopes))
+    with _key(cli, key_id) as (database, key, _):
+        _change(cli, lambda tx: keys.update(tx, key.id, name=name, scopes=scopes, now=tx.now()), database)
 
 
 @command(app, "rotate", shape="new_key", changes=True)
@@ -139,7 +178,8 @@ def rotate(
 ) -> None:
     """Create a new key with the same name and scopes, and let the old one expire. The new key is shown only once.
 
-    Both keys count towards the limit of 20 active keys until the old one expires; --overlap 0 always fits.
+    The old key ends at `previous_key_expires_at`. Both keys count towards the limit of 20 active keys until then;
+    --overlap 0 always fits.
 
     Examples:
         booking keys rotate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 24h
@@ -149,11 +189,18 @@ def rotate(
     require_secret_in_output(cli, secret_file, "key")
     from booking_core.organizations import keys
 
-    with _key(cli, key_id) as (database, _, organization), secret_output(secret_file) as output:
-        key, secret, organization = database.write_once(
-            lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, cell=_cell(), now=tx.now())
-        )
-        _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
+    with _key(cli, key_id) as (database, old, organization), secret_output(secret_file) as output:
+
+        def work(tx: Any) -> "tuple[ApiKey, str, ApiKey]":
+            new, secret, _ = keys.rotate(tx, old.id, overlap=overlap_us, cell=_cell(), now=tx.now())
+            return new, secret, keys.get(tx, old.id)[0]
+
+        new, secret, old = database.write_once(work)
+        ending = _key_object(old, organization, new.created_at)
+        extra = {"previous_key_expires_at": ending["expires_at"]}
+        _write_new(cli, _key_object(new, organization, new.created_at) | extra, secret, output)
+    verb = "is valid until" if ending["status"] == "active" else "is no longer valid since"
+    cli.render.note(f"The old key {old.prefix}… {verb} {shortened(ending['expires_at'])}.")
 
 
 @command(app, "expire", shape="key", changes=True)
@@ -169,20 +216,31 @@ def expire(
     """
     from booking_core.organizations import keys
 
-    with _key(cli, key_id) as (database, _, organization):
+    with _key(cli, key_id) as (database, key, organization):
         instant = parse_instant(organization, "--at", at)
-        _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+        _change(cli, lambda tx: keys.expire(tx, key.id, at=instant, now=tx.now()), database)
+
+
+def _database(cli: Cli) -> "AbstractContextManager[Database]":
+    return storage.open_database(cli, needs="API keys")
 
 
 @contextmanager
-def _key(cli: Cli, key_id: str) -> "Iterator[tuple[Database, ApiKey, Organization]]":
+def _key(cli: Cli, reference: str) -> "Iterator[tuple[Database, ApiKey, Organization]]":
     """Open the database and yield it with the key and its organization, which is noted."""
-    with storage.open_database(cli) as database:
+    with _database(cli) as database:
         from booking_core.organizations import keys
 
-        key, organization = database.read(lambda tx: keys.get(tx, key_id))
+        key, organization = database.read(lambda tx: keys.get(tx, keys.resolve_id(tx, reference)))
+        cli.audited["key"] = [key.id]
         storage.note_organization(cli, organization)
         yield database, key, organization
+
+
+def _scopes(named: Sequence[str] | None, *, all_read: bool) -> list[str]:
+    from booking_core.models.scopes import READ_SCOPES
+
+    return [*(named or ()), *(READ_SCOPES if all_read else ())]
 
 
 def _cell() -> str:

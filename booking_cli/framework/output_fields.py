@@ -39,7 +39,7 @@ _ADDED: Mapping[str, str] = {
     " next_attempt_at effect_key message_id",
     "new_endpoint": "secret_file",
     "new_gift_card": "secret_file",
-    "new_key": "status revoked_at key secret_file",
+    "new_key": "status revoked_at key secret_file previous_key_expires_at",
     "notices": "slug notify_staff staff_email",
     "organization": "cell",
     "organization_settings": "api_app plan_api add_ons_app hours_before_booking_closes pending_minutes"

@@ -1,6 +1,7 @@
 """Open the database of an operator command, upgrade it, and translate its errors into messages that say what to do."""
 
 import contextlib
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 UPGRADE_HINT = "booking db upgrade"
+_RUN_THERE = "live where the service runs: run this there, with its BOOKING_DATABASE_URL"
 _CONNECTION_ERROR = "OperationalError"
 """psycopg's error for a server that cannot be reached. Errors of the server have other classes."""
 _MISSING_SQLSTATES = ("42P01", "42703")
@@ -40,9 +42,18 @@ def load_settings() -> "Settings":
         raise CliError(str(error), code="bad_setting") from None
 
 
+def is_configured() -> bool:
+    """Return whether BOOKING_DATABASE_URL is set, or there is a file where a command without it looks for one."""
+    path = load_settings().sqlite_path
+    return bool(os.environ.get("BOOKING_DATABASE_URL")) or (path is not None and is_there(path))
+
+
 @contextmanager
-def open_database(cli: Cli) -> Iterator["Database"]:
+def open_database(cli: Cli, *, needs: str | None = None) -> Iterator["Database"]:
     """Yield the database of the settings. It must exist: only `db upgrade`, `serve` and `demo` create one.
+
+    Args:
+        needs: the noun of the objects that the command works on, if a new database has none of them.
 
     Raises:
         CliError: the database does not exist, or a statement failed.
@@ -50,7 +61,8 @@ def open_database(cli: Cli) -> Iterator["Database"]:
     settings = load_settings()
     path = settings.sqlite_path
     if path is not None and not is_there(path):
-        raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
+        hint = f"{needs} {_RUN_THERE}" if needs else UPGRADE_HINT
+        raise CliError(f"There is no database at {path}.", code="no_database", hint=hint)
     with open_audited(cli, settings) as database:
         from booking_cli.operator import audited
         from booking_core.base.database_urls import masked

@@ -140,7 +140,7 @@ class Session:
 def open_session(cli: Cli) -> Iterator[Session]:
     """Open the database of the settings, with verified secret keys."""
     settings = secret_keys.settings_with_secret_key()
-    with storage.open_database(cli) as database:
+    with storage.open_database(cli, needs="an organization's bookings and data") as database:
         yield Session(cli, database, secret_keys.verified_installation(settings, database, cli.render.warn))
 
 

@@ -55,6 +55,7 @@ KEY_PATTERN = re.compile(
     rf"|{TEST_API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(TEST_API_KEY_PREFIX)}}}",
     re.ASCII,
 )
+_KEY_BEGIN = re.compile(rf"{API_KEY_PREFIX}\w+", re.ASCII)
 _KEYS = tables.api_keys
 _ORGANIZATIONS = tables.organizations
 _COLUMNS = tuple(_KEYS.c[field.name] for field in fields(ApiKey))
@@ -257,9 +258,13 @@ def _add(
         tokens.new_id(), organization.id, name, tokens.api_key_prefix(text), scopes, at, expires_at, None, None
     )
     columns = {field.name: getattr(key, field.name) for field in fields(ApiKey)}
-    columns |= {"scopes": orjson.dumps(sorted(scopes)).decode(), "key_hash": tokens.hash_api_key(text)}
+    columns |= {"scopes": _stored_scopes(scopes), "key_hash": tokens.hash_api_key(text)}
     tx.insert(_KEYS, **columns)
     return key, text
+
+
+def _stored_scopes(scopes: frozenset[str]) -> str:
+    return orjson.dumps(sorted(scopes)).decode()
 
 
 def require_room(active: int) -> None:
@@ -277,6 +282,8 @@ _OF_ORGANIZATION = Statement(
 )
 _BY_ID = _WITH_ORGANIZATION.where(_KEYS.c.id == bindparam("id", type_=Id))
 _GET, _LOCK = Statement(_BY_ID), Statement(_BY_ID.with_for_update(key_share=True))
+_IDS_OF_PREFIX = Statement(select(_KEYS.c.id).where(_KEYS.c.prefix == bindparam("prefix")).limit(2))
+_UPDATE = Update("update_key", _KEYS, sets=("name", "scopes"))
 _REVOKE = Update("revoke", _KEYS, sets=("revoked_at",))
 _EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
@@ -296,6 +303,45 @@ def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organizatio
     if row is None:
         raise NotFound(f"There is no key {key_id!r}.")
     return _from_row(row), organizations.from_row(row[_WIDTH:])
+
+
+def resolve_id(tx: Tx, reference: str) -> str:
+    """Return the id of a key that is named by its id or by its prefix, which lists show. Of the text of a whole key
+    only its prefix is used, and errors do not repeat it.
+
+    Raises:
+        NotFound: no key has the prefix.
+        Conflict: several keys have it, which chance may cause.
+    """
+    if not _KEY_BEGIN.fullmatch(reference):
+        return reference
+    prefix = tokens.api_key_prefix(reference)
+    rows = tx.all(_IDS_OF_PREFIX, prefix=prefix)
+    if not rows:
+        raise NotFound(f"There is no key {prefix!r}.")
+    if len(rows) > 1:
+        raise Conflict("ambiguous_prefix", f"Several keys begin with {prefix}; name one by its id.")
+    return str(rows[0][0])
+
+
+def update(
+    tx: Tx, key_id: str, *, name: str | None = None, scopes: Sequence[str] | None = None, now: int
+) -> tuple[ApiKey, Organization]:
+    """Change the name or the scopes of a key; None leaves one unchanged. The scopes hold from its next request on.
+
+    Raises:
+        Malformed: a bad name, an unknown scope.
+        Conflict: the key is revoked or expired.
+    """
+    key, organization, _ = _lock_active(tx, key_id, now)
+    changed = replace(
+        key,
+        name=key.name if name is None else _checked_name(name),
+        scopes=key.scopes if scopes is None else checked_scopes(scopes),
+    )
+    columns = {"name": changed.name, "scopes": _stored_scopes(changed.scopes)}
+    tx.update(_UPDATE, organization_id=key.organization_id, id=key.id, **columns)
+    return changed, organization
 
 
 def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:

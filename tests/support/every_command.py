@@ -211,6 +211,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("keys", "list"): lambda it: ("--org", it.slug),
     ("keys", "show"): lambda it: (it.key(),),
     ("keys", "revoke"): lambda it: (it.key(), "--yes"),
+    ("keys", "update"): lambda it: (it.key(), "--name", "Shop"),
     ("keys", "rotate"): lambda it: (it.key(),),
     ("keys", "expire"): lambda it: (it.key(), "--at", "2999-01-01"),
     ("catalog", "import"): lambda it: ("--org", it.slug, str(it.catalogue)),

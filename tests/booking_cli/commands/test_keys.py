@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from support.commands import Booking, OnTerminal
+from support.commands import Booking, OnTerminal, RecordedTerminal
 from support.kayaks import ORG
 
 from booking_core.models.scopes import READ_SCOPES, Scope
@@ -95,8 +95,62 @@ def test_a_rotated_key_has_a_successor_and_an_end(fjord_on_both: Booking) -> Non
     assert (successor["name"], successor["scopes"]) == ("Website", ["bookings:write"])
     old, new = find(fjord_on_both)
     assert (old["id"], new["id"]) == (key["id"], successor["id"])
-    assert old["expires_at"] is not None
+    assert old["expires_at"] == successor["previous_key_expires_at"] is not None
     assert old["status"] == new["status"] == "active"
+
+
+def test_a_rotation_says_when_the_old_key_ends(fjord: Booking) -> None:
+    key = create(fjord)
+    said = fjord("keys", "rotate", key["prefix"]).err
+    end = fjord("keys", "show", key["id"], "-o", "json").json["expires_at"]
+    assert f"The old key {key['prefix']}… is valid until {end[:16].replace('T', ' ')}." in said
+    assert "is no longer valid since" in fjord("keys", "rotate", key["prefix"], "--overlap", "0").err
+
+
+def test_the_prefix_names_a_key_in_every_command(fjord_on_both: Booking) -> None:
+    key = create(fjord_on_both)
+    shown = fjord_on_both("keys", "show", key["prefix"], "-o", "json").json
+    assert shown["id"] == key["id"]
+    for argv in (("update", "--name", "Shop"), ("expire", "--at", "2999-01-01"), ("rotate",), ("revoke", "--yes")):
+        done = fjord_on_both("keys", argv[0], key["prefix"], *argv[1:], "-o", "json")
+        assert done.code == 0, done.err
+    assert fjord_on_both("keys", "show", key["id"], "-o", "json").json["status"] == "revoked"
+    entries = fjord_on_both("audit", "list", *ORG, "-o", "json").json["data"]
+    changes = [each for each in entries if each["action"] in ("keys.update", "keys.expire", "keys.revoke")]
+    assert [each["objects"]["key"] for each in changes] == [[key["id"]]] * 3
+    assert fjord_on_both("keys", "show", "svc_00000000", "-o", "json").refusal == (6, "not_found")
+
+
+def test_a_key_gets_a_name_and_scopes_and_the_trail_has_them(fjord_on_both: Booking) -> None:
+    key = create(fjord_on_both)
+    renamed = fjord_on_both("keys", "update", key["id"], "--name", "Shop", "-o", "json").json
+    assert (renamed["name"], renamed["scopes"]) == ("Shop", key["scopes"])
+    changed = fjord_on_both("keys", "update", key["id"], "--all-read", "--scope", "bookings:write", "-o", "json").json
+    assert set(changed["scopes"]) == READ_SCOPES | {Scope.BOOKINGS_WRITE}
+    assert (changed["name"], find(fjord_on_both)) == ("Shop", [changed])
+    entry = fjord_on_both("audit", "list", *ORG, "-o", "json").json["data"][0]
+    assert (entry["action"], entry["objects"]["scopes"]) == ("keys.update", changed["scopes"])
+    refused = fjord_on_both("keys", "update", key["id"], "-o", "json")
+    assert (refused.code, refused.error["hint"]) == (2, "pass --name, --scope or --all-read")
+    assert fjord_on_both("keys", "update", key["id"], "--scope", "everything").code == 8
+
+
+def test_the_table_of_keys_has_prefixes_and_scopes(fjord: Booking, recorded_terminal: RecordedTerminal) -> None:
+    read, write = create(fjord), create(fjord, "--scope", "bookings:write", "--scope", "checkouts:write")
+    for columns in (80, 100):
+        screen = recorded_terminal(columns)
+        fjord("keys", "list", *ORG)
+        header, *lines = screen.getvalue().splitlines()
+        assert header.split()[:5] == ["prefix", "name", "status", "expires_at", "scopes"]
+        assert [line.split()[0] for line in lines] == [read["prefix"], write["prefix"]]
+        assert "all read" in lines[0]
+        assert "bookings:write, c" in lines[1]
+
+
+def test_without_a_database_the_hint_says_where_keys_are(booking: Booking) -> None:
+    refused = booking("keys", "list", *ORG, "-o", "json")
+    assert refused.refusal == (2, "no_database")
+    assert refused.error["hint"].startswith("API keys live where the service runs")
 
 
 def test_an_end_is_set_later(fjord_on_both: Booking) -> None:

@@ -67,6 +67,7 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     *(("gift card", ("gift-cards", each, UNKNOWN)) for each in ("transactions", "deactivate", "reactivate")),
     *(("key", ("keys", each, UNKNOWN)) for each in ("show", "rotate")),
     ("key", ("keys", "revoke", UNKNOWN, "--yes")),
+    ("key", ("keys", "update", UNKNOWN, "--name", "x")),
     ("key", ("keys", "expire", UNKNOWN, "--at", "2999-01-01")),
     *(("mail", ("mails", each, UNKNOWN)) for each in ("show", "retry")),
     *(("endpoint", ("webhooks", each, UNKNOWN)) for each in ("show", "enable", "rotate-secret", "test")),

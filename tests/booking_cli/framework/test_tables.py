@@ -84,7 +84,15 @@ EXPERIENCES = every(id=ID, title=TITLE, is_published=True, price_from=NOK, durat
 CARDS = every(id=ID, code_last4="7KQ2", status="inactive", balance=NOK, expires_at=AT, recipient={"email": EMAIL})
 EVENTS = every(id=ID, type="webhook.secret_rotated", created_at=AT, resource_id=ID, sequence=1_042)
 ORGS = every(slug="fjord-tours", name=NAME, timezone="America/Santiago", default_currency="NOK", id=ID)
-KEYS = every(id=ID, name=NAME, status="revoked", expires_at=AT, last_used_at=AT, prefix="svc_dxjWZc9f")
+KEYS = every(
+    id=ID,
+    name=NAME,
+    status="revoked",
+    expires_at=AT,
+    last_used_at=AT,
+    prefix="svc_dxjWZc9f",
+    scopes="all read, bookings:write, customers:write, webhooks:manage",
+)
 MAILS = every(id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no user")
 TABLES = {
     "availability": (DEPARTURES, api_departures.TABLE, api_departures.TRUNCATED),
@@ -97,7 +105,7 @@ TABLES = {
     "gift-cards list": (CARDS, gift_cards.COLUMNS, gift_cards.TRUNCATED),
     "events list": (EVENTS, events.COLUMNS, {}),
     "orgs list": (ORGS, orgs.COLUMNS, orgs.TRUNCATED),
-    "keys list": (KEYS, keys.COLUMNS, keys.TRUNCATED),
+    "keys list": (KEYS, keys.TABLE, keys.TRUNCATED),
     "mails list": (MAILS, mails.COLUMNS, mails.TRUNCATED),
 }
 """By command: the items of its table, its columns, and those that are truncated."""
@@ -112,7 +120,7 @@ HEADERS = {
     "gift-cards list": "id last4 status balance | expires_at recipient",
     "events list": "id type created_at | resource_id",
     "orgs list": "slug name timezone currency | id",
-    "keys list": "id name status expires_at | last_used_at prefix",
+    "keys list": "prefix name status expires_at scopes | last_used_at",
     "mails list": "id status recipient | kind error",
 }
 """The titles at 80 columns, and after the bar the additional titles at 120 columns."""

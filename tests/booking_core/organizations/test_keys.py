@@ -143,6 +143,52 @@ def test_an_unknown_id_is_not_found(world: World, key_id: str) -> None:
         get(world, key_id)
 
 
+def test_a_prefix_or_a_whole_key_names_the_key(world: World) -> None:
+    (key, text), _ = create(world), create(world)
+    for reference in (key.id, key.prefix, text):
+        assert world.database.read(lambda tx, name=reference: keys.resolve_id(tx, name)) == key.id
+    with pytest.raises(NotFound, match="There is no key 'svc_00000000'"):
+        world.database.read(lambda tx: keys.resolve_id(tx, f"svc_{'0' * 40}"))
+
+
+def test_a_prefix_of_two_keys_names_neither(world: World) -> None:
+    first, second = create(world)[0], create(world)[0]
+    world.change(tables.api_keys, second.id, prefix=first.prefix)
+    with pytest.raises(Conflict, match="name one by its id") as refused:
+        world.database.read(lambda tx: keys.resolve_id(tx, first.prefix))
+    assert refused.value.reason == "ambiguous_prefix"
+
+
+def change(world: World, key: ApiKey, **fields: Any) -> ApiKey:
+    return world.database.write(lambda tx: keys.update(tx, key.id, **fields, now=world.clock()))[0]
+
+
+def test_a_key_gets_another_name_and_other_scopes(world: World) -> None:
+    key, text = create(world)
+    assert identify(world, text).scopes == READ_SCOPES
+    changed = change(world, key, scopes=[Scope.BOOKINGS_WRITE])
+    assert (changed.name, changed.scopes) == (key.name, {Scope.BOOKINGS_WRITE})
+    assert identify(world, text) == get(world, key.id) == changed
+    renamed = change(world, key, name=" Website ")
+    assert (renamed.name, renamed.scopes) == ("Website", {Scope.BOOKINGS_WRITE})
+    assert identify(world, text) == renamed
+
+
+@pytest.mark.parametrize(("fields", "field"), [({"name": ""}, "name"), ({"scopes": ["everything"]}, "scopes")])
+def test_a_bad_change_of_a_key_is_refused(world: World, fields: dict[str, Any], field: str) -> None:
+    key, _ = create(world)
+    with pytest.raises(Malformed) as refused:
+        change(world, key, **fields)
+    assert (refused.value.details[0].field, get(world, key.id)) == (field, key)
+
+
+def test_a_revoked_key_is_not_changed(world: World) -> None:
+    key, _ = create(world)
+    revoke(world, key)
+    with pytest.raises(Conflict):
+        change(world, key, name="Website")
+
+
 def test_a_key_revoked_twice_keeps_the_first_instant(world: World) -> None:
     key, text = create(world)
     first = revoke(world, key)
