@@ -15,9 +15,9 @@ COLUMNS = (
     *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
     TITLE,
 )
-TABLE = ("id", "starts_at", "seats", TITLE, "price", "tiers", "booking_closes_at")
-"""`tiers` has the ids of the price tiers, for the guests of a booking."""
-TRUNCATED = {TITLE: 24, "tiers": 24}
+TABLE = ("starts_at", "seats", "price", TITLE, "booking_closes_at")
+"""Columns of a terminal. The line below each departure has its id and the ids of its tiers, for a booking."""
+TRUNCATED = {TITLE: 40}
 _SINGLE_REQUESTS_MAX = 3
 """Up to so many experiences are requested by their ids; more are read from the list."""
 
@@ -42,12 +42,14 @@ def with_titles(cli: Cli, client: "BookingClient", departures: Sequence[Departur
     return [_with_title(departure, titles) for departure in departures]
 
 
-def write(cli: Cli, departures: Sequence[Departure]) -> None:
-    """Write departures as a list."""
+def write(cli: Cli, departures: Sequence[Departure], *, limit: int | None = None) -> None:
+    """Write departures as a list, up to a number of them."""
+    settings: dict[str, Any] = {"columns": COLUMNS}
     if cli.render.is_default_table:
-        departures = [{**each, "seats": _seats(each), "tiers": _tiers(each)} for each in departures]
-    columns = TABLE if cli.render.is_default_table else COLUMNS
-    cli.render.many(departures, columns, truncated=TRUNCATED, empty="No departure found.")
+        departures = [{**each, "seats": _seats(each)} for each in departures]
+        settings = {"columns": TABLE, "truncated": TRUNCATED, "below": _ids}
+    most = len(departures) if limit is None else limit
+    cli.render.limited(departures, most, **settings, empty="No departure found.")
 
 
 def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
@@ -77,8 +79,8 @@ def _with_title(departure: Departure, titles: Mapping[str, str]) -> Departure:
     return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
 
 
-def _tiers(departure: Departure) -> str:
-    return ", ".join(tier["id"] for tier in departure["price_tiers"])
+def _ids(departure: Departure) -> str:
+    return f"{departure['id']}  {', '.join(tier['id'] for tier in departure['price_tiers'])}"
 
 
 def _seats(departure: Departure) -> str:

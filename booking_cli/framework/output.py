@@ -136,6 +136,7 @@ class Renderer:
         next_cursor: str | None = None,
         wrapped: Sequence[str] = (),
         truncated: Mapping[str, int] | None = None,
+        below: Callable[[Item], str] | None = None,
         extra: Item | None = None,
     ) -> None:
         """Write a list, or a page of one, in the envelope of the API's lists.
@@ -144,6 +145,7 @@ class Renderer:
             wrapped: columns of a table that may break into lines.
             truncated: columns of a table that may end in an ellipsis, with the width that each should have before less
                 important columns are shown.
+            below: returns a text for a line below each row of a table, whose cells are not wrapped then.
             extra: further fields of the envelope.
 
         Raises:
@@ -161,9 +163,25 @@ class Renderer:
                 self._line(item, self.fields or columns)
         elif items:
             console = self._console()
-            console.print(self._table(items, columns, console.width, wrapped, truncated))
+            table = self._table(items, columns, console.width, wrapped, truncated)
+            if below:
+                self._write_in_pairs(console, table, [text_of(below(item)) for item in items])
+            else:
+                console.print(table)
         else:
             self.note(empty)
+
+    def _write_in_pairs(self, console: "Console", table: "Table", details: Sequence[str]) -> None:
+        """Write a table whose rows have one line each, with a detail below each row, cut to the width."""
+        from rich.text import Text
+
+        with console.capture() as capture:
+            console.print(table)
+        header, *rows = capture.get().splitlines()
+        self._write(f"{header}\n")
+        for row, detail in zip(rows, details, strict=True):
+            self._write(f"{row}\n")
+            console.print(Text(f"  {detail}"), style="dim", no_wrap=True, overflow="ellipsis")
 
     def limited(self, items: Sequence[Item], limit: int, columns: Sequence[str], **settings: Any) -> None:
         """Write the first items of a list that was read with one item more than the limit."""

@@ -1,5 +1,6 @@
 """Every table of the command line at 80 and at 120 columns, with the long and the foreign names that real data has."""
 
+import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from support.commands import Booking, Environment, OnTerminal, RecordedTerminal
-from support.world import World
+from support.world import DAY, World
 
 from booking_cli.client import api_departures
 from booking_cli.commands import bookings, customers, events, experiences, gift_cards, keys, mails, orgs
@@ -110,7 +111,7 @@ TABLES = {
 }
 """By command: the items of its table, its columns, and those that are truncated."""
 HEADERS = {
-    "availability": "id starts_at seats experience | price tiers",
+    "availability": "starts_at seats price experience | booking_closes_at",
     "bookings list": "number status departs total customer experience | payment",
     "webhooks list": "id status failures url | last_failure",
     "deliveries list": "id status http error | event_type attempts created_at",
@@ -199,12 +200,50 @@ def test_availability_names_the_experience(booking: Booking, shop: World, termin
     code, screen = terminal("availability", "--color", "never")
     assert code == 0
     header, *lines = screen.splitlines()
-    assert header.split()[:4] == ["id", "starts_at", "seats", "experience"]
-    assert {(line.split()[0], line.split()[5]) for line in lines} == {(each, str(n)) for n, each in enumerate(ids)}
+    assert header.split()[:4] == ["starts_at", "seats", "price", "experience"]
+    rows, below = lines[::2], lines[1::2]
+    assert [re.findall("Tour .", row) for row in rows] == [[f"Tour {number}"] for number in range(5)]
+    assert [line.split()[0] for line in below] == ids
     rows = [line.split("\t") for line in booking("availability").out.splitlines()]
     assert {row[-1] for row in rows} == {f"Tour {number}" for number in range(5)}
     few = booking("availability", "--fields", "id,experience.title").out.splitlines()
     assert f"{ids[0]}\tTour 0" in few
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_availability_shows_prices_and_the_ids_that_a_booking_names(
+    booking: Booking, shop: World, recorded_terminal: RecordedTerminal, width: int
+) -> None:
+    departure = shop.departure(shop.experience(title=TITLES[0]))
+    screen = recorded_terminal(width)
+    assert booking("availability").code == 0
+    header, row, below = screen.getvalue().splitlines()
+    assert "price" in header
+    assert " 890.00 NOK " in row
+    assert below.startswith(f"  {departure}  adult, family")
+    assert max(map(cell_len, (header, row, below))) <= width
+
+
+def test_many_tiers_are_cut_at_the_width(recorded_terminal: RecordedTerminal) -> None:
+    screen = recorded_terminal(80)
+    tiers = ", ".join(f"tier-{number}" for number in range(20))
+    Renderer().many(DEPARTURES, api_departures.TABLE, below=lambda item: f"{item['id']}  {tiers}")
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 1 + 2 * len(DEPARTURES)
+    assert all(line.startswith(f"  {ID}  tier-0, ") and line.endswith("…") for line in lines[2::2])
+    assert max(map(cell_len, lines)) <= 80
+
+
+def test_availability_ends_after_its_limit(booking: Booking, shop: World) -> None:
+    experience = shop.experience()
+    ids = [shop.departure(experience, starts_at=shop.clock() + (1 + days) * DAY) for days in range(27)]
+    first = booking("availability", "--limit", "2", "--fields", "id")
+    assert first.out.split() == ids[:2]
+    assert "There are more: use --limit N." in first.err
+    shown = booking("availability", "-o", "json").json
+    assert ([each["id"] for each in shown["data"]], shown["has_more"]) == (ids[:25], True)
+    everything = booking("availability", "--limit", "27", "-o", "json").json
+    assert (len(everything["data"]), everything["has_more"]) == (27, False)
 
 
 def test_availability_in_json_is_the_api_unchanged(booking: Booking, shop: World) -> None:
