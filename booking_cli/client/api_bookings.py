@@ -170,7 +170,16 @@ def attend(cli: Cli, reference: str, verb: str, *, undo: bool, key_option: str |
 
 
 def reschedule(cli: Cli, reference: str, departure: str, *, dry_run: bool, key_option: str | None) -> None:
-    """Move a booking to another departure and write it. A dry run writes the preview."""
+    """Move a booking to another departure and write it. A dry run writes the preview.
+
+    Raises:
+        CliError: the text is not an id of a departure, as in the database. The service would call the body invalid.
+    """
+    from booking_core.models.base import is_id
+
+    if not is_id(departure):
+        message = f"There is no departure {departure!r}."
+        raise CliError(message, ExitCode.NOT_FOUND, code="not_found", hint=LISTS["departure"])
     _change(cli, reference, "reschedule", {"departure_id": departure}, dry_run=dry_run, key_option=key_option)
 
 

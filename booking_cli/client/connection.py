@@ -34,11 +34,19 @@ class Connection:
 
 
 def resolve(cli: Cli) -> Connection:
-    """Return the key and the base URL of this run; either may be missing.
+    """Return the key and the base URL of this run; either may be missing. They are resolved once, since reading a
+    keyring may open a window, and notes on overridden settings are printed.
 
     Raises:
         CliError: the chosen profile does not exist, or the environment contradicts it.
     """
+    if cli.connection is None:
+        cli.connection = _resolve(cli)
+    resolved: Connection = cli.connection
+    return resolved
+
+
+def _resolve(cli: Cli) -> Connection:
     choice, stored = profiles.chosen(cli), profiles.load()
     needs_profile = not (cli.options.base_url and cli.options.api_key_stdin)
     if choice.origin != "default" and needs_profile:

@@ -1,12 +1,13 @@
 """`booking bookings`: list, show and change bookings.
 
-Several commands have two halves: over HTTP with an API key (`client.api_bookings`), or in the database with --org
-(`operator.staff_bookings`).
+Most commands have two halves: over HTTP with an API key (`client.api_bookings`), or in the database
+(`operator.staff_bookings`). `halves` chooses between them; `list` and `create` need --org to use the database.
 """
 
 from typing import Annotated, Any
 
 from booking_cli.client import api_bookings, api_client
+from booking_cli.commands.halves import uses_database
 from booking_cli.framework import arguments, options
 from booking_cli.framework.arguments import counts, day, identifier
 from booking_cli.framework.command import command, command_group
@@ -15,7 +16,10 @@ from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Departure, argument, basket, option
 from booking_cli.operator import staff_bookings
 
-app = command_group("Manage bookings.")
+app = command_group(
+    "Manage bookings. With an API key, commands use the API; with --org, or if only a database is configured, they use"
+    " the database."
+)
 
 COLUMNS = (
     *("booking_number", "status", "departure.starts_at", "totals.total", "customer.name", "experience.title"),
@@ -55,7 +59,7 @@ Refund = Annotated[
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
-UseApi = Annotated[bool, option("--api", "Use the API with an API key, not the database.")]
+UseApi = Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)]
 Undo = Annotated[bool, option("--undo", "Take it back.")]
 Reason = Annotated[str | None, option("--reason TEXT", "A reason, for the staff.")]
 ReasonCode = Annotated[
@@ -118,14 +122,12 @@ def list_(
 def get(cli: Cli, booking_id: BookingId, org: Org = None) -> None:
     """Show a booking. The guest's secret link is included for a key with bookings:write.
 
-    With --org, the booking is read from the database.
-
     Examples:
         booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json
         booking bookings get 1017 --org fjord-tours     (in the database)
     """
-    if org is not None:
-        staff_bookings.get(cli, org, booking_id)
+    if uses_database(cli, org):
+        staff_bookings.get(cli, booking_id, org=org)
     else:
         api_bookings.get(cli, booking_id)
 
@@ -227,9 +229,8 @@ def cancel(
 
     Over HTTP, the reason of the event is `api`. --dry-run shows the booking and the request.
 
-    With --org or --reason-code, the booking is cancelled in the database; the reason is `admin` or `agent`, and the
-    refund is shown. --dry-run does all of it and rolls back. --idempotency-key is not needed there, since a booking is
-    cancelled once.
+    In the database, as with --org or --reason-code, the reason is `admin` or `agent`, and the refund is shown.
+    --dry-run does all of it and rolls back. --idempotency-key is not needed there, since a booking is cancelled once.
 
     A cancelled booking is shown unchanged.
 
@@ -239,7 +240,7 @@ def cancel(
         booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run
         booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)
     """
-    if org is not None or reason_code is not None:
+    if reason_code is not None or uses_database(cli, org):
         code = reason_code or "admin"
         staff_bookings.cancel(cli, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run)
     else:
@@ -248,7 +249,7 @@ def cancel(
 
 def _attend(cli: Cli, booking_id: str, verb: str, undo: bool, org: str | None, key_option: str | None) -> None:
     """Record the attendance of a booking; `verb` is the end of the API's path."""
-    if org is not None:
+    if uses_database(cli, org):
         staff_bookings.attend(cli, booking_id, verb, org=org, undo=undo)
     else:
         api_bookings.attend(cli, booking_id, verb, undo=undo, key_option=key_option)
@@ -309,27 +310,25 @@ def reschedule(
     cli: Cli,
     booking_id: BookingId,
     departure: TargetDeparture,
-    org: options.OrgOfBooking = None,
+    org: Org = None,
     use_api: UseApi = False,
     dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
-    """Move a booking to another departure at the same price (operator).
+    """Move a booking to another departure at the same price.
 
-    With --api it is moved over HTTP, with an API key. --dry-run shows the booking as it would be, or why it would not
-    move, and changes nothing.
+    --dry-run shows the booking as it would be, or why it would not move, and changes nothing.
 
     Examples:
         booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\
             --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21
-        booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run
-        booking bookings reschedule 1017 --api --departure ID --dry-run     (over HTTP)
+        booking bookings reschedule 1017 --departure ID --dry-run
+        booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run     (in the database)
     """
-    if use_api:
-        _refuse_org(org)
-        api_bookings.reschedule(cli, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
-    else:
+    if uses_database(cli, org, use_api=use_api):
         staff_bookings.reschedule(cli, booking_id, departure, org=org, dry_run=dry_run)
+    else:
+        api_bookings.reschedule(cli, booking_id, departure, dry_run=dry_run, key_option=idempotency_key)
 
 
 @command(app, "change-party", shape="booking", changes=True)
@@ -356,12 +355,7 @@ def change_party(
     """
     body: dict[str, Any] = {"guests": counts(guest, "tier_id")}
     body |= {"add_ons": counts(add_on, "id")} if add_on else {}
-    if org is not None:
+    if uses_database(cli, org):
         staff_bookings.change_party(cli, booking_id, body, org=org, refund=refund, dry_run=dry_run)
     else:
         api_bookings.change_party(cli, booking_id, body, refund=refund, dry_run=dry_run, key_option=idempotency_key)
-
-
-def _refuse_org(org: str | None) -> None:
-    if org is not None:
-        raise CliError("--api and --org exclude each other.", hint="the API key belongs to one organization")

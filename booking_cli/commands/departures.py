@@ -1,6 +1,6 @@
 """`booking departures`: list and show departures over HTTP, and list, show and change them in the database.
 
-`list` without --org and `get` send requests with an API key; all others open the database.
+`list`, `get` and `manifest` have two halves, between which `halves` chooses; all others open the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.client import api_client, api_departures
 from booking_cli.commands import manifests
+from booking_cli.commands.halves import uses_database
 from booking_cli.framework.arguments import day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
@@ -105,13 +106,19 @@ def _table_row(departure: Json, *, is_one_day: bool) -> Json:
 
 
 @command(app, "get", shape="departure")
-def get(cli: Cli, departure_id: DepartureId) -> None:
-    """Show a departure with its available seats, over HTTP.
+def get(cli: Cli, departure_id: DepartureId, org: Database = None) -> None:
+    """Show a departure with its available seats.
+
+    In the database it is shown as by `show`.
 
     Examples:
         booking departures get 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 -o json
+        booking departures get 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --org fjord-tours     (in the database)
     """
-    api_client.write_resource(cli, f"departures/{departure_id}")
+    if uses_database(cli, org):
+        show(cli, departure_id, org)
+    else:
+        api_client.write_resource(cli, f"departures/{departure_id}")
 
 
 @command(app, "show")
@@ -132,10 +139,10 @@ def show(cli: Cli, departure_id: DepartureId, org: OrgOfId = None) -> None:
 def manifest(
     cli: Cli,
     departure_id: DepartureId,
-    org: OrgOfId = None,
+    org: Database = None,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header, for a spreadsheet.")] = False,
     as_html: Annotated[bool, option("--html", "Write a page for printing.")] = False,
-    use_api: Annotated[bool, option("--api", "Use the API with an API key, not the database.")] = False,
+    use_api: Annotated[bool, option("--api", "Use the API, also without an API key.", hidden=True)] = False,
 ) -> None:
     """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
 
@@ -147,7 +154,7 @@ def manifest(
         booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 -o tsv --fields customer.name,customer.phone,unpaid
         booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --csv > manifest.csv
         booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --html > manifest.html     (for printing)
-        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --api     (over HTTP)
+        booking departures manifest 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21 --org fjord-tours     (in the database)
     """  # noqa: E501
     if as_csv + as_html + cli.render.is_json_or_fields > 1:
         raise CliError("--csv, --html and -o json or --fields exclude each other.")
@@ -161,7 +168,7 @@ def manifest(
 
 
 def _manifest(cli: Cli, departure_id: str, org: str | None, *, use_api: bool) -> Json:
-    if use_api:
+    if not uses_database(cli, org, use_api=use_api):
         with api_client.connect(cli) as client:
             shown: Json = api_client.get(client, f"departures/{departure_id}/manifest")
         return shown

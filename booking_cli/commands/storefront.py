@@ -1,5 +1,6 @@
 """`booking storefront`: hold seats, check out and pay as a guest does, in the database."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from booking_cli.framework.arguments import duration_us, parse_amount
@@ -7,6 +8,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import (
     AddOns,
+    BookingRef,
     Departure,
     ExternalReference,
     GiftCard,
@@ -18,13 +20,14 @@ from booking_cli.framework.options import (
     HoldId,
     Metadata,
     Org,
+    OrgOfBooking,
     StaffNote,
     UniqueReference,
     argument,
     basket,
     option,
 )
-from booking_cli.operator import cancellations, transactions
+from booking_cli.operator import cancellations, staff_bookings, transactions
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -121,10 +124,11 @@ def checkout(
 @command(app, "pay", shape="booking", changes=True)
 def pay(
     cli: Cli,
-    booking_id: Annotated[str, argument("BOOKING", "The booking's id.")],
+    booking: BookingRef,
     payment_intent: Annotated[
         str | None, option("--payment-intent PI", "The gateway's id of the payment; needed for refunds.")
     ] = None,
+    org: OrgOfBooking = None,
 ) -> None:
     """Confirm a booking whose card was charged. A paid booking stays unchanged.
 
@@ -132,14 +136,12 @@ def pay(
 
     Examples:
         booking storefront pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --payment-intent pi_3OqX2eLkdIwHu7ix
+        booking storefront pay 1017 --org fjord-tours
     """
     from booking_core import bookings
 
-    paid = transactions.change(
-        cli,
-        lambda tx: bookings.organization_of(tx, booking_id),
-        lambda tx, actor: bookings.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
-        present=_with_refund,
+    paid = staff_bookings.change_booking(
+        cli, booking, org, partial(bookings.pay, payment_intent=payment_intent), present=_with_refund
     )
     sentence = paid.pop("sentence", None)
     cli.render.one(paid)

@@ -45,6 +45,8 @@ class Cli:
     def __init__(self) -> None:
         self.options = Options()
         self.key_from_stdin: str | None = None
+        self.connection: Any = None
+        """The settings of the API client, once they are resolved."""
         self.organization: str | None = None
         """The slug of the organization that was already noted on stderr."""
         self.organization_id: str | None = None

@@ -95,14 +95,14 @@ def _plain(page: Json) -> Json:
     return plain
 
 
-def get(cli: Cli, org: str, reference: str) -> None:
-    """Write a booking of the organization, found by its number or its id."""
+def get(cli: Cli, reference: str, *, org: str | None) -> None:
+    """Write a booking, found by its number or its id."""
     from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> Json:
         return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
 
-    cli.render.one(transactions.read(cli, by_slug(org), query))
+    cli.render.one(transactions.read(cli, find_organization(reference, org), query))
 
 
 def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> tuple[Json, bool]:
@@ -257,7 +257,7 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     cli.render.one(change_booking(cli, reference, org, bookings.confirm))
 
 
-def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None:
+def attend(cli: Cli, reference: str, verb: str, *, org: str | None, undo: bool) -> None:
     """Check a booking in, or record a no-show, and write it; `verb` is the end of the API's path."""
     from booking_core import bookings
 
@@ -265,7 +265,9 @@ def attend(cli: Cli, reference: str, verb: str, *, org: str, undo: bool) -> None
     cli.render.one(change_booking(cli, reference, org, partial(record, undo=undo)))
 
 
-def change_party(cli: Cli, reference: str, body: Mapping[str, Any], *, org: str, refund: str, dry_run: bool) -> None:
+def change_party(
+    cli: Cli, reference: str, body: Mapping[str, Any], *, org: str | None, refund: str, dry_run: bool
+) -> None:
     """Change the party of a booking and write it with the effect on its money. A dry run rolls back.
 
     Args:

@@ -107,16 +107,16 @@ def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: 
 def test_a_booking_is_moved_over_http(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json
     other = shop.departure(booked["experience"]["id"], seats=2, starts_at=shop.clock() + 5 * DAY)
-    move = ("bookings", "reschedule", str(booked["booking_number"]), "--api", "--departure", other)
+    move = ("bookings", "reschedule", str(booked["booking_number"]), "--departure", other)
     tried = booking(*move, "--dry-run", "-o", "json").json
     assert (tried["departure"]["id"], tried["change"]["allowed"], tried["dry_run"]) == (other, True, True)
     moved = booking(*move, "-o", "json").json
     assert (moved["departure"]["id"], moved["change"]["money"]["settlement"]) == (other, "price_kept")
     Operations(shop).close(departure)
-    back = ("bookings", "reschedule", booked["id"], "--api", "--departure", departure)
+    back = ("bookings", "reschedule", booked["id"], "--departure", departure)
     assert "would be refused: The departure is closed" in booking(*back, "--dry-run").err
     assert booking(*back, "-o", "json").error["details"][0]["reason"] == "departure_closed"
-    assert booking(*back, "--org", "fjord-tours").code == ExitCode.USAGE
+    assert booking(*back, "--api", "--org", "fjord-tours").code == ExitCode.USAGE
 
 
 def test_the_party_of_a_booking_is_changed_over_http_and_in_the_database(
@@ -145,10 +145,10 @@ def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, de
     assert booking("departures", "list", "--date", day, "--to", day).code == ExitCode.USAGE
     here = booking("bookings", "check-in", str(booked["booking_number"]), "-o", "json").json
     assert here["checked_in_at"]
-    manifest = booking("departures", "manifest", departure, "--api", "-o", "json").json
+    manifest = booking("departures", "manifest", departure, "-o", "json").json
     assert [each["id"] for each in manifest["data"]] == [booked["id"]]
     assert manifest["totals"]["checked_in"] == 1
-    assert booking("departures", "manifest", departure, "--api", "--csv").out.count("Ada Lovelace") == 1
+    assert booking("departures", "manifest", departure, "--csv").out.count("Ada Lovelace") == 1
     assert booking("bookings", "no-show", booked["id"], "-o", "json").json["checked_in_at"] is None
     assert booking("bookings", "no-show", booked["id"], "--undo", "-o", "json").json["no_show_at"] is None
 

@@ -47,6 +47,7 @@ def test_hold_check_out_and_pay(shop: Any) -> None:
     paid = shop("pay", booking["id"], "--payment-intent", "pi_1")
     assert (paid.code, paid.json["status"], paid.json["payment"]["status"]) == (0, "confirmed", "paid")
     assert shop("pay", booking["id"]).json == paid.json
+    assert shop("pay", str(booking["booking_number"]), "--org", "fjord-tours").json == paid.json
 
 
 def test_a_checkout_keeps_a_reference_and_metadata(shop: Any) -> None:

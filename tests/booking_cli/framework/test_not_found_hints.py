@@ -39,8 +39,9 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("departure", ("storefront", "checkout", "--org", SLUG, *PARTY, *PERSON)),
     ("departure", ("checkouts", "create", *PARTY, *PERSON)),
     ("departure", ("departures", "get", UNKNOWN)),
-    ("departure", ("departures", "manifest", UNKNOWN, "--api")),
-    *(("departure", ("departures", each, UNKNOWN)) for each in ("show", "manifest", "close", "reopen")),
+    ("departure", ("departures", "manifest", UNKNOWN)),
+    ("departure", ("departures", "manifest", UNKNOWN, "--org", SLUG)),
+    *(("departure", ("departures", each, UNKNOWN)) for each in ("show", "close", "reopen")),
     ("departure", ("departures", "seats", UNKNOWN, "5")),
     ("departure", ("departures", "cancel", UNKNOWN, "--yes")),
     ("checkout", ("checkouts", "get", UNKNOWN)),
@@ -82,13 +83,13 @@ CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
 IN_THE_DATABASE = {
     *("keys", "payments", "refunds", "mails", "storefront"),
     *("customers update", "gift-cards deactivate", "gift-cards reactivate", "bookings confirm"),
-    *(f"departures {verb}" for verb in ("show", "manifest", "close", "reopen", "seats", "cancel")),
+    *(f"departures {verb}" for verb in ("show", "close", "reopen", "seats", "cancel")),
 }
 """Commands that look an id up in the database, where a text that is no UUID has to be as unknown."""
 NO_IDS = tuple(
     (noun, tuple(word.replace(UNKNOWN, "no-id") for word in argv))
     for noun, argv in CASES
-    if UNKNOWN in argv and "--api" not in argv and {argv[0], " ".join(argv[:2])} & IN_THE_DATABASE
+    if UNKNOWN in argv and {argv[0], " ".join(argv[:2])} & IN_THE_DATABASE
 )
 ALL = [*CASES, *NO_IDS]
 NAMES_NOTHING_THERE = {("orgs", "create"), ("sandbox", "pay")}
