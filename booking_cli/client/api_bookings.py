@@ -4,7 +4,7 @@ The API has no filter for a guest's name: its list is read, and each booking com
 bookings. `--all` removes the limit, and `--org` searches the database instead.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.client import api_client
@@ -141,9 +141,26 @@ def create(cli: Cli, body: Json, key_option: str | None) -> tuple[Json, bool]:
 
 def quote(cli: Cli, body: Json, key: str | None) -> None:
     """Quote a booking and write the quote; `key` is the idempotency key of the order."""
+    cli.render.one(_quote(cli, body, key))
+
+
+def preview(cli: Cli, body: Json, key: str | None) -> None:
+    """Write the quote of a booking that a dry run does not create; `body` is the body of the booking."""
+    quoted = _quote(cli, body, key)
+    cli.render.one({**quoted, "dry_run": True})
+    _note_refusals(cli, quoted["refusals"])
+    cli.render.note("Nothing was booked (--dry-run).")
+
+
+def _quote(cli: Cli, body: Json, key: str | None) -> Json:
     with api_client.connect(cli) as client:
-        quoted = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
-    cli.render.one(quoted)
+        quoted: Json = api_client.request(client, "POST", "bookings/quote", body=body, idempotency_key=key).body
+    return quoted
+
+
+def _note_refusals(cli: Cli, refusals: Sequence[Json]) -> None:
+    for refusal in refusals:
+        cli.render.note(f"It would be refused: {refusal['message']}")
 
 
 def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run: bool, key_option: str | None) -> None:
@@ -202,10 +219,9 @@ def _change(cli: Cli, reference: str, verb: str, body: Json, *, dry_run: bool, k
             changed = api_client.post_once(cli, client, path, body, key_option).body
             cli.render.one(changed["booking"] | {"change": _without_booking(changed)})
             return
-        preview = api_client.request(client, "POST", f"{path}/preview", body=body).body
-    cli.render.one({**preview["booking"], "dry_run": True, "change": _without_booking(preview)})
-    for refusal in preview["refusals"]:
-        cli.render.note(f"It would be refused: {refusal['message']}")
+        previewed = api_client.request(client, "POST", f"{path}/preview", body=body).body
+    cli.render.one({**previewed["booking"], "dry_run": True, "change": _without_booking(previewed)})
+    _note_refusals(cli, previewed["refusals"])
     cli.render.note("Nothing was changed (--dry-run).")
 
 

@@ -15,6 +15,7 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import Departure, argument, basket, option
 from booking_cli.operator import staff_bookings
+from booking_cli.operator.staff_bookings import note_dry_run
 
 app = command_group(
     "Manage bookings. With an API key, commands use the API; with --org, or if only a database is configured, they use"
@@ -36,6 +37,7 @@ BookingId = Annotated[str, argument("ID", "The booking's id or number.", parser=
 Org = Annotated[str | None, option("--org SLUG", "Use the database, for this organization (operator).")]
 Status = Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")]
 DepartureFrom = Annotated[str | None, option("--departure-from DAY", "Filter by departure: first day.", parser=day)]
+Today = Annotated[bool, option("--today", "Filter by departure: today.")]
 DepartureTo = Annotated[
     str | None, option("--departure-to DAY", "Filter by departure: last day, at most 92 days later.", parser=day)
 ]
@@ -75,6 +77,7 @@ def list_(
     cli: Cli,
     status: Status = None,
     experience: options.ExperienceFilter = None,
+    today: Today = False,
     departure_from: DepartureFrom = None,
     departure_to: DepartureTo = None,
     updated_since: options.UpdatedSince = None,
@@ -97,11 +100,16 @@ def list_(
     customer with that address, or else of guests who gave it.
 
     Examples:
+        booking bookings list --today
         booking bookings list --status confirmed --departure-from today
         booking bookings list --updated-since 24h --all -o jsonl
         booking bookings list --number 1017
         booking bookings list --org fjord-tours --name lovelace     (in the database)
     """
+    if today:
+        if departure_from or departure_to:
+            raise CliError("--today excludes --departure-from and --departure-to.")
+        departure_from = departure_to = day("today")
     filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
     filters |= {"departure_from": departure_from, "departure_to": departure_to, "departure_id": departure}
     filters |= {"external_reference": external_reference}
@@ -152,6 +160,7 @@ def create(
     metadata: options.Metadata = None,
     org: Org = None,
     source: Source = None,
+    dry_run: options.DryRun = False,
     idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Create a confirmed booking. Prices are calculated by the service.
@@ -160,6 +169,9 @@ def create(
     (admin), an agency or an assistant (ai).
 
     With --unique, the booking is refused if another one has its --external-reference.
+
+    --dry-run shows the price and each reason why it would be refused, as `quote` does. With --org it makes every check
+    in the database and rolls back.
 
     Running the command again with the same --idempotency-key books nothing more and shows the first result; -v prints
     the key of this run.
@@ -178,12 +190,16 @@ def create(
     if org is not None and source is not None:
         if hold_id:
             raise CliError("--hold works over HTTP only.", hint="leave out --org and --source")
-        booking, is_replay = staff_bookings.create(cli, org, source, body, idempotency_key)
+        booking, is_replay = staff_bookings.create(cli, org, source, body, idempotency_key, dry_run=dry_run)
+    elif dry_run:
+        api_bookings.preview(cli, body, idempotency_key)
+        return
     else:
         booking, is_replay = api_bookings.create(cli, body, idempotency_key)
     cli.render.one(booking)
     if is_replay:
         cli.render.note("This booking was created before with the same key; nothing was booked now.")
+    note_dry_run(cli, dry_run)
 
 
 @command(app, "quote", shape="quote")

@@ -25,7 +25,8 @@ _OBJECTS: Mapping[str, str] = {
 _ADDED: Mapping[str, str] = {
     "audit_entry": "id at actor_kind actor action organization_id organization objects.* summary",
     "backup": "file bytes revision secret_key_id",
-    "booking": "refund.* dry_run request.* previous_departure.* seats_available metadata.* change.* recorded.* left.*",
+    "booking": "refund.* dry_run request.* previous_departure.* seats_available metadata.* change.* recorded.* left.*"
+    " allowed refusals.* seats booking_closes_at",
     "cell": "name state organizations location",
     "deleted": "id deleted",
     "departure": "experience experience.title",

@@ -105,12 +105,15 @@ def get(cli: Cli, reference: str, *, org: str | None) -> None:
     cli.render.one(transactions.read(cli, find_organization(reference, org), query))
 
 
-def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> tuple[Json, bool]:
+def create(
+    cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None, *, dry_run: bool = False
+) -> tuple[Json, bool]:
     """Create a booking for the organization; return it, and whether an earlier run with the same key created it.
 
     Args:
         body: the body of the API's request, which is validated by the API's rules.
         key_option: the value of --idempotency-key.
+        dry_run: make every check and roll back; the booking has no id and no number then.
     """
     from booking_core import bookings
     from booking_core.models.bookings import BookingCreate
@@ -125,8 +128,10 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
             response = bookings.create_once(tx, actor, draft, once)
             return json.loads(response.body), response.replayed
 
-        created: tuple[Json, bool] = transactions.change(cli, by_slug(org), change)
-    return created
+        booking, is_replay = transactions.change(cli, by_slug(org), change, dry_run=dry_run)
+    if dry_run:
+        booking |= {"dry_run": True} | ({} if is_replay else {"id": None, "booking_number": None})
+    return booking, is_replay
 
 
 def _draft(request: Any, source: str) -> Any:

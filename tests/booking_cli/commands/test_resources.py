@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from support.commands import Booking, Environment, Process
 from support.operations import Operations
+from support.refusals import nothing_changes
 from support.resources import LISTINGS, Listing
 from support.world import DAY, NOON, World
 
@@ -21,6 +22,7 @@ from booking_core.db import tables
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 ADA = ("--name", "Ada Lovelace", "--email", "ada@example.com")
+TOO_MANY = (*ADA, "--payment", "invoice", "--guest", "adult=500")
 BOOK = ("bookings", "create", "--departure", UNKNOWN, *ADA, "--payment", "invoice", "--guest")
 
 
@@ -151,6 +153,39 @@ def test_the_day_is_seen_and_written_over_http(booking: Booking, shop: World, de
     assert booking("departures", "manifest", departure, "--csv").out.count("Ada Lovelace") == 1
     assert booking("bookings", "no-show", booked["id"], "-o", "json").json["checked_in_at"] is None
     assert booking("bookings", "no-show", booked["id"], "--undo", "-o", "json").json["no_show_at"] is None
+
+
+def test_a_booking_is_tried_before_it_is_created(booking: Booking, shop: World, departure: str) -> None:
+    extra = ("--note", "Late", "--locale", "de", "--metadata", "channel=acme", "--no-email")
+    with nothing_changes(shop):
+        tried = book(booking, departure, *extra, "--dry-run").json
+        refused = booking("bookings", "create", "--departure", departure, *TOO_MANY, "--dry-run")
+    assert (tried["allowed"], tried["dry_run"], tried["seats"]) == (True, True, 2)
+    assert (refused.code, "It would be refused: Not enough seats" in refused.err) == (ExitCode.OK, True)
+    booked = book(booking, departure, *extra).json
+    assert booked["totals"] == tried["totals"]
+
+
+def test_a_booking_of_staff_is_tried_in_the_database(booking: Booking, shop: World, departure: str) -> None:
+    staff = ("--org", shop.organization.slug, "--source", "agency")
+    with nothing_changes(shop):
+        tried = book(booking, departure, *staff, "--dry-run").json
+        over = book(booking, departure, *staff, "--guest", "adult=500", "--dry-run")
+    assert (tried["status"], tried["source"], tried["dry_run"]) == ("confirmed", "agency", True)
+    assert (tried["id"], tried["booking_number"]) == (None, None)
+    assert over.refusal == (ExitCode.CONFLICT, "insufficient_capacity")
+    assert book(booking, departure, *staff).json["totals"] == tried["totals"]
+
+
+def test_the_bookings_of_today_are_listed(booking: Booking, shop: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations, experience = Operations(shop), shop.experience()
+    at = shop.clock() + DAY
+    booked, _ = (operations.book(shop.departure(experience, starts_at=start)) for start in (at, at + DAY))
+    monkeypatch.setattr("booking_cli.commands.bookings.day", {"today": booked["departure"]["starts_at"][:10]}.get)
+    for org in ((), ("--org", shop.organization.slug)):
+        found = booking("bookings", "list", "--today", *org, "-o", "json").json["data"]
+        assert [each["id"] for each in found] == [booked["id"]]
+    assert booking("bookings", "list", "--today", "--departure-from", "today").code == ExitCode.USAGE
 
 
 def test_seats_are_quoted_held_and_booked_over_http(booking: Booking, shop: World, departure: str) -> None:
