@@ -101,7 +101,7 @@ AttemptErrorName = Literal[
 class WebhookEndpoint(Resource):
     """A URL that receives events."""
 
-    model_config = ConfigDict(json_schema_extra=always_sent("headers", "max_per_second"))
+    model_config = ConfigDict(json_schema_extra=always_sent("headers", "max_per_second", "failing_since"))
 
     id: Id
     url: str
@@ -122,6 +122,9 @@ class WebhookEndpoint(Resource):
     """Your additional headers of deliveries, each with `********` for its value, which is never shown."""
     max_per_second: int | None = None
     """The most requests that are sent within any second, retries and tests included. Null: there is no limit."""
+    failing_since: AwareDatetime | None = None
+    """The beginning of the 72 hours after which the endpoint is disabled, unless a delivery succeeds. Null unless it is
+    enabled and its last six attempts failed."""
 
 
 class WebhookEndpointWithSecret(WebhookEndpoint):

@@ -218,6 +218,7 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
         "updated_at": zone.iso(row.updated_at),
         "headers": dict.fromkeys(orjson.loads(row.header_names or "[]"), MASKED),
         "max_per_second": row.max_per_second,
+        "failing_since": zone.iso(failing_since(row)) if is_failing(row) else None,
     }
 
 
@@ -524,13 +525,18 @@ def failing_since(row: EndpointRow) -> int:
     return max(row.last_success_at or 0, row.enabled_at, row.created_at)
 
 
+def is_failing(row: EndpointRow) -> bool:
+    """Return whether the 72 hours count: one failure after a quiet week raises no alarm, six in a row do."""
+    return row.status == EndpointStatus.ENABLED and row.consecutive_failures >= FAILURES_TO_DISABLE
+
+
 def assess(row: EndpointRow, at: int, disable_after_s: int) -> tuple[EndpointHealth, int]:
     """Assess an endpoint after a failure; return its health and the hours of failure.
 
     An endpoint is failing after 1, 24 and 48 of the 72 hours, or as large parts of `disable_after_s`, and failed after
-    all of it. Each takes at least six failures in a row: one failure after a quiet week raises no alarm.
+    all of it.
     """
-    if row.status != EndpointStatus.ENABLED or row.consecutive_failures < FAILURES_TO_DISABLE:
+    if not is_failing(row):
         return EndpointHealth.HEALTHY, 0
     elapsed, allowed = at - failing_since(row), disable_after_s * SECOND
     if elapsed >= allowed:

@@ -106,6 +106,7 @@ def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
         "updated_at": ISO_NOON,
         "headers": {},
         "max_per_second": None,
+        "failing_since": None,
         "secret": shown["secret"],
     }
 
@@ -425,6 +426,26 @@ def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, c
         assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
         assert (row["next_attempt_at"], row["completed_at"]) == (None, at)
     assert len(log(api, endpoint)) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "hours"),
+    [
+        ({"consecutive_failures": 5, "last_success_at": NOON - 9 * HOUR}, None),
+        ({"consecutive_failures": 6, "last_success_at": NOON - 9 * HOUR}, 9),
+        ({"consecutive_failures": 6, "last_success_at": NOON - 99 * HOUR}, 40),
+        ({"consecutive_failures": 6, "last_success_at": None}, 40),
+        ({"consecutive_failures": 6, "status": "disabled", "disabled_at": NOON}, None),
+    ],
+)
+def test_six_failures_show_since_when_an_endpoint_is_failing(
+    api: Api, columns: dict[str, Any], hours: int | None
+) -> None:
+    endpoint = create(api)["id"]
+    enabled = {"created_at": NOON - 90 * HOUR, "enabled_at": NOON - 40 * HOUR}
+    api.world.change(tables.webhook_endpoints, endpoint, **enabled, **columns)
+    expected = None if hours is None else api.world.organization.zone.iso(NOON - hours * HOUR)
+    assert api.get(f"/webhooks/{endpoint}").json()["failing_since"] == expected
 
 
 def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: FixedClock) -> None:

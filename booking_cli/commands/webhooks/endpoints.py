@@ -1,7 +1,7 @@
 """`booking webhooks create` to `recover`: manage endpoints over HTTP."""
 
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,6 +95,9 @@ def create(
 def list_(cli: Cli) -> None:
     """List endpoints, newest first.
 
+    In the table, `failing` is an enabled endpoint whose last six attempts failed, with the hours after which it is
+    disabled unless a delivery succeeds.
+
     Examples:
         booking webhooks list
         booking webhooks list --fields id,status,url
@@ -102,7 +105,19 @@ def list_(cli: Cli) -> None:
     with api_client.connect(cli) as client:
         endpoints = api_client.get(client, "webhooks")["data"]
     empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
+    if cli.render.is_default_table:
+        now = datetime.now(UTC)
+        endpoints = [each | {"status": _health(each, now)} for each in endpoints]
     cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
+
+
+def _health(endpoint: dict[str, Any], now: datetime) -> str:
+    """Return the status of an endpoint; of a failing one with the hours until it is disabled."""
+    since = endpoint.get("failing_since")
+    if since is None:
+        return str(endpoint["status"])
+    left = datetime.fromisoformat(since) + timedelta(seconds=limits.WEBHOOK_DISABLE_AFTER_S) - now
+    return f"failing, {max(0, left // timedelta(hours=1))} h left"
 
 
 @command(app, "show", shape="endpoint")

@@ -219,6 +219,7 @@ def test_an_endpoint_that_fails_for_an_hour_is_announced_to_the_others_once_unti
         orjson.loads(row["body"]) for row in hooks.world.rows(tables.events) if row["type"] == "webhook.failing"
     )
     assert event["data"]["failing_since"] == hooks.world.organization.zone.iso(since)
+    assert event["data"]["object"]["failing_since"] == event["data"]["failing_since"]
     assert (event["data"]["object"]["id"], event["data"]["object"]["status"]) == (endpoint, "enabled")
     assert hooks.world.rows(tables.effects) == [], "staff is mailed after a day"
     assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == "webhook.failing"] == [watching]

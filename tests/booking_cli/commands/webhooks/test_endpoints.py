@@ -1,6 +1,7 @@
 """`booking webhooks`, over HTTP against a running service on both databases."""
 
 import json
+import re
 import signal
 from typing import Any
 
@@ -10,6 +11,7 @@ from support.hooks import Hooks
 
 from booking_cli.framework import event_types
 from booking_cli.main import main
+from booking_core.base.clock import HOUR, MINUTE
 from booking_core.models.scopes import Scope
 
 URL = "https://127.0.0.1:8443/hook"
@@ -227,6 +229,24 @@ def test_a_delivery_is_shown_with_a_table_of_its_attempts(booking: Booking, hook
     assert heading.split()[:4] == ["number", "started_at", "http", "error"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     assert max(map(len, screen.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_says_how_long_a_failing_endpoint_stays_enabled(
+    booking: Booking, hooks: Hooks, recorded_terminal: RecordedTerminal, width: int
+) -> None:
+    now = hooks.world.clock()
+    failing = {"enabled_at": now - 80 * HOUR, "created_at": now - 90 * HOUR, "consecutive_failures": 6}
+    hooks.endpoint(**failing, last_success_at=now - 20 * HOUR - MINUTE)
+    hooks.endpoint(**failing)
+    hooks.endpoint(**failing | {"consecutive_failures": 5})
+    screen = recorded_terminal(width)
+    assert booking("webhooks", "list").code == 0
+    header, *lines = screen.getvalue().splitlines()
+    assert {re.search(r"failing, \d+ h left|enabled", line)[0] for line in lines} == {
+        *("failing, 51 h left", "failing, 0 h left", "enabled")
+    }
+    assert "url" in header
 
 
 def test_an_empty_list_says_what_to_do(booking: Booking, hooks: Hooks) -> None:
