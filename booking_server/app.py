@@ -5,8 +5,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -31,8 +33,8 @@ from booking_server.execution.service import Service
 from booking_server.fastapi_ext.routes import RouteTable, RouteTableMiddleware
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.http.admission import Admission, AdmissionMiddleware
+from booking_server.monitoring.app import listen, serving
 from booking_server.monitoring.app import router as monitoring
-from booking_server.monitoring.app import serving
 from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.health import announced
 from booking_server.monitoring.monitor import Monitor, ProcessMonitor
@@ -80,17 +82,19 @@ def create_app(
     Raises:
         SettingError: a setting is invalid, the database is not at this release's schema, or the secret keys do not open
             its values.
+        OSError: the address of the metrics is in use, or not of this machine.
     """
     if settings is None:
         settings = Settings.from_environment()
         if settings.cells and not settings.cell:
             raise SettingError("BOOKING_CELLS is set: start booking_server.cells:create_app instead of this one")
     parts = open_parts(settings, database, folder=processes_folder(), tracer_provider=tracer_provider)
+    process = running_process(settings, parts.monitor)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(HOPS, "hop"))
-        async with running(parts, worker=worker, flush_s=flush_s), running_process(settings, parts.monitor):
+        async with running(parts, worker=worker, flush_s=flush_s), process:
             yield {STATE: parts.observer}
 
     return compose(parts, lifespan)
@@ -225,12 +229,25 @@ def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing
 # The lifespan --------------------------------------------------------------------------------------------------------
 
 
+def running_process(settings: Settings, monitor: ProcessMonitor) -> AbstractAsyncContextManager[None]:
+    """Return the context that runs the parts that a process has once, however many services it has.
+
+    The address of its metrics is taken at once: an error of the lifespan would be logged with its traceback.
+
+    Raises:
+        OSError: that address is in use, or not of this machine.
+    """
+    address = settings.metrics_address
+    return _running_process(settings, monitor, listen(monitor, *address) if address else None)
+
+
 @contextlib.asynccontextmanager
-async def running_process(settings: Settings, monitor: ProcessMonitor) -> AsyncIterator[None]:
-    """Run the parts that a process has once, however many services it has."""
+async def _running_process(
+    settings: Settings, monitor: ProcessMonitor, listening: socket | None
+) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
-        if settings.metrics_address:
-            await stack.enter_async_context(serving(monitor, *settings.metrics_address))
+        if listening:
+            await stack.enter_async_context(serving(monitor, listening))
         stack.enter_context(interpreter.reduced_collection())
         stack.enter_context(interpreter.frequent_switches())
         stack.enter_context(announced(monitor.health.stop, settings.shutdown_delay_s))

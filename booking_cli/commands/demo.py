@@ -81,7 +81,7 @@ def demo(
         from booking_cli.operator import self_test
 
         return self_test.run(cli, demo_organizations(catalog)[0])
-    service.check_address(HOST, port)
+    service.check_addresses({"--port": (HOST, port)})
     organizations = demo_organizations(catalog)
     _set_environment(port)
     settings = storage.load_settings()

@@ -3,7 +3,8 @@
 import logging
 import logging.config
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from booking_cli.framework.command import command, command_app
@@ -51,9 +52,7 @@ def serve(
         )
     if reload and workers > 1:
         raise CliError("--reload works with one process only.", hint="leave out --workers")
-    service.check_address(host, port)
-    if settings.metrics_address:
-        service.check_address(*settings.metrics_address)
+    service.check_addresses(service.addresses_of(settings, host, port))
 
     def start() -> int:
         if workers == 1 and not reload:  # this process makes the application, which ends the pause
@@ -86,9 +85,7 @@ def worker(
     """
     settings = storage.load_settings()
     address = None if health_port is None else (health_host, health_port)
-    if address:
-        service.check_address(*address)
-    with service.lock_sqlite(settings.sqlite_path):
+    with _reported(address), service.lock_sqlite(settings.sqlite_path):
         _prepare(settings, wait_for_database, address)
         cli.is_service = True
         logging.config.dictConfig(logs.config(settings.log_format))
@@ -96,6 +93,22 @@ def worker(
         # The database may go away again between the checks and the start.
         service.patiently(settings, wait_for_database, lambda: run_worker(settings, address))
     return ExitCode.OK
+
+
+@contextmanager
+def _reported(health_address: tuple[str, int] | None) -> "Iterator[None]":
+    """Check the address before the worker starts, and again when it could not listen.
+
+    Raises:
+        CliError: another process has the address, or it does not belong to this machine.
+    """
+    addresses = {"--health-port": health_address} if health_address else {}
+    service.check_addresses(addresses)
+    try:
+        yield
+    except OSError:
+        service.check_addresses(addresses)
+        raise
 
 
 def _prepare(settings: "Settings", wait_s: float, health_address: tuple[str, int] | None) -> None:

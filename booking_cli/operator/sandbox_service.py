@@ -34,7 +34,7 @@ def serve(cli: Cli, *, port: int, db: Path | None) -> int:
         CliError: another process listens on the port, or serves the file.
     """
     port = port or _free_port()
-    service.check_address(HOST, port)
+    service.check_addresses({"--port": (HOST, port)})
     with _database_file(db) as path:
         _set_environment(path, port)
         settings = storage.load_settings()

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -30,6 +30,7 @@ _KEEP_ALIVE_S = 75
 close it."""
 _OPEN_FILES = 65_536
 _PORT_MAX = 65_535
+METRICS = "BOOKING_METRICS_ADDRESS"
 _SHUTDOWN_S = 30
 """The time for requests in progress at shutdown. A client that never finishes its request does not delay it longer."""
 
@@ -192,6 +193,7 @@ def run_server(
     log_config = logs.config(settings.log_format)
     logging.config.dictConfig(log_config)
     logs.log_settings(log, settings)
+    addresses = addresses_of(settings, host, port)
     run = _run_processes if workers > 1 and sys.platform == "linux" else uvicorn.run
     factory = ("create_cells_app" if is_of_cells(settings) else "create_app") + ("_with_worker" if worker else "")
     try:
@@ -216,8 +218,18 @@ def run_server(
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
     except SystemExit as stopped:  # uvicorn's exit codes have other meanings
+        if stopped.code:
+            check_addresses(addresses)
         return ExitCode.FAILED if stopped.code else ExitCode.OK
+    except OSError:
+        check_addresses(addresses)
+        raise
     return ExitCode.OK
+
+
+def addresses_of(settings: "Settings", host: str, port: int) -> dict[str, tuple[str, int]]:
+    """Return the addresses that `booking serve` listens on, by the option or the setting of each."""
+    return {"--port": (host, port)} | ({METRICS: settings.metrics_address} if settings.metrics_address else {})
 
 
 def raise_open_files_limit() -> None:
@@ -264,22 +276,34 @@ def _processes_folder() -> Iterator[None]:
             del os.environ[FOLDER]
 
 
-def check_address(host: str, port: int) -> None:
-    """Check that the address is free, before anything is created or changed.
+def check_addresses(addresses: Mapping[str, tuple[str, int]]) -> None:
+    """Check that addresses are free, before anything is created or changed, or after a process could not listen.
+
+    Args:
+        addresses: the host and the port by the option or the setting.
 
     Raises:
-        CliError: another process listens there, or the address does not belong to this machine.
+        CliError: another process or another setting has an address, or it does not belong to this machine.
     """
-    if not 0 <= port <= _PORT_MAX:
-        raise CliError(f"{port} is not a port between 0 and {_PORT_MAX}.", code="bad_address")
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-    except OSError as error:
-        raise CliError(
-            f"Cannot listen on {host}:{port}: {error.strerror}.",
-            code="bad_address",
-            hint="choose another with --host or --port",
-        ) from None
+    with contextlib.ExitStack() as probes:
+        for setting, (host, port) in addresses.items():
+            if not 0 <= port <= _PORT_MAX:
+                raise CliError(f"{setting} must be a port between 0 and {_PORT_MAX}.", code="bad_address")
+            try:
+                _listen(probes, host, port)
+            except OSError as error:
+                shown = f"[{host}]" if ":" in host else host
+                message = f"{setting}: cannot listen on {shown}:{port}: {error.strerror}."
+                raise CliError(message, code="bad_address", hint=f"choose another address with {setting}") from None
+
+
+def _listen(probes: contextlib.ExitStack, host: str, port: int) -> None:
+    """Listen on each address of a name until the stack is closed. A port that is only bound may be shared."""
+    # Some resolvers give an address of localhost twice.
+    for family, kind, protocol, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+        probe = probes.enter_context(socket.socket(family, kind, protocol))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        probe.bind(address)
+        probe.listen()

@@ -25,7 +25,7 @@ from booking_server.execution.authenticator import FLUSH_S, bearer_token
 from booking_server.execution.rate_limit import Limiter, open_limiter
 from booking_server.guest_pages import GUEST_PAGES
 from booking_server.http.refusals import path_of, refusing
-from booking_server.monitoring.app import create_monitoring_app, serving
+from booking_server.monitoring.app import create_monitoring_app, listen, serving
 from booking_server.monitoring.exposition import processes_folder
 from booking_server.worker.process import stop_on_signal, working
 
@@ -62,6 +62,7 @@ class CellsApp:
         self._settings = settings
         self.slots = {slot.name: slot for slot in slots}
         self.monitor = CellsMonitor(settings, slots, processes_folder())
+        self._process = running_process(settings, self.monitor)
         self._monitoring = create_monitoring_app(self.monitor)
         self._monitoring.state.is_monitoring_port = False
         self._lifespan = Router(lifespan=self._running)
@@ -103,7 +104,7 @@ class CellsApp:
         async with (
             running(list(self.slots.values())),
             self.monitor.running(),
-            running_process(self._settings, self.monitor),
+            self._process,
         ):
             yield {}
 
@@ -165,7 +166,7 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
         stack.enter_context(interpreter.reduced_collection())
         await stack.enter_async_context(running(slots))
         if health_address:
-            await stack.enter_async_context(serving(monitor, *health_address))
+            await stack.enter_async_context(serving(monitor, listen(monitor, *health_address)))
         log.info("the workers of %d cells run", len(slots))
         await stop.wait()
         monitor.health.stop()

@@ -78,9 +78,8 @@ class _Server(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-@contextlib.asynccontextmanager
-async def serving(monitor: ProcessMonitor, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the health and the metrics of a process while the body runs, and yield the port.
+def listen(monitor: ProcessMonitor, host: str, port: int) -> socket.socket:
+    """Return a socket that listens for the probes of a process.
 
     Args:
         port: 0 for any free port. Processes of one `booking serve` listen on the same one, and the kernel chooses a
@@ -91,13 +90,19 @@ async def serving(monitor: ProcessMonitor, host: str, port: int) -> AsyncIterato
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     is_shared = monitor.is_shared and sys.platform == "linux"
+    return socket.create_server((host, port), family=family, reuse_port=is_shared)
+
+
+@contextlib.asynccontextmanager
+async def serving(monitor: ProcessMonitor, listening: socket.socket) -> AsyncIterator[None]:
+    """Serve the health and the metrics of a process on a socket while the body runs, and close it."""
     options = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False, "ws": "none"}
-    with socket.create_server((host, port), family=family, reuse_port=is_shared) as listening:
+    with listening:
         app = create_monitoring_app(monitor)
         server = _Server(uvicorn.Config(app, timeout_graceful_shutdown=_GRACE_S, **options))  # type: ignore[arg-type]
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            yield int(listening.getsockname()[1])
+            yield
         finally:
             server.should_exit = True
             await task

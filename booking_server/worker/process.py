@@ -192,9 +192,10 @@ async def _monitored(settings: Settings, database: Database, address: tuple[str,
             yield monitor
             return
         # A worker without such a port does not pay for importing a web server.
+        from booking_server.monitoring.app import listen as listen_for_probes
         from booking_server.monitoring.app import serving
 
-        async with serving(monitor, *address):
+        async with serving(monitor, listen_for_probes(monitor, *address)):
             yield monitor
 
 

@@ -15,16 +15,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from support.commands import leaves
+from support.deployments import DEPLOY, manifests
+from support.deployments import compose_file as compose
 
 from booking_core.base.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-
-
-def manifests() -> list[dict[str, Any]]:
-    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-    return [each for file in files for each in yaml.safe_load_all(file.read_text())]
 
 
 def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -35,11 +31,6 @@ def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
                 yield f"{manifest['metadata']['name']}/{each['name']}", pod, each
 
 
-def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    return found
-
-
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield every command line of `booking` with the place that has it."""
     for name, service in compose()["services"].items():
@@ -48,7 +39,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for name, _, container in containers():
         yield f"kubernetes {name}", container["args"]
     for unit in sorted((DEPLOY / "systemd").glob("*.service")):
-        (line,) = re.findall(r"^ExecStart=\S+/booking (.+)$", unit.read_text(), re.MULTILINE)
+        (line,) = re.findall(r"^ExecStart=.*/booking (.+)$", unit.read_text(), re.MULTILINE)
         yield unit.name, shlex.split(line)
     (line,) = re.findall(r"^CMD (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     yield "Dockerfile", yaml.safe_load(line)

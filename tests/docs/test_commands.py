@@ -4,7 +4,6 @@
 """
 
 import re
-import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,33 +23,14 @@ _OF_SERVERS = ("pg_promote", "ALTER SYSTEM", "citus")
 """SQL that no test may run on the shared server; `tests/system/test_failover.py` and `scripts/citus.py` run it."""
 
 
-def lines(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the command lines of all blocks of a page as words, also of blocks that are not run."""
-    for block in pages.blocks(page):
-        if block.language == "console":
-            joined = block.text.replace("\\\n", " ")
-            for line in re.findall(r"^ *\$ (.*(?:\n(?! *\$ ).*'.*)*)", joined, re.MULTILINE):
-                yield line, _words(line)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError:  # a text of several lines
-        words = line.split()
-    while words and (re.fullmatch(r"[A-Z_]+=.*", words[0]) or words[0] == "export"):
-        words = words[1:]
-    return words
-
-
 def commands_of(page: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the commands of `booking` in the blocks and in the sentences of a page, without the program."""
-    for line, words in lines(page):
+    for line, words in pages.lines(page):
         for at, word in enumerate(words):
             if word == "booking" or word.endswith("/bin/booking"):
                 yield line, words[at + 1 :]
     for found in _INLINE.findall((pages.DOCS / page).read_text(encoding="utf-8")):
-        yield found, _words(found)[1:]
+        yield found, pages.words(found)[1:]
 
 
 @cache
@@ -97,7 +77,7 @@ def test_units_and_services_exist() -> None:
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
     seen = set()
     for page in PAGES:
-        for line, words in lines(page):
+        for line, words in pages.lines(page):
             if words and words[0] in ("systemctl", "journalctl"):
                 named = {re.sub(r"(?<=@).*", "", word) for word in words if word.startswith("booking")}
                 assert named <= units, line
@@ -108,7 +88,7 @@ def test_units_and_services_exist() -> None:
 
 
 def test_sql_for_psql_runs(postgres_server: str) -> None:
-    texts = {words[words.index("-c") + 1] for page in PAGES for _, words in lines(page) if words[:1] == ["psql"]}
+    texts = {words[words.index("-c") + 1] for page in PAGES for _, words in pages.lines(page) if words[:1] == ["psql"]}
     runnable = {text for text in texts if not any(name in text for name in _OF_SERVERS)}
     assert len(runnable) >= 3
     databases.run(postgres_server, *runnable)

@@ -4,6 +4,7 @@ A block that cannot run is marked by a comment in front of it: `<!-- not run: th
 """
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,3 +44,28 @@ def commands(page: str) -> list[list[str]]:
         re.findall(r"^\$ ((?:[^\n]*\\\n|[^\n']*'[^']*'(?=[^\n]*\n))*[^\n]*)", text, re.MULTILINE)
         for text in runnable(page, "console")
     ]
+
+
+def lines(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the command lines of all blocks of a page as words, also of blocks that are not run."""
+    for block in blocks(page):
+        yield from lines_of(block)
+
+
+def lines_of(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """Yield the command lines of a block as words."""
+    if block.language == "console":
+        joined = block.text.replace("\\\n", " ")
+        for line in re.findall(r"^ *\$ (.*(?:\n(?! *\$ ).*'.*)*)", joined, re.MULTILINE):
+            yield line, words(line)
+
+
+def words(line: str) -> list[str]:
+    """Return the words of a command line without the variables that it sets."""
+    try:
+        split = shlex.split(line, comments=True)
+    except ValueError:  # a text of several lines
+        split = line.split()
+    while split and (re.fullmatch(r"[A-Z_]+=.*", split[0]) or split[0] == "export"):
+        split = split[1:]
+    return split

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -18,12 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from support.commands import Booking, Environment, Process
 from support.receivers import wait_until
+from support.servers import free_port
 from support.serving import serving
 from support.world import SECRET
 
-from booking_cli.operator import storage
+from booking_cli.operator import service, storage
 from booking_cli.operator.logs import JsonLines
-from booking_cli.operator.service import raise_open_files_limit
+from booking_cli.operator.service import METRICS, raise_open_files_limit
 from booking_core.base.settings import Settings
 from booking_server.app import create_app
 
@@ -175,11 +177,58 @@ def test_reloading_goes_with_one_process(booking: Booking, environment: Environm
     assert booking("serve", "--reload", "--workers", "2").code == 2
 
 
-def test_a_port_that_is_taken_is_reported(booking: Booking, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
+SETTINGS = ("--port", "--health-port", METRICS)
+"""Each names an address of a process."""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_port_that_is_taken_is_refused_in_a_sentence_that_names_its_setting(
+    booking: Booking, environment: Environment, tmp_path: Path, setting: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        refused = booking(*start_at(setting, port, environment), "-o", "json")
     assert refused.refusal == (2, "bad_address")
+    assert refused.error["message"] == f"{setting}: cannot listen on 127.0.0.1:{port}: Address already in use."
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_port_that_is_taken_after_the_check_is_refused_without_a_traceback(
+    booking: Booking, environment: Environment, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Two processes that start together both find the port free."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        check = service.check_addresses
+
+        def check_then_listen(addresses: Mapping[str, tuple[str, int]]) -> None:
+            check(addresses)
+            other.listen()
+
+        monkeypatch.setattr(service, "check_addresses", check_then_listen)
+        port = other.getsockname()[1]
+        refused = booking(*start_at(setting, port, environment))
+    assert refused.code == 2
+    assert f"{setting}: cannot listen on 127.0.0.1:{port}: Address already in use." in refused.err
+    assert "Traceback" not in refused.err
+
+
+def start_at(setting: str, port: int, environment: Environment) -> list[str]:
+    """Return the command of a process that would listen on the port."""
+    environment("BOOKING_LOG_FORMAT", "console")
+    if setting == METRICS:
+        environment(METRICS, f"127.0.0.1:{port}")
+        return ["serve", "--port", "0", "--no-worker"]
+    return ["worker" if setting == "--health-port" else "serve", setting, str(port)]
+
+
+def test_an_address_that_two_settings_name_is_refused(booking: Booking, environment: Environment) -> None:
+    port = free_port()
+    environment(METRICS, f"127.0.0.1:{port}")
+    refused = booking("serve", "--port", str(port), "-o", "json")
+    assert (refused.refusal, refused.error["message"].partition(":")[0]) == ((2, "bad_address"), METRICS)
 
 
 def test_postgresql_without_a_secret_key_is_refused(
